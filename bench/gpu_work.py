@@ -334,7 +334,7 @@ class NullWork(Work):
     name = "null"
 
     def __init__(self) -> None:
-        from mray._device import null
+        from mray.testing import null
 
         self.null = null
 

@@ -46,7 +46,7 @@ def library_of(tensor: Any) -> str | None:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(tensor, numpy.ndarray):
         return "numpy"
-    null = sys.modules.get("mray._device.null_array")
+    null = sys.modules.get("mray.testing.null_array")
     if null is not None and isinstance(tensor, null.NullArray):
         return "null"
     return None

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Protocol
 
+from mray._common.process_local import kernel_pid
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.memory_order import publish_fence, trust_fence
@@ -184,8 +184,8 @@ class Borrower:
 
 def _sign(words: memoryview, line: int) -> None:
     """Say which process this is."""
-    words[line + at.PID] = getpid()
-    words[line + at.STARTED] = start_of(getpid())
+    words[line + at.PID] = kernel_pid()
+    words[line + at.STARTED] = start_of(kernel_pid())
 
 
 def _is_dead(words: memoryview, line: int) -> bool:

@@ -1,14 +1,18 @@
 """`ProcessLocal`: a value of which each process of a session has one, such as the groups that it is a member of.
 
 In most engines that is a global variable. Where several processes of a session are simulated by one (`mray._backends.local`), each of them
-has its own; the engine names the running one (`use`). Any thread.
+has its own; the engine names the running one (`use`). Any thread. Memory, threads and descriptors belong to the process that the kernel
+knows (`kernel_pid`), in every engine.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from posix import getpid as kernel_pid
 from typing import Any, Generic, TypeVar
+
+__all__ = ["ProcessLocal", "is_simulated", "kernel_pid", "use"]
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 class NullDevices(NamedTuple):
-    """The pretended GPUs of a machine (`mray._device.null`)."""
+    """The pretended GPUs of a machine (`mray.testing.null`)."""
 
     gpus: int
     #: Bytes of each.
@@ -465,7 +465,7 @@ POINTS = _declare(
     "MRAY_POINTS",
     _object,
     _no_items,
-    "Delays and deaths at named points of the runtime, for tests: see `mray._common.points`. Read when a process begins.",
+    "Delays and deaths at named points of the runtime, for tests: see `mray.testing.points`. Read when a process begins.",
 )
 
 

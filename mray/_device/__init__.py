@@ -3,16 +3,15 @@
     discovery            the machine's GPUs, without loading any library: for the driver, before user code has decided how to use one
     base                 the contract: platform, device, event
       cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_tensors, nvml)
-      null               pretended in host memory, for tests everywhere (null_memory, null_stream, null_event, null_array)
-    platform             which of them this process has
+    platform             the devices that this process has: CUDA's, or the pretended ones of `mray.testing.null`
     pool, pinned_memory  memory that is shared with others, in regions that are exported once
     departures           tensors on their way out
     arrivals             tensors that come in
     events               events that are never destroyed while somebody may have them open
-    nccl, null_nccl      the library that carries collectives; its simulation
+    nccl, cupy_nccl      the library that carries collectives; as cupy has it
 
 ====================  ====================================================================================================
-platform              a kind of devices: CUDA, or the one that is simulated in host memory
+platform              a kind of devices, such as CUDA's
 pool                  device memory in regions, each exported once to other processes
 departure             a tensor on its way out: its facts, an event, a lease
 arrival               a tensor that came in: memory that is opened, released when its last view goes

@@ -21,9 +21,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Any
 
+from mray._common.process_local import kernel_pid
 from mray._device.base import Device, Event, Platform
 from mray._device.events import lend_event, recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
@@ -107,14 +107,14 @@ class _Hold:
         self._arrivals = arrivals
         self._lease = lease
         self._use = use
-        self._process = getpid()
+        self._process = kernel_pid()
         self.device = device
         self.stream = stream
         arrivals.held += 1
 
     def __del__(self) -> None:
         # A forked child has copies of its parent's tensors, and none of their memory. A process that ends releases everything by that.
-        if getpid() == self._process and not sys.is_finalizing():
+        if kernel_pid() == self._process and not sys.is_finalizing():
             self._arrivals.let_go(self.device, self.stream, self._lease, self._use)
 
 

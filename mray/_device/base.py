@@ -253,6 +253,14 @@ class Platform(ABC):
         """A tensor of one of these classes on the host (``"cpu"``) or on the current device (``"cuda"``): itself if it is there."""
         return tensor.to(where)
 
+    @abstractmethod
+    def nccl(self) -> Any:
+        """The module that has the calls of ``cupy.cuda.nccl`` for these devices. Raises LookupError that says what to install."""
+
+    @abstractmethod
+    def nccl_device(self, index: int) -> AbstractContextManager[Any]:
+        """While entered, NCCL's communicators of this thread are made on the device of this index."""
+
     def device_of(self, uuid: str) -> Device | None:
         """The device of that name, if this process sees it."""
         return next((device for device in self.devices if device.uuid == uuid), None)

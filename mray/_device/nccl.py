@@ -1,4 +1,4 @@
-"""NCCL as this process has it: ``cupy.cuda.nccl`` on CUDA, and on pretended devices `mray._device.null_nccl`, which has the same calls.
+"""NCCL as this process has it: ``cupy.cuda.nccl``, or the module with the same calls that its platform has.
 
     nccl_version, shares_gpus     what a process tells whoever compiles a graph; raise nothing
     library                       the calls, the numbers of dtypes and reductions; LookupError that says what to install
@@ -12,14 +12,11 @@ a network interface, which here shall be the one that nobody else reaches; and i
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from mray._api.communicator import ReduceOp
 from mray._common import settings
-from mray._device import null_nccl
 from mray._device.base import Platform
 from mray._device.platform import platform
 
@@ -27,8 +24,6 @@ from mray._device.platform import platform
 SHARED_GPU_VERSION: Final = 23000
 SHARED_GPU: Final = "NCCL_MULTI_RANK_GPU_ENABLE"
 _INTERFACE: Final = "NCCL_SOCKET_IFNAME"
-
-INSTALL: Final = "pip install cupy-cuda12x nvidia-nccl-cu12"
 
 #: NCCL's numbers of dtypes, by torch's names.
 DTYPES: Final = {
@@ -59,10 +54,10 @@ _PARTS: Final = {"complex64": "float32", "complex128": "float64"}
 class Library:
     """NCCL for the devices of one platform."""
 
-    def __init__(self, devices: Platform, module: Any) -> None:
+    def __init__(self, devices: Platform) -> None:
         self.platform = devices
-        #: ``cupy.cuda.nccl``, or what is like it.
-        self.module = module
+        #: ``cupy.cuda.nccl``, or a module with the same calls.
+        self.module = module = devices.nccl()
         self.version = int(module.get_version())
         #: The error of calls; cupy itself fails with KeyError over results that it has no name for.
         self.errors: tuple[type[Exception], ...] = (module.NcclError, KeyError)
@@ -75,17 +70,8 @@ class Library:
     def communicator(self, world_size: int, unique_id: Any, rank: int, device: int) -> Any:
         """Become a rank, on the device of this index; waits until all ranks do."""
         _stay_on_this_machine()
-        with self._current(device):
+        with self.platform.nccl_device(device):
             return self.module.NcclCommunicator(world_size, unique_id, rank)
-
-    def _current(self, device: int) -> AbstractContextManager[Any]:
-        """Makes it the device that the calling thread's communicators are made on."""
-        if self.module is null_nccl:
-            return null_nccl.current_device(self.platform.devices[device])
-        import cupy  # noqa: PLC0415
-
-        current: AbstractContextManager[Any] = cupy.cuda.Device(device)
-        return current
 
     def reduction(self, dtype: str, op: ReduceOp) -> tuple[int, int, int]:
         """For a reduction of tensors of a dtype: NCCL's number of it, of the operation, and how many such numbers an element is.
@@ -108,19 +94,7 @@ def library() -> Library:
     devices = platform()
     if devices is None or not devices.devices:
         raise LookupError("NCCL moves tensors between GPUs, and this process sees none: give its actor num_gpus.")
-    return Library(devices, null_nccl if devices.name == "null" else _cupy_nccl())
-
-
-def _cupy_nccl() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # says below what it warns of
-            from cupy.cuda import nccl  # noqa: PLC0415
-    except ImportError as error:
-        raise LookupError(f"NCCL is used through cupy, which cannot be imported here ({error}): {INSTALL}") from error
-    if not getattr(nccl, "available", False):
-        raise LookupError(f"cupy is here, but not the library of NCCL (libnccl.so.2): {INSTALL}")
-    return nccl
+    return Library(devices)
 
 
 def nccl_version() -> int:

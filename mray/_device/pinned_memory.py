@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from posix import getpid  # whose memory it is, also where processes are simulated
 from struct import Struct
 
+from mray._common.process_local import kernel_pid
 from mray._device.base import Device
 from mray._ipc.mapped import address_of
 
@@ -40,7 +40,7 @@ class PinnedMemory:
         except BaseException:
             os.close(fd)
             raise
-        return address, _HANDLE.pack(getpid(), fd, os.fstat(fd).st_ino, size)
+        return address, _HANDLE.pack(kernel_pid(), fd, os.fstat(fd).st_ino, size)
 
     def open(self, handle: bytes) -> int:
         """Map somebody else's. Raises RuntimeError when the owner is gone."""

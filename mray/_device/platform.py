@@ -6,9 +6,9 @@ Any process, when something first asks; remembered until it forks. No device is 
 from __future__ import annotations
 
 import importlib
-from posix import getpid  # whose memory it is, also where processes are simulated
 
 from mray._common import settings
+from mray._common.process_local import kernel_pid
 from mray._device.base import Platform
 
 #: The process that asked, and what it has.
@@ -22,11 +22,11 @@ def platform() -> Platform | None:
     """
     global _known
     known = _known
-    if known is None or known[0] != getpid():
+    if known is None or known[0] != kernel_pid():
         # By name: neither platform is loaded, with numpy or with libcuda, where the other is used.
-        module = "mray._device." + ("null" if settings.NULL_DEVICES.get() is not None else "cuda")
+        module = "mray.testing.null" if settings.NULL_DEVICES.get() is not None else "mray._device.cuda"
         found: Platform | None = importlib.import_module(module).find_platform()
-        known = _known = getpid(), found
+        known = _known = kernel_pid(), found
     return known[1]
 
 
@@ -34,5 +34,5 @@ def forget_platform() -> None:
     """Ask anew next time; pretended devices give back all memory. For tests, between two settings of the environment."""
     global _known
     known, _known = _known, None
-    if known is not None and known[0] == getpid() and known[1] is not None:
+    if known is not None and known[0] == kernel_pid() and known[1] is not None:
         known[1].close()

@@ -5,6 +5,7 @@ Runs in the node when somebody first asks for ``cpu_affinity="auto"``.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Sequence
 
@@ -51,22 +52,13 @@ def cpus_near(gpu: Gpu, allowed: Iterable[int], root: str = _SYSTEM) -> tuple[in
     return _cpus_in(os.path.join(root, "bus/pci/devices", gpu.address.lower(), "local_cpulist"), set(allowed)) if gpu.address else ()
 
 
-def pretended_near(count: int, allowed: Sequence[int]) -> list[tuple[int, ...]]:
-    """For each of so many pretended GPUs a share of the CPUs of its own, or one CPU where there are fewer than GPUs."""
-    total = len(allowed)
-    shares = [allowed[index * total // count : (index + 1) * total // count] for index in range(count)]
-    return [tuple(share) or (allowed[index % total],) for index, share in enumerate(shares)]
-
-
 def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> Topology:
     """The topology of the CPUs allowed and of the GPUs with these ids (indices or UUIDs)."""
     near: dict[GpuId, tuple[int, ...]] = {}
-    pretended = settings.NULL_DEVICES.get()
-    shares = pretended_near(pretended.gpus, allowed) if pretended is not None else []
+    if settings.NULL_DEVICES.get() is not None:
+        near.update(importlib.import_module("mray.testing.null_topology").cpus_near(ids, allowed))
     gpus = machine_gpus()
     for name in ids:
-        if isinstance(name, int) and name < len(shares):
-            near[name] = shares[name]
         for gpu in gpus:
             if gpu.index == name or (isinstance(name, str) and gpu.uuid.startswith(name)):
                 near.setdefault(name, cpus_near(gpu, allowed, root))

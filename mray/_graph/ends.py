@@ -19,7 +19,6 @@ from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._channel.placed import DEVICES, PlacedReader
 from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE, NCCL
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._common import settings
 from mray._device.base import Platform
 from mray._device.platform import platform
 from mray._graph.communicators import leave
@@ -172,8 +171,7 @@ class _Opener:
             devices = platform() if channel.transport == NCCL else None
             reader = CommunicatorReader(reader, self._ends.communicators[channel.communicator], rank, self._failure, devices)
         if channel.transfer.device in DEVICES:
-            pretended = settings.NULL_DEVICES.get() is not None
-            reader = PlacedReader(reader, channel.transfer.device, self._failure, platform() if pretended else None)
+            reader = PlacedReader(reader, channel.transfer.device, self._failure, platform())
         return reader
 
 

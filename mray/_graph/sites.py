@@ -14,11 +14,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from posix import getpid  # of the process that owns the memory, also where processes are simulated
 from typing import Any
 
 from mray._channel.select import DEMANDS_DEVICE
 from mray._channel.site import Gpu, Site
+from mray._common.process_local import kernel_pid
 from mray._device.platform import platform
 from mray._graph.host import GraphHost, raise_death
 from mray._graph.messages import SITE
@@ -30,7 +30,7 @@ def look(known: Iterable[str] = ()) -> Site:
     """The devices of this process. `known`: uuids of devices of others, besides its own."""
     devices = platform()
     if devices is None or not devices.devices:
-        return Site(pid=getpid())
+        return Site(pid=kernel_pid())
     from mray._device.nccl import nccl_version, shares_gpus  # noqa: PLC0415  (actors of graphs without devices never need it)
 
     uuids = {*known, *(device.uuid for device in devices.devices)}
@@ -38,7 +38,7 @@ def look(known: Iterable[str] = ()) -> Site:
         Gpu(device.index, device.uuid, device.name, frozenset(uuid for uuid in uuids if uuid != device.uuid and device.can_access(uuid)))
         for device in devices.devices
     )
-    return Site(devices.name, gpus, nccl_version(), shares_gpus(), getpid())
+    return Site(devices.name, gpus, nccl_version(), shares_gpus(), kernel_pid())
 
 
 # ----------------------------------------------------------------------------------------- in the process that compiles

@@ -39,9 +39,9 @@ import sys
 import threading
 import weakref
 from bisect import bisect_left, bisect_right
-from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Any
 
+from mray._common.process_local import kernel_pid
 from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.segment import PAGE, UNTRACKED, Ask, Descriptor, offer, open_read_only
 
@@ -218,7 +218,7 @@ def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
     if descriptor is None:
         return None
     offer(_lent(descriptor.inode), descriptor)
-    return (region.key, getpid(), descriptor.fd, descriptor.inode), descriptor
+    return (region.key, kernel_pid(), descriptor.fd, descriptor.inode), descriptor
 
 
 def open_origin(pid: int, fd: int, inode: int, ask: Ask | None) -> Descriptor:

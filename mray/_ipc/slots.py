@@ -42,10 +42,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from posix import getpid  # whose memory it is, also where processes are simulated
 from struct import Struct
 from typing import Any
 
+from mray._common.process_local import kernel_pid
 from mray._ipc import layout as at
 from mray._ipc.limits import above_limit, exhausted
 from mray._ipc.mapped import Mapped, Origin, open_origin
@@ -407,8 +407,8 @@ class SlotReader:
         self._borrowed: dict[str, Borrowed] = {}
         self._copies = 0
         line = released - at.LINE_WORDS
-        words[line + at.READER_PID] = getpid()
-        words[line + at.READER_STARTED] = start_of(getpid())
+        words[line + at.READER_PID] = kernel_pid()
+        words[line + at.READER_STARTED] = start_of(kernel_pid())
         publish_fence()
         words[line + at.HOLDS] = 1
         #: Held by this reader and by what was passed on to it.
@@ -528,13 +528,13 @@ def _map_of(pid: int, fd: int, inode: int, key: str, ask: Ask | None) -> Borrowe
 
 
 def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attached], slot: int, generation: int) -> Callable[[], None]:
-    process = getpid()
+    process = kernel_pid()
 
     def release() -> None:
         current = attached.get(slot)
         # A slot that was given away has another segment by now, whose uses are not ours to release. And a forked child has copies of
         # its parent's views, but RELEASED stays the parent's word.
-        if current is not None and current.generation == generation and getpid() == process:
+        if current is not None and current.generation == generation and kernel_pid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
             words[index] = use
@@ -551,20 +551,20 @@ class _Holder:
         #: The reader's, as long as anything of it lives.
         self.words = words
         self._index = index
-        self._process = getpid()
+        self._process = kernel_pid()
 
     def __del__(self) -> None:
-        if getpid() == self._process:
+        if kernel_pid() == self._process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
             self.words[self._index] = 0
 
 
 def _loan_releaser(holder: _Holder, index: int, use: int) -> Callable[[], None]:
-    process = getpid()
+    process = kernel_pid()
 
     def release() -> None:
-        if getpid() == process:
+        if kernel_pid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
             holder.words[index] = use

@@ -25,7 +25,7 @@ OURS = "mray"
 #: Packages by other names that are mray's, whole.
 ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}
 #: Modules that are mray's alone.
-NOT_RAYS = frozenset({"as_ray", "cli", "examples", "proxy", "pytest_plugin"})
+NOT_RAYS = frozenset({"as_ray", "cli", "examples", "proxy", "pytest_plugin", "testing"})
 #: The prefix of an entry of a facade's ``__path__``. It is none of the file system.
 _PLACE = "mray as "
 #: The package's own attributes.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common.version import __version__
-from mray._device import discovery, nccl, nvml
+from mray._device import cupy_nccl, discovery, nccl, nvml
 from mray._device.platform import platform
 from mray._ipc.reaper import SHM, session_of
 from mray._runtime.observe.observer import all_sessions
@@ -143,7 +143,7 @@ def devices() -> Iterator[Finding]:
     if number:
         yield Finding("nccl", OK, nccl.version_name(number))
     else:
-        yield Finding("nccl", NOTE, "not usable from here", nccl.INSTALL)
+        yield Finding("nccl", NOTE, "not usable from here", cupy_nccl.INSTALL)
 
 
 def _cuda_version() -> str:

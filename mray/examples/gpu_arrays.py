@@ -66,10 +66,10 @@ class CudaGpu(Gpu):
 
 
 class PretendedGpu(Gpu):
-    """`mray._device.null`, which has no CUDA graphs: it computes anew from the same address."""
+    """`mray.testing.null`, which has no CUDA graphs: it computes anew from the same address."""
 
     def __init__(self) -> None:
-        from mray._device import null  # noqa: PLC0415  (with numpy)
+        from mray.testing import null  # noqa: PLC0415  (with numpy)
 
         self.null = null
 

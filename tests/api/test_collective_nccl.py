@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mray._device import null
 from mray._device.platform import forget_platform, platform
 from mray.exceptions import ActorDiedError, RayChannelError
 from mray.experimental import collective as experimental
+from mray.testing import null
 from mray.util import collective
 from mray.util.collective import types
 

@@ -11,8 +11,8 @@ import pytest
 
 from mray._channel.cuda_ipc import trim_pools
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
-from mray._device import null
 from mray._device.platform import forget_platform, platform
+from mray.testing import null
 
 pytestmark = pytest.mark.only("mray")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mray._device import null
 from mray._device.platform import forget_platform, platform
 from mray.dag import InputNode, MultiOutputNode
 from mray.exceptions import ActorDiedError, RayChannelError
 from mray.experimental import collective
+from mray.testing import null
 
 pytestmark = pytest.mark.only("mray")
 

@@ -61,7 +61,7 @@ def of(env: IRemoteInterpreter) -> dict[str, int]:
 
 def test_an_array_goes_from_interpreter_to_interpreter_without_the_host(interpreters: Callable[..., Any]) -> None:
     a, b = interpreters("1,late=0.002")
-    x, y = a.module("mray._device.null").full(1000, 2.0), b.module("mray._device.null").full(1000, 1.0)
+    x, y = a.module("mray.testing.null").full(1000, 2.0), b.module("mray.testing.null").full(1000, 1.0)
     y += x
     y += b.run(lambda values: values["in"][0], ({"in": [x, 5]},))
     y.size.fetch()
@@ -72,7 +72,7 @@ def test_an_array_goes_from_interpreter_to_interpreter_without_the_host(interpre
 
 def test_what_is_fetched_inside_of_an_interpreter_stays_on_the_device(interpreters: Callable[..., Any]) -> None:
     a, b = interpreters("1")
-    x = a.module("mray._device.null").full(1000, 2.0)
+    x = a.module("mray.testing.null").full(1000, 2.0)
 
     class Box:
         def __init__(self, var: Any) -> None:
@@ -92,7 +92,7 @@ def test_what_is_fetched_inside_of_an_interpreter_stays_on_the_device(interprete
 
 def test_steps_that_write_later_are_not_seen_by_the_receiver(interpreters: Callable[..., Any]) -> None:
     a, b = interpreters("1,late=0.002")
-    null = a.module("mray._device.null")
+    null = a.module("mray.testing.null")
     keep = b.put(lambda array: [array])
     for value in range(5):
         x = null.full(1000, float(value))
@@ -105,7 +105,7 @@ def test_steps_that_write_later_are_not_seen_by_the_receiver(interpreters: Calla
 
 def test_memory_that_was_lent_is_given_back(interpreters: Callable[..., Any], eventually: Any) -> None:
     a, b = interpreters("1,memory=268435456")
-    null = a.module("mray._device.null")
+    null = a.module("mray.testing.null")
     total = b.put(lambda array: array.sum())
     for value in range(30):  # 30 times 32 MiB, and a copy, on a device of 256
         x = null.full(1 << 23, float(value))
@@ -119,13 +119,13 @@ def test_memory_that_was_lent_is_given_back(interpreters: Callable[..., Any], ev
 
 def test_arrays_without_a_way_between_their_devices_go_through_the_host(interpreters: Callable[..., Any]) -> None:
     a, b = interpreters("2,peer=0", num_gpus=1)
-    x, y = a.module("mray._device.null").full(1000, 2.0), b.module("mray._device.null").full(1000, 1.0)
+    x, y = a.module("mray.testing.null").full(1000, 2.0), b.module("mray.testing.null").full(1000, 1.0)
     assert float((y + b.run(lambda array: array.numpy(), (x,)).sum()).sum()) == 2001 * 1000
 
 
 def test_an_interpreter_that_dies_leaves_nothing_lent(interpreters: Callable[..., Any], eventually: Any) -> None:
     a, b = interpreters("1")
-    x = a.module("mray._device.null").full(1 << 20, 2.0)
+    x = a.module("mray.testing.null").full(1 << 20, 2.0)
     kept = b.put(lambda array: [array])(x)
     kept[0].size.fetch()
     assert of(a)["lent"] == 1

@@ -76,7 +76,7 @@ class Null(Kind):
         return tensor.tolist()  # type: ignore[no-any-return]
 
     def hold(self, device: Device, stream: int) -> AbstractContextManager[object]:
-        from mray._device import null
+        from mray.testing import null
 
         return null.hold(stream, device.index)
 

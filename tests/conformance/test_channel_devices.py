@@ -14,12 +14,12 @@ import pytest
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
-from mray._device import null
 from mray._device.base import DeviceOutOfMemoryError
-from mray._device.null import NullArray, NullDevice, NullPlatform
-from mray._device.null_event import NullEvent
 from mray._device.platform import forget_platform, platform
 from mray._device.pool import pool_of
+from mray.testing import null
+from mray.testing.null import NullArray, NullDevice, NullPlatform
+from mray.testing.null_event import NullEvent
 
 LEASES = 8
 #: Mechanism, whether the GPUs have peer access, and the reader's GPU (the writer's is 0).

@@ -21,7 +21,7 @@ step. Mutants: edits of the real code, each of which some scenario must find.
 Explored in the weak order: one writer and one reader, or two members (two readers with MRAY_TEST_FULL=1, which also has two members
 that find each other, work on streams, and all that takes longer than some seconds).
 
-Not explored, only argued where they stand: *null event* (`mray._device.null_event`); the background reader's ticks, which only take the
+Not explored, only argued where they stand: *null event* (`mray.testing.null_event`); the background reader's ticks, which only take the
 reading lock when nobody has it.
 
 Bounds: at most so many messages, members and joins as the shapes of the tests say; with three readers, and where a full ring or a growing

@@ -13,11 +13,12 @@ from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.options import check_actor_options, check_task_options
 from mray._device.discovery import Gpu, machine_gpus
-from mray._device.topology import cpus_near, numa_nodes, parse_cpu_list, pretended_near, read_topology
+from mray._device.topology import cpus_near, numa_nodes, parse_cpu_list, read_topology
 from mray._scheduler import events
 from mray._scheduler.affinity import AUTO, CpuLoads, Topology
 from mray._scheduler.resources import UNIT
 from mray._scheduler.scheduler import Scheduler
+from mray.testing.null_topology import shares
 
 
 # -------------------------------------------------------------------------------------------- reading
@@ -68,11 +69,11 @@ def test_discovery_tells_the_slots_of_gpus(tmp_path):
 
 @given(st.integers(1, 9), st.sets(st.integers(0, 40), min_size=1))
 def test_pretended_gpus_have_shares_of_the_cpus(count, cpus):
-    shares = pretended_near(count, sorted(cpus))
-    assert len(shares) == count
-    assert all(share and set(share) <= cpus for share in shares)
+    found = shares(count, sorted(cpus))
+    assert len(found) == count
+    assert all(share and set(share) <= cpus for share in found)
     if count <= len(cpus):
-        assert sorted(itertools.chain(*shares)) == sorted(cpus)
+        assert sorted(itertools.chain(*found)) == sorted(cpus)
 
 
 def test_the_topology_of_pretended_gpus(monkeypatch, system):

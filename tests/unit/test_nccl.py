@@ -18,8 +18,11 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from mray._api.communicator import ReduceOp  # noqa: E402
-from mray._device import nccl, null, null_nccl  # noqa: E402
+from mray._device import nccl  # noqa: E402
+from mray._device.cuda import CudaPlatform  # noqa: E402
+from mray._device.cupy_nccl import nccl_module  # noqa: E402
 from mray._device.platform import forget_platform, platform  # noqa: E402
+from mray.testing import null, null_nccl  # noqa: E402
 
 #: The signatures in the documentation of cupy 14, and of cupy 13 except for the id, which is a tuple there.
 CUPY = {
@@ -68,7 +71,7 @@ FLOAT32 = CONSTANTS["NCCL_FLOAT32"]
 def cupy_nccl() -> ModuleType:
     pytest.importorskip("cupy", exc_type=ImportError)
     try:
-        return nccl._cupy_nccl()
+        return nccl_module()
     except LookupError as error:
         pytest.skip(str(error))
 
@@ -214,6 +217,8 @@ class Cuda:
 
     name = "cuda"
     devices = ("one",)
+    nccl = CudaPlatform.nccl
+    nccl_device = CudaPlatform.nccl_device
 
 
 def test_a_process_without_cupy_is_told_what_to_install(monkeypatch):

@@ -19,9 +19,9 @@ import pytest
 import mray
 from mray._common import settings
 from mray._common.device_tensors import carriers
-from mray._device import null, null_memory
-from mray._device.null import NullArray, NullPlatform
 from mray._device.platform import forget_platform, platform
+from mray.testing import null, null_memory
+from mray.testing.null import NullArray, NullPlatform
 
 MIB = 1 << 20
 SCOPE = f"unit{os.getpid()}"
@@ -90,7 +90,7 @@ class Program:
 
 PRELUDE = """
 import sys
-from mray._device import null
+from mray.testing import null
 from mray._device.platform import platform
 devices = platform().devices
 def say(*what): print(*what, flush=True)

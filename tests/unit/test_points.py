@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mray._common import points
+from mray.testing import points
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +43,7 @@ def test_a_module_is_the_same_bytecode_without_its_points(file: str) -> None:
     bare = b"\n".join(b"" if line.strip().startswith(b"# POINT ") else line for line in source.split(b"\n"))
     compiled = compile(source, "module", "exec")
     assert compiled == compile(bare, "module", "exec")
-    assert not any("mray._common.points" in code.co_consts for code in codes(compiled))
+    assert not any("mray.testing.points" in code.co_consts for code in codes(compiled))
     changed = points.with_points(source)
     assert changed.count(b"\n") == source.count(b"\n")
     names = {constant for code in codes(compile(changed, "module", "exec")) for constant in code.co_consts if isinstance(constant, str)}
@@ -52,7 +52,7 @@ def test_a_module_is_the_same_bytecode_without_its_points(file: str) -> None:
 
 def run(rules: list[dict[str, Any]], body: str = "", **more: Any) -> subprocess.CompletedProcess[str]:
     """A program that may `reach` points, with these rules."""
-    program = "from mray._common.points import reach, switch_on\nswitch_on()\n" + textwrap.dedent(body)
+    program = "from mray.testing.points import reach, switch_on\nswitch_on()\n" + textwrap.dedent(body)
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "MRAY_POINTS": json.dumps({"seed": 3, "rules": rules, **more})}
     return subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
 
@@ -150,7 +150,8 @@ def test_every_kind_of_process_of_a_session_stops_at_its_points(tmp_path: Path) 
     assert {name for name, code in cached.items() if b"lease granted" in code} <= {f"leases.{sys.implementation.cache_tag}.opt-points.pyc"}
 
 
-def test_bytecode_with_points_is_kept_until_the_source_changes(tmp_path: Path) -> None:
+def test_bytecode_with_points_is_kept_until_the_source_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "module.py"
     for number in (1, 2):
         path.write_text(f"number = {number}\n# POINT here\n")
@@ -163,7 +164,7 @@ def test_bytecode_with_points_is_kept_until_the_source_changes(tmp_path: Path) -
 
 
 def test_a_session_without_the_setting_has_no_finder() -> None:
-    program = "import sys, mray, mray._common.points as p\nprint(p._points, any(each is p._Finder for each in sys.meta_path))"
+    program = "import sys, mray, mray.testing.points as p\nprint(p._points, any(each is p._Finder for each in sys.meta_path))"
     environ = {name: value for name, value in os.environ.items() if name != "MRAY_POINTS"} | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == "None False\n"

@@ -7,9 +7,10 @@ from time import monotonic_ns
 
 import pytest
 
-from mray._device import cuda_marks, libcuda, null
+from mray._device import cuda_marks, libcuda
 from mray._device.cuda import CudaDevice
-from mray._device.null_stream import Hold
+from mray.testing import null
+from mray.testing.null_stream import Hold
 from tests.unit.fake_cuda import FakeCuda, FakeMachine
 
 
@@ -89,8 +90,8 @@ def test_a_stream_that_is_captured_is_refused(cuda: FakeCuda, device: CudaDevice
 
 def test_marks_of_pretended_devices_wait_for_their_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRAY_NULL_DEVICES", "1,scope=marks")
-    from mray._device.null import NullPlatform
     from mray._device.platform import forget_platform, platform
+    from mray.testing.null import NullPlatform
 
     forget_platform()
     try:

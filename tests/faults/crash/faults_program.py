@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import mray
-from mray._device import null
 from mray.dag import InputNode
+from mray.testing import null
 from mray.util import placement_group, remove_placement_group, state
 from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from mray.util.testing import reset

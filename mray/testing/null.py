@@ -26,13 +26,13 @@ import numpy as np
 
 from mray._common import settings
 from mray._common.settings import NullDevices
-from mray._device import null_memory
 from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
 from mray._device.discovery import GpuId, visible_ids
-from mray._device.null_array import Heap, NullArray, Storage, Waits, dense, dtype_named, heaps
-from mray._device.null_event import NullEvent
-from mray._device.null_memory import Region
-from mray._device.null_stream import Hold, Streams, set_late
+from mray.testing import null_memory, null_nccl
+from mray.testing.null_array import Heap, NullArray, Storage, Waits, dense, dtype_named, heaps
+from mray.testing.null_event import NullEvent
+from mray.testing.null_memory import Region
+from mray.testing.null_stream import Hold, Streams, set_late
 
 __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_numpy", "full", "hold", "ones", "set_late", "zeros"]
 
@@ -238,6 +238,12 @@ class NullPlatform(Platform):
     def placed(self, tensor: NullArray, where: str) -> Any:
         return tensor.numpy() if where == "cpu" else tensor
 
+    def nccl(self) -> Any:
+        return null_nccl
+
+    def nccl_device(self, index: int) -> AbstractContextManager[Any]:
+        return null_nccl.current_device(self.devices[index])
+
     def synchronize(self, device: Device, stream: int) -> None:
         assert isinstance(device, NullDevice)
         self.waits.number += 1
@@ -292,10 +298,12 @@ def full(shape: int | Sequence[int], value: Any, dtype: Any = "float32", device:
 
 
 def zeros(shape: int | Sequence[int], dtype: Any = "float32", device: int = 0) -> NullArray:
+    """An array of zeros."""
     return full(shape, 0, dtype, device)
 
 
 def ones(shape: int | Sequence[int], dtype: Any = "float32", device: int = 0) -> NullArray:
+    """An array of ones."""
     return full(shape, 1, dtype, device)
 
 

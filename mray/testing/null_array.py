@@ -16,18 +16,18 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from posix import getpid  # whose memory it is, also where processes are simulated
 from typing import Any
 
 import numpy as np
 
 from mray._common.device_tensors import reduce_device_tensor
-from mray._device import null_memory
+from mray._common.process_local import kernel_pid
 from mray._device.base import Facts
-from mray._device.null_memory import Region
-from mray._device.null_stream import Stream, Streams
 from mray._device.platform import platform
 from mray._ipc.segment import PAGE
+from mray.testing import null_memory
+from mray.testing.null_memory import Region
+from mray.testing.null_stream import Stream, Streams
 
 #: Memory of former arrays that is kept: blocks of at most so many bytes, so many bytes of a device.
 _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
@@ -61,7 +61,7 @@ class Heap:
         self.total = total
         self.streams = streams
         self.waits = waits
-        self.process = getpid()
+        self.process = kernel_pid()
         self._making = _Making()
         #: Memory that can be used again: (whether of outputs, bytes) -> regions.
         self._idle: dict[tuple[bool, int], deque[Region]] = {}
@@ -133,7 +133,7 @@ class Storage:
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         region = getattr(self, "region", None)
-        if region is None or is_finalizing() or getpid() != self.heap.process:
+        if region is None or is_finalizing() or kernel_pid() != self.heap.process:
             return
         for stream in self.used_on:
             self.stream.follow(stream)
@@ -195,7 +195,7 @@ def heaps() -> list[Heap]:
 
 # ------------------------------------------------------------------------------------------------- arrays
 class NullArray:
-    """An array on a pretended device. Made by `mray._device.null.empty` and others.
+    """An array on a pretended device. Made by `mray.testing.null.empty` and others.
 
     Operators, slices, `reshape`, `T` and reductions mean what they mean in numpy; indices are ints, slices, None and Ellipsis. Operands are
     arrays of the same device and scalars.

@@ -33,8 +33,8 @@ from struct import Struct
 from typing import Any, Protocol
 
 from mray._common import settings
-from mray._device.null_memory import resolve
 from mray._ipc.connection import peer_is_ours
+from mray.testing.null_memory import resolve
 
 NCCL_INT8 = NCCL_CHAR = 0
 NCCL_UINT8 = 1

@@ -23,9 +23,9 @@ import time
 from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator
-from posix import getpid  # whose memory it is, also where processes are simulated
 
 from mray._common import settings
+from mray._common.process_local import kernel_pid
 
 #: Seconds that each piece of work is late, as this process was told; None: as the setting says.
 _late: float | None = None
@@ -194,7 +194,7 @@ class Hold:
 
     def __init__(self, stream: Stream) -> None:
         self._gate = threading.Event()
-        self._process = getpid()
+        self._process = kernel_pid()
         stream.submit(self._gate.wait)
 
     def release(self) -> None:
@@ -208,5 +208,5 @@ class Hold:
         self.release()
 
     def __del__(self) -> None:
-        if getpid() == self._process:
+        if kernel_pid() == self._process:
             self.release()

@@ -20,15 +20,15 @@ import weakref
 from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable
-from posix import getpid  # whose memory it is, also where processes are simulated
 from struct import Struct
 
+from mray._common.process_local import kernel_pid
 from mray._device.base import Event
-from mray._device.null_memory import OpenFile
-from mray._device.null_stream import Stream, Streams
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.process import start_of
 from mray._ipc.segment import PAGE
+from mray.testing.null_memory import OpenFile
+from mray.testing.null_stream import Stream, Streams
 
 LANES = 7
 _LINE = 1 + LANES
@@ -82,14 +82,14 @@ def _new_line() -> tuple[Page, int]:
             continue
     file = OpenFile(os.memfd_create("mray-null-events", os.MFD_CLOEXEC))
     os.ftruncate(file.fd, PAGE)
-    page = Page(file, getpid(), start_of(getpid()))
+    page = Page(file, kernel_pid(), start_of(kernel_pid()))
     _own[page.inode] = page
     return page, page.free.popleft()
 
 
 def _open_page(pid: int, started: int, number: int, inode: int) -> Page:
     gone = f"process {pid}, whose event this is, is gone or has closed it"
-    page = (_own if pid == getpid() else _others).get(inode)
+    page = (_own if pid == kernel_pid() else _others).get(inode)
     if page is not None and page.pid == pid and page.started == started:
         if not page.is_recording():
             raise RuntimeError(gone)
@@ -112,7 +112,7 @@ class NullEvent(Event):
 
     def __init__(self, streams: Streams, handle: bytes = b"") -> None:
         self._streams = streams
-        self._process = getpid()
+        self._process = kernel_pid()
         if handle:
             pid, started, number, inode, place = _HANDLE.unpack(handle)
             page = _open_page(pid, started, number, inode)
@@ -155,7 +155,7 @@ class NullEvent(Event):
 
     def close(self) -> None:
         self._page = None
-        if self._marks is not None and getpid() == self._process:
+        if self._marks is not None and kernel_pid() == self._process:
             self._marks.close()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -215,7 +215,7 @@ def _wait(page: Page, line: int, number: int) -> None:
     """On the thread of a stream."""
     pause = _FIRST_PAUSE
     since_proof = 0.0
-    own = page.pid == getpid()
+    own = page.pid == kernel_pid()
     while page.words[line + 1 + number % LANES] < number:
         time.sleep(pause)
         since_proof += pause

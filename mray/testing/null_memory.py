@@ -24,11 +24,11 @@ import os
 import weakref
 from _thread import allocate_lock
 from collections.abc import Callable
-from posix import getpid  # whose memory it is, also where processes are simulated
 from struct import Struct
 
 import numpy as np
 
+from mray._common.process_local import kernel_pid
 from mray._ipc.process import all_pids
 from mray._ipc.segment import PAGE, round_up
 
@@ -228,7 +228,7 @@ def allocate(scope: str, device: int, total: int, size: int, *, is_output: bool 
 
 def exported(region: Region) -> bytes:
     """The handle by which other processes open it."""
-    return _HANDLE.pack(getpid(), region.file.fd, region.inode, region.size, region.device)
+    return _HANDLE.pack(kernel_pid(), region.file.fd, region.inode, region.size, region.device)
 
 
 def device_of(handle: bytes) -> int:
