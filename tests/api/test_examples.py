@@ -11,7 +11,8 @@ import pytest
 
 pytestmark = pytest.mark.only("mray")
 
-PRELOAD = ["torch"] if importlib.util.find_spec("torch") else []
+#: An optimizer imports the second as it takes its first step, which is most of what an example's trainers do.
+PRELOAD = ["torch", "torch._dynamo"] if importlib.util.find_spec("torch") else []
 
 
 def example(name: str):
