@@ -14,24 +14,26 @@ import pytest
 
 pytestmark = pytest.mark.only("mray")  # a process has one torch profiler
 
+#: The driver needs no torch, whose import takes seconds.
 TORCH = """
     import sys, time
     import ENGINE as ray
     from ENGINE.dag import InputNode
-    import torch
 
     ray.init(num_cpus=2, preload=["torch"])
 
     @ray.remote(num_cpus=0)
     class Worker:
-        def square(self, tensor):
-            return tensor @ tensor
+        def square(self, size):
+            import torch
+            torch.ones(size, size) @ torch.ones(size, size)
+            return size
 
     first, second = Worker.remote(), Worker.remote()
     with InputNode() as value:
         graph = second.square.bind(first.square.bind(value)).experimental_compile()
     for _ in range(3):
-        ray.get(graph.execute(torch.ones(4, 4)))
+        ray.get(graph.execute(4))
     if sys.argv[1] == "raises":
         raise KeyError("the script fails")
     if sys.argv[1] == "interrupted":
@@ -88,22 +90,23 @@ def test_a_profile_merges_what_torch_tells(run_program, tmp_path: Path) -> None:
         """
         import ENGINE as ray
         from ENGINE.dag import InputNode
-        import torch
 
         ray.init(num_cpus=2, preload=["torch"])
 
         @ray.remote(num_cpus=0)
         class Worker:
-            def square(self, tensor):
-                return tensor @ tensor
+            def square(self, size):
+                import torch
+                torch.ones(size, size) @ torch.ones(size, size)
+                return size
 
         worker = Worker.remote()
         with InputNode() as value:
             graph = worker.square.bind(value).experimental_compile()
-        ray.get(graph.execute(torch.ones(4, 4)))
+        ray.get(graph.execute(4))
         with graph.profile("trace.json", torch=True) as profile:
             for _ in range(3):
-                ray.get(graph.execute(torch.ones(4, 4)))
+                ray.get(graph.execute(4))
         assert not profile.notes and not profile.lost, (profile.notes, profile.lost)
         graph.teardown()
         """,
