@@ -20,13 +20,13 @@ from mray._api.signature import returns_generator
 from mray._api.typed import ActorProxy
 from mray._common.options import (
     METHOD_OPTIONS,
+    carried_method_options,
     check_actor_options,
     check_generator_returns,
     check_grouping,
+    check_method_options,
     check_namespace,
-    check_num_returns,
     complete_actor_options,
-    plain,
 )
 from mray.exceptions import ActorHandleNotFoundError
 
@@ -373,27 +373,12 @@ def _submit(
 
 def _merged_method_options(spec: ActorMethodSpec, options: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
     """num_returns, and the options that are set, over those of `mray.method`."""
-    _check_method_options(options, ("name",))
+    check_method_options(options, named=True)
     check_grouping(options)
     check_generator_returns(options.get("num_returns"), spec.is_generator)
-    given = {name: plain(value) for name, value in options.items() if value is not None}
+    given = carried_method_options(options)
     num_returns = given.pop("num_returns", spec.num_returns)
     return num_returns, ({**(spec.options or {}), **given} or None)
-
-
-def _check_method_options(options: Mapping[str, Any], also: tuple[str, ...] = ()) -> None:
-    for name, value in options.items():
-        option = METHOD_OPTIONS.get(name)
-        if option is None:
-            if name in also:
-                continue
-            raise TypeError(f"got an unexpected keyword argument {name!r}; a method's options are {[*METHOD_OPTIONS, *also]}")
-        if name == "num_returns":
-            check_num_returns(value)
-        elif not isinstance(value, option.types):
-            raise TypeError(f"The type of keyword '{name}' must be {option.types}, but received type {type(value)}")
-        elif option.check is not None and (wrong := option.check(name, value)):
-            raise ValueError(wrong)
 
 
 @overload
@@ -439,10 +424,10 @@ def method(*args: Any, **options: Any) -> Any:
             raise AssertionError(
                 f"Unexpected keyword argument to @ray.method: '{name}'. The supported keyword arguments are {list(METHOD_OPTIONS)}"
             )
-    _check_method_options(options)
+    check_method_options(options)
 
     def annotate(function: Callable[..., Any]) -> Callable[..., Any]:
-        set_options = {name: plain(value) for name, value in options.items() if value is not None}
+        set_options = carried_method_options(options)
         check_generator_returns(options.get("num_returns"), returns_generator(function))
         setattr(function, METHOD_ATTRIBUTE, set_options)
         return function

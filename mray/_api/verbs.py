@@ -17,12 +17,14 @@ from mray._api.ref_generator import ObjectRefGenerator
 from mray._common.clock import now
 from mray._common.options import check_namespace, plain
 from mray._common.tensor_transports import tensor_transport
+from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     W = TypeVar("W", bound="ObjectRef[Any] | ObjectRefGenerator[Any] | GraphRef")
 
 R = TypeVar("R")
 _ONLY_REFS = {ObjectRef}
+_LONGEST = 1 << 63
 _NO_STATE = "Ray has not been started yet. Trying to use state API before ray.init() has been called."
 
 
@@ -74,6 +76,8 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     `_use_object_store` has them come through host memory.
     """
     if isinstance(object_refs, ObjectRef):
+        if timeout is not None:
+            _check_timeout(timeout)
         if _use_object_store:
             return current_backend().get((object_refs,), timeout, True)[0]
         return current_backend().get((object_refs,), timeout)[0]
@@ -92,9 +96,17 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     for ref in object_refs:
         if not isinstance(ref, ObjectRef):
             raise TypeError(f"Attempting to call `get` on the value {ref}, which is not an ray.ObjectRef.")
+    if timeout is not None:
+        _check_timeout(timeout)
     if _use_object_store:
         return backend.get(object_refs, timeout, True)
     return backend.get(object_refs, timeout) if object_refs else []
+
+
+def _check_timeout(timeout: Any) -> None:
+    """Errors of Ray, which counts milliseconds in 64 bits, for what is no number, and for what is more than that."""
+    if not -_LONGEST <= int(timeout * 1000) < _LONGEST:
+        raise OverflowError("Python int too large to convert to C long")
 
 
 def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
@@ -171,6 +183,8 @@ def wait(
         raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got {type(ray_waitables)}")
     if timeout is not None and timeout < 0:
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
+    if timeout is not None:
+        _check_timeout(timeout)
     # Lists of thousands are waited for again and again: what follows looks at a ref in some tens of nanoseconds.
     plain = set(map(type, ray_waitables)) == _ONLY_REFS
     if not plain:
@@ -187,6 +201,9 @@ def wait(
         raise ValueError(f"Invalid number of objects to return {num_returns}.")
     if num_returns > len(ray_waitables):
         raise ValueError("num_returns cannot be greater than the number of ray_waitables provided to ray.wait.")
+    num_returns = int(num_returns)
+    if not num_returns:
+        raise RaySystemError("Number of objects to wait for must be between 1 and the number of ids.")
     if not plain and any(isinstance(ref, (GraphRef, ObjectRefGenerator)) for ref in ray_waitables):
         return _wait_among(ray_waitables, num_returns, timeout)
     return backend.wait(ray_waitables, num_returns, timeout)
@@ -223,7 +240,7 @@ def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False,
         raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ray_waitable)}.")
     if force and not ray_waitable.task_id().actor_id().binary().startswith(b"\xff" * 12):
         raise ValueError("force=True is not supported for actor tasks.")
-    backend.cancel(ray_waitable, force, recursive)
+    backend.cancel(ray_waitable, bool(force), bool(recursive))
 
 
 def kill(actor: ActorHandle | type[Any], *, no_restart: bool = True) -> None:

@@ -50,6 +50,8 @@ def check_environment(environment: Mapping[str, Any] | None) -> None:
     if not environment:
         return
     for field, value in environment.items():
+        if not isinstance(field, str):
+            raise TypeError(f"the fields of runtime_env must be strings, but {field!r} is a {type(field)}")
         name = public_name(field)
         if value is None or name.startswith("_"):
             continue

@@ -10,6 +10,8 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import index
+from types import NoneType
 from typing import Any
 
 from mray._common import settings
@@ -30,6 +32,8 @@ class Option:
     types: Any
     default: Any
     check: Check | None = None
+    #: Whether there are but texts and numbers in its dicts and lists.
+    is_plain: bool = False
 
 
 # ------------------------------------------------------------------------------------------------ checks
@@ -69,6 +73,8 @@ def _resources(_name: str, value: Any) -> str | None:
     if "bundle" in value:
         return "A resource named 'bundle' may not be asked for: the name belongs to placement groups."
     for key, quantity in value.items():
+        if not isinstance(key, str):
+            raise TypeError(f"The name of a resource must be a str, but {key!r} is a {type(key)}")
         if not isinstance(quantity, (int, float)):
             raise TypeError(f"The quantity of resource {key} must be a number, but received type {type(quantity)}")
         if wrong := _quantity(str(key), quantity) or wrong_with_quantity(str(key), quantity):
@@ -84,6 +90,15 @@ def _num_returns(_name: str, value: Any) -> str | None:
         "generator actor tasks. The keyword 'num_returns' only accepts None, a non-negative integer, 'streaming' (for generators), or "
         "'dynamic'. 'dynamic' flag will be deprecated in the future, and it is recommended to use 'streaming' instead."
     )
+
+
+def _method_returns(_name: str, value: Any) -> str | None:
+    if isinstance(value, str):
+        if value not in ("streaming", "dynamic"):
+            return f"num_returns must be an integer, 'streaming' or 'dynamic', but got {value!r}."
+    elif value is not None and value < 0:
+        return f"num_returns must be >= 0, but got {value}."
+    return None
 
 
 def _exceptions(_name: str, value: Any) -> str | None:
@@ -118,6 +133,37 @@ def _runtime_env(_name: str, value: Any) -> str | None:
     return None
 
 
+def _group(_name: str, value: Any) -> str | None:
+    if isinstance(value, str) and value not in ("", "default"):
+        return f"The keyword 'placement_group' only accepts a PlacementGroup, None or 'default', got {value!r}."
+    return None
+
+
+def _bundle_index(name: str, value: Any) -> str | None:
+    if not -1 <= value < _TOO_LARGE:
+        return f"The keyword '{name}' only accepts -1 or the index of a bundle, got {value}."
+    return None
+
+
+def _labels(_name: str, value: Any) -> str | None:
+    for key, label in (value or {}).items():
+        for what, text in (("key", key), ("value", label)):
+            if not isinstance(text, str):
+                return f"Label {what} must be string, but got {type(text)}"
+    return None
+
+
+def _groups(name: str, value: Any) -> str | None:
+    for group, most in dict(value or {}).items():
+        if not isinstance(group, str):
+            raise TypeError(f"The keyword '{name}' takes a dict of names and numbers of calls, but the name {group!r} is a {type(group)}")
+        if not isinstance(most, bool) and not hasattr(most, "__index__"):
+            raise TypeError(f"The keyword '{name}' takes a dict of names and numbers of calls, but {group!r} has {most!r}")
+        if not 0 <= most < 1 << 32:
+            raise OverflowError(f"The keyword '{name}' takes numbers of calls from 1 to 4294967295, but {group!r} has {most}")
+    return None
+
+
 def _lifetime(_name: str, value: Any) -> str | None:
     if value in (None, "detached", "non_detached"):
         return None
@@ -146,23 +192,23 @@ _Dict = (dict, type(None))
 _STRATEGIES = ("PlacementGroupSchedulingStrategy", "NodeAffinitySchedulingStrategy", "NodeLabelSchedulingStrategy")
 
 _COMMON: dict[str, Option] = {
-    "label_selector": Option(_Dict, None, _selector),
-    "fallback_strategy": Option((list, type(None)), None, _fallbacks),
+    "label_selector": Option(_Dict, None, _selector, is_plain=True),
+    "fallback_strategy": Option((list, type(None)), None, _fallbacks, is_plain=True),
     "accelerator_type": Option(_Text, None),
     "memory": Option(_Number, None, _quantity),
     "name": Option(_Text, None),
     "num_cpus": Option(_Number, None, _quantity),
     "num_gpus": Option(_Number, None, _gpus),
     "object_store_memory": Option(_Int, None, _count),
-    "placement_group": Option((type(None), str, "PlacementGroup"), "default"),
-    "placement_group_bundle_index": Option(int, -1),
+    "placement_group": Option((type(None), str, "PlacementGroup"), "default", _group),
+    "placement_group_bundle_index": Option(int, -1, _bundle_index),
     "placement_group_capture_child_tasks": Option(_Bool, None),
     "resources": Option(_Dict, None, _resources),
     "runtime_env": Option(_Dict, None, _runtime_env),
     "scheduling_strategy": Option((type(None), str, *_STRATEGIES), None, wrong_with_strategy),
     "cpu_affinity": Option((list, str, type(None)), None, wrong_with_affinity),
     "enable_task_events": Option(bool, True),
-    "_labels": Option(_Dict, None),
+    "_labels": Option(_Dict, None, _labels, is_plain=True),
 }
 
 TASK_OPTIONS: dict[str, Option] = {
@@ -178,7 +224,7 @@ TASK_OPTIONS: dict[str, Option] = {
 
 ACTOR_OPTIONS: dict[str, Option] = {
     **_COMMON,
-    "concurrency_groups": Option((list, dict, type(None)), None),
+    "concurrency_groups": Option((list, dict, type(None)), None, _groups, is_plain=True),
     "enable_tensor_transport": Option(_Bool, None),
     "lifetime": Option(_Text, None, _lifetime),
     "max_concurrency": Option(_Int, None, _count),
@@ -193,7 +239,7 @@ ACTOR_OPTIONS: dict[str, Option] = {
 
 #: Options of `mray.method` and ``handle.method.options``.
 METHOD_OPTIONS: dict[str, Option] = {
-    "num_returns": Option((int, str, type(None)), None),
+    "num_returns": Option((int, str, type(None)), None, _method_returns),
     "concurrency_group": Option(_Text, None),
     "max_task_retries": Option(_Int, None, _count_or_infinite),
     "retry_exceptions": Option((bool, list, tuple, type(None)), None),
@@ -202,6 +248,10 @@ METHOD_OPTIONS: dict[str, Option] = {
     "enable_task_events": Option(_Bool, None),
     "tensor_transport": Option(_Text, None, check_tensor_transport),
 }
+
+_METHOD_NAME = Option(_Text, None)
+#: Ray's options are numbers of C.
+_TOO_LARGE = 1 << 63
 
 
 def _has_type(value: Any, types: Any) -> bool:
@@ -273,14 +323,6 @@ def check_actor_options(given: Mapping[str, Any], *, warn: bool = False) -> None
         raise ValueError("The actor name must be specified to use `get_if_exists`.")
 
 
-def check_num_returns(value: Any) -> None:
-    """ValueError for a number of return values that a method cannot have."""
-    if isinstance(value, int) and value < 0:
-        raise ValueError(f"num_returns must be >= 0, but got {value}.")
-    if isinstance(value, str) and value not in ("streaming", "dynamic"):
-        raise ValueError(f"num_returns must be an integer, 'streaming' or 'dynamic', but got {value!r}.")
-
-
 def check_namespace(namespace: Any) -> None:
     """TypeError or ValueError for what cannot be a namespace."""
     if namespace is None:
@@ -301,9 +343,50 @@ def plain(value: Any) -> Any:
     return float.__float__(value) if isinstance(value, float) else value
 
 
+def plain_inside(value: Any) -> Any:
+    """As `plain`, also of what is in dicts and lists."""
+    if isinstance(value, dict):
+        return {plain_inside(key): plain_inside(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [plain_inside(each) for each in value]
+    return plain(index(value) if hasattr(value, "__index__") and not isinstance(value, int) else value)
+
+
+def _carried(option: Option, value: Any) -> Any:
+    """A checked value as messages carry it. OverflowError for a whole number of more than 64 bits."""
+    value = plain_inside(value) if option.is_plain else plain(value)
+    kinds = option.types if isinstance(option.types, tuple) else (option.types,)
+    if int not in kinds or float in kinds or not hasattr(value, "__index__"):
+        return value
+    value = index(value)  # of a bool, or of numpy's
+    if not -_TOO_LARGE <= value < _TOO_LARGE:
+        raise OverflowError("Python int too large to convert to C long")
+    return value
+
+
+def check_method_options(options: Mapping[str, Any], *, named: bool = False) -> None:
+    """TypeError or ValueError for options that a method cannot have; with `named` a name is one."""
+    for name, value in options.items():
+        option = _METHOD_NAME if named and name == "name" else METHOD_OPTIONS.get(name)
+        if option is None:
+            raise TypeError(
+                f"got an unexpected keyword argument {name!r}; a method's options are {[*METHOD_OPTIONS, *(['name'] if named else [])]}"
+            )
+        # Ray makes whole numbers of what comes here.
+        if not isinstance(value, option.types) and not (int in option.types and hasattr(value, "__index__")):
+            raise TypeError(f"The type of keyword '{name}' must be {option.types}, but received type {type(value)}")
+        if option.check is not None and (wrong := option.check(name, value)):
+            raise ValueError(wrong)
+
+
+def carried_method_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a method's checked options that are set, as messages carry them. OverflowError for numbers that are too large."""
+    return {name: _carried(METHOD_OPTIONS.get(name, _METHOD_NAME), value) for name, value in given.items() if value is not None}
+
+
 def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> dict[str, Any]:
     """Every option of a task with a value: given or default."""
-    merged = {name: plain(given[name]) if name in given else option.default for name, option in TASK_OPTIONS.items()}
+    merged = {name: _carried(option, given[name]) if name in given else option.default for name, option in TASK_OPTIONS.items()}
     if merged["num_cpus"] is None:
         merged["num_cpus"] = 1
     merged["num_gpus"] = merged["num_gpus"] or 0
@@ -319,7 +402,7 @@ def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> di
 
 def complete_actor_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Every option of an actor with a value. ``num_cpus`` stays ``None`` when it was not given; see `actor_resources`."""
-    merged = {name: plain(given[name]) if name in given else option.default for name, option in ACTOR_OPTIONS.items()}
+    merged = {name: _carried(option, given[name]) if name in given else option.default for name, option in ACTOR_OPTIONS.items()}
     merged["num_gpus"] = merged["num_gpus"] or 0
     for name in ("max_restarts", "max_task_retries"):
         merged[name] = merged[name] or 0
@@ -406,6 +489,8 @@ _ROUNDED_DOWN = ("memory", "object_store_memory")
 
 def _check_amounts(amounts: Mapping[str, Any]) -> None:
     for name, amount in amounts.items():
+        if not isinstance(name, str):
+            raise TypeError(f"The name of a resource must be a str, but {name!r} is a {type(name)}")
         if not isinstance(amount, (int, float)):
             raise TypeError(f"The quantity of resource {name} must be a number, but received type {type(amount)}")
         if amount < 0:
@@ -453,13 +538,14 @@ def session_options(  # one keyword per argument of `init`
     amounts = {name: amount for name, amount in {**amounts, **(resources or {})}.items() if amount is not None}
     amounts.update(settings.OVERRIDE_RESOURCES.get())
     _check_amounts(amounts)
+    amounts = plain_inside(amounts)
     num_cpus, num_gpus, memory = amounts.pop("CPU", None), amounts.pop("GPU", None), amounts.pop("memory", None)
     store = amounts.pop("object_store_memory", None)
     if store is not None and store < _MINIMUM_STORE:
         raise ValueError(
             f"Attempting to cap object store memory usage at {store} bytes, but the minimum allowed is {_MINIMUM_STORE} bytes."
         )
-    all_labels: dict[Any, Any] = {**(labels or {}), **settings.OVERRIDE_LABELS.get()}
+    all_labels: dict[Any, Any] = plain_inside({**(labels or {}), **settings.OVERRIDE_LABELS.get()})
     for key, text in all_labels.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"labels must map text to text, got {key!r}: {text!r}")
@@ -469,12 +555,14 @@ def session_options(  # one keyword per argument of `init`
     if runtime_env is not None and not isinstance(runtime_env, Mapping):
         raise TypeError(f"runtime_env must be a dict, got {type(runtime_env)}")
     check_environment(runtime_env)
+    if not isinstance(node_name, (str, NoneType)):
+        raise TypeError(f"_node_name must be a str, got {node_name!r}")
     if temp_dir is None:
         temp_dir = settings.TMPDIR.get()
     if temp_dir is not None and not os.path.isabs(temp_dir):
         raise ValueError("temp_dir must be absolute path or None.")
-    if isinstance(preload, str):
-        raise TypeError("preload must be a list of names of modules, got a single str")
+    if isinstance(preload, (str, bytes)) or not all(isinstance(name, str) for name in preload or ()):
+        raise TypeError(f"preload must be a list of names of modules, got {preload!r}")
     return SessionOptions(
         num_cpus=num_cpus,
         num_gpus=num_gpus,
@@ -484,13 +572,13 @@ def session_options(  # one keyword per argument of `init`
         object_store_memory=None if store is None else int(store),
         object_spilling_directory=spill_directory(object_spilling_directory, system_config),
         object_spilling=is_spilling(system_config),
-        namespace=namespace,
+        namespace=plain(namespace),
         runtime_env=dict(runtime_env) if runtime_env is not None else None,
         log_to_driver=settings.LOG_TO_DRIVER.get() if log_to_driver is None else bool(log_to_driver),
         logging_config=logging_config,
-        preload=tuple(dict.fromkeys((*preload, *settings.PRELOAD.get()))),
-        temp_dir=temp_dir,
-        node_name=node_name,
+        preload=tuple(dict.fromkeys((*map(plain, preload or ()), *settings.PRELOAD.get()))),
+        temp_dir=plain(temp_dir),
+        node_name=plain(node_name),
         system_config=system_config,
         backend=backend,
         address=address,

@@ -19,6 +19,7 @@ from typing import Any
 from mray._api.current import current_backend
 from mray._api.placement_group import PlacementGroup, current_group
 from mray._common.ids import PlacementGroupID
+from mray._common.options import plain, plain_inside
 from mray._common.placement import STRATEGIES, check_group
 
 __all__ = [
@@ -69,8 +70,9 @@ def placement_group(
     backend = current_backend()
     chosen = check_group(bundles, strategy, lifetime, bundle_label_selector, topology_strategy, _soft_target_node_id)
     _check_name(name or "")
-    amounts = [{resource: float(amount) for resource, amount in bundle.items()} for bundle in bundles]
-    group_id = backend.create_placement_group(amounts, chosen, name or "", lifetime == "detached", bundle_label_selector)
+    amounts = [{plain(resource): float(amount) for resource, amount in bundle.items()} for bundle in bundles]
+    selectors = plain_inside(bundle_label_selector)
+    group_id = backend.create_placement_group(amounts, chosen, plain(name or ""), lifetime == "detached", selectors)
     return PlacementGroup(PlacementGroupID(group_id), amounts)
 
 
@@ -94,7 +96,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     if not placement_group_name:
         raise ValueError("Please supply a non-empty value to get_placement_group")
     backend = current_backend()
-    found = backend.query("named_placement_group", placement_group_name, backend.facts()["namespace"])
+    found = backend.query("named_placement_group", plain(placement_group_name), backend.facts()["namespace"])
     if found is None:
         raise ValueError(f"Failed to look up placement group with name: {placement_group_name}")
     return PlacementGroup(PlacementGroupID(found))

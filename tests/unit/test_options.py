@@ -12,7 +12,7 @@ from mray._common.options import (
     TASK_OPTIONS,
     actor_resources,
     check_actor_options,
-    check_num_returns,
+    check_method_options,
     check_task_options,
     complete_actor_options,
     complete_task_options,
@@ -136,10 +136,10 @@ def test_dynamic_returns_of_a_generator_are_deprecated() -> None:
 
 
 def test_numbers_of_return_values() -> None:
-    check_num_returns(0)
-    check_num_returns("streaming")
+    check_method_options({"num_returns": 0})
+    check_method_options({"num_returns": "streaming"})
     with pytest.raises(ValueError, match=r"num_returns must be >= 0, but got -2\."):
-        check_num_returns(-2)
+        check_method_options({"num_returns": -2})
 
 
 def test_complete_options_have_every_name() -> None:

@@ -107,8 +107,9 @@ class ActorCaller:
         calls[call.task_id] = call
         # POINT call noted
         values = call.argument_values(self._callers.borrowing.export)
-        connection.post((CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, values, call.options))
-        self.client.posted(connection)
+        message = (CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, values, call.options)
+        if call.post(connection, message):
+            self.client.posted(connection)
 
     def pump(self) -> None:
         """Send calls in order, up to the first whose arguments are not there (or past it, if that is allowed)."""

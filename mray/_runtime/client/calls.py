@@ -13,7 +13,7 @@ from mray._api.object_ref import ObjectRef
 from mray._common.ids import TaskID
 from mray._common.invocations import MethodInvocation
 from mray._common.messages import FAILED, REPLIES, REPLY, SEGMENT, STREAM_ITEMS, TENSORS
-from mray._ipc.connection import Connection
+from mray._ipc.connection import Connection, Message
 from mray._objects.ownership import Entry, Holder
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client import failed_calls
@@ -156,6 +156,17 @@ class Call(Holder):
         else:
             function = str(method[2]).rpartition(".")[2]
         return (self.options or {}).get("name") or self.name or function, function
+
+    def post(self, connection: Connection, message: Message) -> bool:
+        """Queue its message; if that has a value that messages cannot carry the call fails, and no other. Client's lock held."""
+        try:
+            connection.post(message)
+        except ValueError as error:
+            del connection.calls[self.task_id]
+            self.options = None  # listings could not have them either
+            self.fail(TypeError(f"{self.names()[1]} could not be called: its options have a value that messages cannot carry ({error})."))
+            return False
+        return True
 
     def cancel(self) -> None:
         """Fail the call as cancelled: it does not run (again). Client's lock held."""

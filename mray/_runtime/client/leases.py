@@ -182,10 +182,13 @@ class Pool:
             sent.add(function_id)
             connection.post((m.FUNCTION, function_id, blob))
         values = call.argument_values(self.pools.borrowing.export)
-        connection.post(
-            (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, values, call.options, name)
-        )
-        self.client.posted(connection)
+        message = (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, values, call.options, name)
+        if call.post(connection, message):
+            self.client.posted(connection)
+        else:
+            lease.spent = False
+            if not connection.calls:
+                self.note_idle(lease, monotonic())
 
     # ------------------------------------------------------------------------------------ what comes back
     def replied(self, call: Call) -> None:

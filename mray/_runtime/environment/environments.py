@@ -47,7 +47,7 @@ def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
     check_environment(environment)
     reduced: dict[str, Any] = {}
     for name, value in environment.items():
-        name = public_name(name)
+        name = plain(public_name(name))
         if value is None or name.startswith("_"):
             continue
         if name == "working_dir":

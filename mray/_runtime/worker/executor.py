@@ -490,7 +490,9 @@ class Executor:
             return pickle_error(wrapped)
         finally:
             context.running = None
-        default = object.__repr__(instance)
+        if self.instance is None:  # it has ended before there was one
+            return None
+        default = object.__repr__(self.instance)
         shown = self.repr_now()
         self.repr = (context.class_name or "") if shown == default else shown
         self._show(self.repr)
