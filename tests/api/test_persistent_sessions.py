@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -373,6 +374,25 @@ def test_a_driver_finds_its_files_as_they_are_now_and_not_as_an_earlier_one_did(
         ray.init(address="auto", runtime_env={"working_dir": str(tmp_path), "excludes": ["data"]}, logging_level="ERROR")
         assert ray.get(read.remote()) == (text, False)
         ray.shutdown()
+
+
+def test_archives_of_a_job_may_go_once_its_driver_has_joined(session, fresh, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "text").write_text("kept")
+    archive = shutil.make_archive(str(tmp_path / "archive"), "zip", tmp_path / "folder")
+    module = tmp_path / "module_of_a_job.py"
+    module.write_text("NAME = 'kept too'\n")
+    fresh.init(address="auto", runtime_env={"working_dir": archive, "py_modules": [str(module)]}, logging_level="ERROR")
+    os.remove(archive)
+    os.remove(module)
+
+    @fresh.remote
+    def read():
+        import module_of_a_job
+
+        return Path("text").read_text(), module_of_a_job.NAME
+
+    assert fresh.get(read.remote()) == ("kept", "kept too")
 
 
 def test_a_driver_that_is_not_taken_keeps_nothing_open(session, fresh, monkeypatch):
