@@ -308,13 +308,19 @@ def test_a_generator_method_is_retried_by_a_restarted_actor(ray_session, tmp_pat
     assert [ray.get(ref) for ref in generator] == list(range(5))
 
 
-def test_the_death_of_the_actor_is_the_last_item(ray_session, log):
+@pytest.mark.differs("Ray may lose items that were there before the death; two seconds later it always has")
+def test_the_death_of_the_actor_is_the_last_item(ray_session, engine, log):
     ray = ray_session
     actor = ray.remote(Talker).remote()
     generator = actor.talk.options(_generator_backpressure_num_objects=1).remote(log, 5)
     assert ray.wait([generator], timeout=60)[0] == [generator]
     ray.kill(actor)
     assert ray.wait([generator.completed()], timeout=60)[0]
+    if engine == "ray":
+        with pytest.raises(ray.exceptions.RayActorError):
+            for ref in generator:
+                assert ray.get(ref) == 0
+        return
     assert ray.get(next(generator)) == 0
     with pytest.raises(ray.exceptions.RayActorError):
         ray.get(next(generator))
