@@ -18,7 +18,7 @@ LONGEST_LINE = 1 << 20
 LONGEST_NOTE = 4000
 #: The part of a worker's output that is kept for the error of its crash: bytes, and of them lines.
 TAIL_BYTES = 4096
-_TAIL_LINES = 20
+_TAIL_LINES = 40
 
 
 def name_marker(name: str) -> bytes:

@@ -400,7 +400,7 @@ def test_the_error_of_a_crashed_actor_has_its_last_lines(fresh, init, engine):
         assert "Its last output:" in text
         assert "the reason, on stderr" in text
         # The two streams are read one after the other: either may come last, and only the end is shown.
-        assert text.count("\n    ") == 20
+        assert text.count("\n    ") == 40
 
 
 def test_the_error_of_a_crashed_task_says_where_compiled_code_was(fresh, init, engine):
