@@ -29,6 +29,8 @@ __all__ = ["AsyncResult", "IMapIterator", "OrderedIMapIterator", "Pool", "Unorde
 _AHEAD = 8
 
 Callback = Callable[[Any], object]
+#: Takes whether a call has succeeded, and its value or its exception.
+Settle = Callable[[bool, Any], None]
 T = TypeVar("T", bound="IMapIterator")
 
 
@@ -107,7 +109,11 @@ class Pool:
         self._check_running()
         code = self._worker_pool.code_of(func)
         method, arguments = call_of(code, tuple(args or ()), kwds or kwargs or {})
-        return _CallResult(self._worker_pool, callback, error_callback, code, method, arguments)
+
+        def begin(settle: Settle) -> None:
+            self._worker_pool.submit(_Single(settle, code, method, *arguments))
+
+        return AsyncResult(self._worker_pool, callback, error_callback, begin)
 
     # -------------------------------------------------------------------------------------- many calls
     def map(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
@@ -251,7 +257,14 @@ class Pool:
 class AsyncResult:
     """The result of an asynchronous call. Thread-safe; may be waited for many times."""
 
-    def __init__(self, worker_pool: WorkerPool, callback: Callback | None, error_callback: Callback | None) -> None:
+    def __init__(
+        self,
+        worker_pool: WorkerPool,
+        callback: Callback | None,
+        error_callback: Callback | None,
+        begin: Callable[[Settle], None] | None = None,
+    ) -> None:
+        """`begin` is called with the function that takes the result of the call."""
         self._worker_pool = worker_pool
         if callback is not None or error_callback is not None:
             worker_pool.backend.read_along()
@@ -260,6 +273,8 @@ class AsyncResult:
         self._done = False
         self._success = True
         self._value: Any = None
+        if begin is not None:
+            begin(self._settle)
 
     def ready(self) -> bool:
         """Whether the call is over."""
@@ -294,22 +309,6 @@ class AsyncResult:
                 callback(value)
         finally:
             self._done = True
-
-
-class _CallResult(AsyncResult):
-    """The result of one call, which it submits."""
-
-    def __init__(
-        self,
-        worker_pool: WorkerPool,
-        callback: Callback | None,
-        error_callback: Callback | None,
-        code: Code,
-        method: str,
-        arguments: tuple[Any, ...],
-    ) -> None:
-        super().__init__(worker_pool, callback, error_callback)
-        worker_pool.submit(_Single(self._settle, code, method, *arguments))
 
 
 class MapResult(AsyncResult):
@@ -351,7 +350,7 @@ class _Single(Job):
 
     __slots__ = ("_settle",)
 
-    def __init__(self, settle: Callable[[bool, Any], None], code: Code, method: str, *arguments: Any) -> None:
+    def __init__(self, settle: Settle, code: Code, method: str, *arguments: Any) -> None:
         super().__init__(code, method, *arguments)
         self._settle = settle
 
