@@ -16,6 +16,7 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PROGRAMS, graphs_of, programs_of
 from mray._backends.timeline import SECTION, trace_of
+from mray._caller.actor_queue import ALIVE, DEAD, RESTARTING
 from mray._common import messages as m
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.event_loop import LoopWatcher
@@ -133,10 +134,10 @@ class Host:
         with client.lock:
             caller = client.actors.of(actor_id)
             caller.subscribe()
-        client.reactor.wait_until(lambda: caller.state in ("alive", "dead"))
-        if caller.state == "dead":
-            raise actor_error(actor_id, caller.class_name, caller.cause)
-        return caller.process
+        client.reactor.wait_until(lambda: caller.actor.state in (ALIVE, DEAD))
+        if caller.actor.state == DEAD:
+            raise caller.error()
+        return caller.actor.process
 
     def death_of(self, actor: str, process: str) -> Exception | None:
         client = self._client
@@ -151,8 +152,8 @@ class Host:
         actor_id = bytes.fromhex(actor)
         with client.lock:
             caller = client.actors.of(actor_id)
-        client.reactor.wait_until(lambda: caller.state in ("restarting", "dead") or caller.process != process)
-        error = actor_error(actor_id, caller.class_name, caller.cause)
+        client.reactor.wait_until(lambda: caller.actor.state in (RESTARTING, DEAD) or caller.actor.process != process)
+        error = caller.error()
         assert isinstance(error, Exception)
         return error
 
@@ -232,14 +233,14 @@ class Host:
             caller = client.actors.of(bytes.fromhex(actor))
 
             def watch(now: ActorCaller) -> None:
-                if now.state in ("dead", "restarting"):
-                    error = actor_error(now.actor_id, now.class_name, now.cause, doing=doing)
+                if now.actor.state in (DEAD, RESTARTING):
+                    error = actor_error(now.actor_id, now.class_name, now.actor.cause, doing=doing)
                     assert isinstance(error, Exception)
                     client.reactor.defer(lambda: callback(error))
 
             caller.watchers.append(watch)
             caller.subscribe()
-            if caller.state in ("dead", "restarting"):
+            if caller.actor.state in (DEAD, RESTARTING):
                 watch(caller)
 
         def cancel() -> None:
@@ -287,10 +288,10 @@ class Host:
         """The actor's process is gone: tell how, once the node has said so."""
 
         def told(now: ActorCaller) -> None:
-            if now.state in ("dead", "restarting") or (now.state == "alive" and now.process != process):
+            if now.actor.state in (DEAD, RESTARTING) or (now.actor.state == ALIVE and now.actor.process != process):
                 if told in now.watchers:
                     now.watchers.remove(told)
-                error = actor_error(now.actor_id, now.class_name, now.cause)
+                error = now.error()
                 assert isinstance(error, Exception)
                 self._tell(callback, error)
 

@@ -17,6 +17,7 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.lazy_graphs import first_request, make_host
 from mray._backends.placement import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
+from mray._caller.actor_queue import DEAD
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
@@ -85,7 +86,7 @@ class _Creation:
 
     def ready(self, call: Call) -> None:
         caller = self._backend.client.actors.get(self.actor_id)
-        if call.waiting == 0 and caller is not None and caller.state != "dead":
+        if call.waiting == 0 and caller is not None and caller.actor.state != DEAD:
             self._backend.send_creation(call, self.spec, 0, self.actor_id)
 
 
@@ -432,10 +433,10 @@ class NativeBackend(PlacementCalls, Backend):
                 caller.class_name = blueprint.class_name
                 caller.learn(handle.__actor_options__, blueprint.is_async)
             if options is not None or caller.needs_check:
-                if caller.is_full():
+                if caller.actor.is_full():
                     raise PendingCallsLimitExceeded(
-                        f"The task {method.name} could not be submitted to {handle!r} because more than {caller.most_pending} tasks are "
-                        "queued on the actor. This limit can be adjusted with the `max_pending_calls` actor option."
+                        f"The task {method.name} could not be submitted to {handle!r} because more than {caller.actor.most_pending} tasks "
+                        "are queued on the actor. This limit can be adjusted with the `max_pending_calls` actor option."
                     )
                 self._method_options(call, caller, options)
             if call.arguments is not None:

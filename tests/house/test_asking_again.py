@@ -80,7 +80,7 @@ BOUNDS = {
     "proxy._sender:Sender._deliver": "once for each message; it sleeps while there is none",
     "pytest_plugin.leaks:assert_nothing_left": "for the seconds that it was given",
     # asking for workers, processes and states
-    "_runtime.client.actor_calls:ActorCallers.subscribe": "once for each actor: its state is not unknown then",
+    "_runtime.client.actor_calls:ActorCaller.ask_node": "once for each actor: its state is not unknown then",
     "_runtime.client.leases:LeasePools.request": "one for each waiting task; tasks fail after MOST_UNREACHABLE workers that do not answer",
     "_runtime.processes.template:Template.launch_node": ONCE,
     "_runtime.processes.supervisor:Supervisor._zygote_ended": "_ZYGOTE_ATTEMPTS deaths without a worker; then the session ends",

@@ -21,9 +21,6 @@ from mray._runtime.connections.endpoint import fault_error
 from mray._runtime.objects.unheard_errors import hear
 from mray.exceptions import TaskCancelledError
 
-#: Stands for the retries of a call that was cancelled: it is not sent again.
-CANCELLED = -2
-
 
 class Placeholder:
     """Stands for a top-level ref among pickled arguments."""

@@ -29,13 +29,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from mray._caller.records import CANCELLED
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import NO_ACTOR, PUT
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import AGAIN_SECONDS
 from mray._objects.ownership import Entry
-from mray._runtime.client.calls import CANCELLED, Call
+from mray._runtime.client.calls import Call
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
@@ -114,7 +115,7 @@ class Cancelling:
         yield from self._arguments.waiting
         yield from self._leases.queued()
         for caller in self._actors.values():
-            yield from caller.queue
+            yield from caller.actor.queue
         for connection in self._client.peers.values():
             yield from connection.calls.values()
 

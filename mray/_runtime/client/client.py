@@ -19,6 +19,7 @@ from types import CodeType
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
+from mray._caller.actor_queue import DEAD, RESTARTING
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
 from mray._ipc.connection import Connection
@@ -36,7 +37,6 @@ from mray._runtime.client.cancelling import Cancelling
 from mray._runtime.client.leases import LeasePools
 from mray._runtime.client.unschedulable import Unschedulable
 from mray._runtime.client.wakeups import Wakeups
-from mray._runtime.connections.deaths import actor_error
 from mray._runtime.connections.endpoint import HangUp
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
@@ -162,9 +162,9 @@ class Client(Owner):
             caller = self.actors.of(actor_id)
             caller.class_name = caller.class_name or class_name
             caller.subscribe()
-        known = ("unknown", "asked", "pending", "alive")
-        self.reactor.wait_until(lambda: caller.state not in known or caller.process not in ("", process), _REPORT_SECONDS)
-        return actor_error(actor_id, class_name, caller.cause) if caller.state == "dead" else None
+            actor = caller.actor
+        self.reactor.wait_until(lambda: actor.state in (RESTARTING, DEAD) or actor.process not in ("", process), _REPORT_SECONDS)
+        return caller.error() if actor.state == DEAD else None
 
     # ------------------------------------------------------------------------------------ hearing
     def _on_graphed(self, _peer: Connection, number: int, ok: bool, payload: bytes) -> None:

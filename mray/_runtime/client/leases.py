@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from mray._caller.records import CANCELLED
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._ipc.connection import Connection
-from mray._runtime.client.calls import CANCELLED, Call, lost_call
+from mray._runtime.client.calls import Call, lost_call
 from mray._runtime.client.memory_retries import MemoryRetries
 from mray._runtime.client.reconstruction import remember
 from mray._runtime.connections.deaths import refused_error, worker_error

@@ -18,10 +18,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
+from mray._caller.records import CANCELLED
 from mray._common.ids import return_id
 from mray._common.messages import SEGMENT
 from mray._objects.ownership import Entry
-from mray._runtime.client.calls import CANCELLED, Call
+from mray._runtime.client.calls import Call
 from mray._runtime.objects.borrowing import is_lost
 
 #: Recipes that depend on one another.

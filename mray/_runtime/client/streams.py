@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import DynamicObjectRefGenerator, ObjectRefGenerator
+from mray._caller.records import CANCELLED
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import serialize
-from mray._runtime.client.calls import CANCELLED, Call
+from mray._runtime.client.calls import Call
 from mray.exceptions import ObjectRefStreamEndOfStreamError
 
 if TYPE_CHECKING:

@@ -126,8 +126,8 @@ def _calls(client: Client) -> dict[str, Any]:
     for call in client.leases.queued():
         add(call, WAITS_FOR_WORKER, "")
     for caller in client.actors.values():
-        for call in caller.queue:
-            add(call, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, caller.process)
+        for call in caller.actor.queue:
+            add(call, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, caller.actor.process)
     # A task whose arguments are not there is known to them alone.
     for call in _living(Call):
         if getattr(call, "waiting", 0) > 0 and call.arguments is not None:
@@ -284,7 +284,12 @@ def _source_of(entry: Entry) -> dict[str, Any]:
         return {"task": "", "actor_id": b"", "process": entry.owner or "", "object_id": entry.object_id}
     source = call.source
     if isinstance(source, ActorCaller):
-        return {"task": f"{source.class_name}.{call.method}", "actor_id": source.actor_id, "process": source.process, "object_id": b""}
+        return {
+            "task": f"{source.class_name}.{call.method}",
+            "actor_id": source.actor_id,
+            "process": source.actor.process,
+            "object_id": b"",
+        }
     process = call.lease.process if call.lease is not None else ""
     return {"task": call.name, "actor_id": b"", "process": process, "object_id": b""}
 

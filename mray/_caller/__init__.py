@@ -1,0 +1,19 @@
+"""Decisions of a process that calls, without I/O.
+
+Drivers and workers call alike. The client (`mray._runtime.client`) feeds these state machines with events: a user has called, an argument
+has come, the node or a worker has said something, a time has passed. Each event returns the instructions that follow from it, in order; the
+client carries them out. There is no clock, connection, thread or lock in here, so every decision is tested without a process.
+
+::
+
+    events ──▶ ActorQueue   the calls to one actor, which follow it from process to process     ──▶ instructions
+
+Every machine has `validate`, which asserts its invariants, and a `story`: its last events, told by the error of an event that its state
+does not allow.
+
+====================  ====================================================================================================
+event                 a method of a machine, named in the past tense: a call, a message, an end, a time that has passed
+instruction           a thing for the client to do, in the imperative: send a call, fail it, connect
+link                  an open connection as far as decisions go: the calls sent over it that are not answered, and whether it has ended
+====================  ====================================================================================================
+"""

@@ -1,0 +1,253 @@
+"""The calls of one process to one actor, in order, from process to process.
+
+::
+
+    unknown ──a call──▶ asked ──▶ pending ──▶ alive ◀──▶ restarting
+                                     │          │            │
+                                     └──────────┴────────────┴──▶ dead
+
+The node reports every state but the first two. It may report a state again, or leave out those between two others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic
+
+from mray._caller.instructions import (
+    Announce,
+    Cancel,
+    Connect,
+    Fail,
+    FailDead,
+    FailUnavailable,
+    Instructions,
+    Send,
+    Subscribe,
+)
+from mray._caller.records import CANCELLED, AnyCall, goes_once
+from mray._common.story import Story
+
+if TYPE_CHECKING:
+    from mray._caller.records import Link
+    from mray._common.causes import Cause
+
+#: The node has not been asked; it has not answered yet.
+UNKNOWN, ASKED = "unknown", "asked"
+#: The states that the node reports.
+PENDING, ALIVE, RESTARTING, DEAD = "pending", "alive", "restarting", "dead"
+#: The states that may follow on each.
+_NEXT = {
+    UNKNOWN: {PENDING, ALIVE, RESTARTING, DEAD},
+    ASKED: {PENDING, ALIVE, RESTARTING, DEAD},
+    PENDING: {PENDING, ALIVE, RESTARTING, DEAD},
+    ALIVE: {ALIVE, RESTARTING, DEAD},
+    RESTARTING: {ALIVE, RESTARTING, DEAD},
+}
+
+
+class ActorQueue(Generic[AnyCall]):
+    """The state of an actor as one process knows it, and the calls of that process that the actor has not answered.
+
+    Invariant: a call is in `queue`, or in ``link.calls``, or answered. While the link is open, the queue has only calls that wait for their
+    arguments, or that were made behind such a call. While the actor is being restarted, which may take for ever, it has no call that is
+    ready and may not be sent to the next process, unless it was made before the actor's first process was there.
+    """
+
+    def __init__(self, actor_id: bytes) -> None:
+        self.state = UNKNOWN
+        #: Where the node has said that it runs; "" before that.
+        self.process = ""
+        self.incarnation = -1
+        self.cause: Cause | None = None
+        #: The connection to that process, a `Link`; None while there is none.
+        self.link: Any = None
+        self.queue: deque[AnyCall] = deque()
+        #: Calls that may be unanswered at once; 0: as many as there are.
+        self.most_pending = 0
+        #: Whether a call may overtake one that waits for its arguments.
+        self.unordered = False
+        self._story = Story(f"the calls to actor {actor_id.hex()}")
+
+    # ------------------------------------------------------------------------------------ questions
+    def flows(self) -> bool:
+        """Whether a call whose arguments are there is sent at once."""
+        return self.link is not None and not self.link.closed and (not self.queue or self.unordered)
+
+    def is_full(self) -> bool:
+        """Whether so many calls are unanswered that the actor takes no more."""
+        sent = 0 if self.link is None else len(self.link.calls)
+        return 0 < self.most_pending <= sent + len(self.queue)
+
+    # ------------------------------------------------------------------------------------ events of this process
+    def submitted(self, call: AnyCall) -> Instructions:
+        """A call was made."""
+        if call.waiting == 0 and self.flows():
+            return [Send(call)]
+        if self.state == DEAD:
+            return [FailDead(call, None)]
+        if self.state == RESTARTING and goes_once(call):
+            return [FailUnavailable(call, "")]
+        self.queue.append(call)
+        if self.state == ALIVE and self.link is None:
+            return [Connect(self.process)]
+        return self.watched()
+
+    def watched(self) -> Instructions:
+        """Somebody wants to know the actor's state, and each change."""
+        if self.state != UNKNOWN:
+            return []
+        self._enter(ASKED)
+        return [Subscribe()]
+
+    def arguments_came(self, call: AnyCall) -> Instructions:
+        """A queued call has all of its arguments."""
+        if self.state == RESTARTING and goes_once(call):
+            self.queue.remove(call)
+            return [FailUnavailable(call, "")]
+        return self._flush()
+
+    def cancelled(self, call: AnyCall) -> Instructions | None:
+        """A call was cancelled; None if it is not queued. Others may have waited behind it."""
+        try:
+            self.queue.remove(call)
+        except ValueError:
+            return None
+        return self._flush()
+
+    def attempt_failed(self, call: AnyCall) -> Instructions:
+        """The method raised an error that the caller asked to be retried."""
+        if call.retries == CANCELLED:
+            return [Cancel(call)]
+        call.use_retry()
+        if self.link is not None and not self.link.closed:
+            return [Send(call)]
+        self.queue.appendleft(call)
+        return []
+
+    # ------------------------------------------------------------------------------------ events of the actor's process
+    def reported(self, state: str, process: str, incarnation: int, cause: Cause | None) -> Instructions:
+        """The node has said where the actor is. The link of a process that has ended was read to its end before."""
+        if self.state == DEAD:
+            return []  # the node was lost, and what it had said before is still read
+        if state not in _NEXT[self.state]:
+            raise self._story.invalid(f"The report {state!r}", self.state)
+        before = self.state
+        self._enter(state, process, incarnation)
+        if state == ALIVE:
+            out = self._moved(process, incarnation)
+        elif state == PENDING:
+            out = []
+        else:
+            self.cause = cause
+            out = self._ended(before)
+        return [*out, Announce()]
+
+    def connected(self, link: Link | None) -> Instructions:
+        """There is a connection to the actor's process; None: it has ended since, and the node will say so."""
+        self.link = link
+        return self._flush()
+
+    def unreachable(self, error: BaseException) -> Instructions:
+        """No connection could be made; the next call tries again."""
+        self._story.note("unreachable", error)
+        self.link = None
+        return self._fail_queue(error)
+
+    def broke(self, error: BaseException) -> Instructions:
+        """The link has ended although the actor lives, and the calls over it have failed.
+
+        Calls that wait for their arguments were to follow those, and fail as well. The next call connects again.
+        """
+        return self.unreachable(error)
+
+    # ------------------------------------------------------------------------------------ transitions
+    def _enter(self, state: str, *more: object) -> None:
+        self._story.note(self.state, "->", state, *more)
+        self.state = state
+
+    def _flush(self) -> Instructions:
+        """Send calls in order, up to the first whose arguments are not there (or past it, if that is allowed)."""
+        if self.link is None or self.link.closed:
+            return []
+        queue = self.queue
+        out: Instructions = []
+        if self.unordered:
+            out += (Send(call) for call in queue if not call.waiting)
+            self.queue = deque(call for call in queue if call.waiting)
+        else:
+            while queue and not queue[0].waiting:
+                out.append(Send(queue.popleft()))
+        return out
+
+    def _fail_queue(self, error: BaseException) -> Instructions:
+        queue, self.queue = self.queue, deque()
+        return [Fail(call, error) for call in queue]
+
+    def _moved(self, process: str, incarnation: int) -> Instructions:
+        """The actor runs in this process."""
+        if incarnation == self.incarnation and self.link is not None and not self.link.closed:
+            return []
+        self.incarnation = incarnation
+        self.process = process
+        return [Connect(process)]
+
+    def _ended(self, before: str) -> Instructions:
+        """The actor's process has ended; the link with it, though the process may stay while others hold objects that it owns."""
+        lost: list[AnyCall] = []
+        if self.link is not None:
+            lost = list(self.link.calls.values())
+            self.link.calls.clear()
+            self.link = None
+        if self.state == RESTARTING:
+            return self._sort_out(lost, before)
+        queue, self.queue = self.queue, deque()
+        return [FailDead(call, self.process) for call in lost] + [FailDead(call, "") for call in queue]
+
+    def _sort_out(self, lost: list[AnyCall], before: str) -> Instructions:
+        """Queue in order the calls that may be retried, and fail the others: the actor is being started again.
+
+        Calls that were made before its first process was there wait for any process. Those that were queued between the death of its
+        process and now, when this process learns of it, were for that one.
+        """
+        out: Instructions = []
+        if before in (ASKED, ALIVE):
+            out += (FailUnavailable(call, "") for call in self.queue if goes_once(call))
+            self.queue = deque(call for call in self.queue if not goes_once(call))
+        elif before == RESTARTING and self.process:
+            # The process that was to follow has died before it was there. That was an attempt of the calls that are retried in it: an
+            # actor may be restarted without end.
+            out += (FailUnavailable(call, "") for call in self.queue if call.was_sent and not call.retries)
+            self.queue = deque(call for call in self.queue if not call.was_sent or call.retries)
+            for call in self.queue:
+                if call.was_sent:
+                    call.use_retry()
+        retried = []
+        for call in lost:
+            if call.retries == CANCELLED:
+                out.append(Cancel(call))
+            elif call.retries:
+                call.use_retry()
+                call.was_sent = True
+                retried.append(call)
+            else:
+                out.append(FailUnavailable(call, self.process))
+        self.queue.extendleft(reversed(retried))
+        return out
+
+    # ------------------------------------------------------------------------------------ for tests and errors
+    def story(self) -> str:
+        """The last events."""
+        return str(self._story)
+
+    def validate(self) -> None:
+        """Assert every invariant; walks the queue."""
+        if self.state == DEAD:
+            assert not self.queue, self.story()
+            assert self.link is None, self.story()
+        if self.state == RESTARTING:
+            assert self.link is None, self.story()
+        if self.flows() and self.queue:
+            assert all(call.waiting for call in self.queue), self.story()
+        elif self.link is not None and not self.link.closed and self.queue:
+            assert self.queue[0].waiting, self.story()

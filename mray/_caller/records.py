@@ -1,0 +1,39 @@
+"""Calls and connections, as far as the state machines of a caller know them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+#: Stands for the retries of a call that was cancelled: it is not sent again.
+CANCELLED = -2
+
+
+class PendingCall(Protocol):
+    """A call that has not been answered."""
+
+    #: Arguments whose values are not there yet.
+    waiting: int
+    #: Retries left; `CANCELLED` once it was cancelled.
+    retries: int
+    #: Whether it was sent to a process that is dead now.
+    was_sent: bool
+
+    def use_retry(self) -> None:
+        """Count a retry."""
+
+
+AnyCall = TypeVar("AnyCall", bound=PendingCall)
+
+
+class Link(Protocol):
+    """An open connection to a worker."""
+
+    #: The calls sent over it that are not answered, in the order they were sent, by task id.
+    calls: dict[bytes, Any]
+    #: Whether it has ended. Messages that came before may still be unread.
+    closed: bool
+
+
+def goes_once(call: PendingCall) -> bool:
+    """Whether the call only waits for a process, and may be sent to the one that it was made for only."""
+    return call.waiting == 0 and call.retries == 0

@@ -1,0 +1,292 @@
+"""The decisions about one process's calls to an actor, without a process."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from mray._caller.actor_queue import ALIVE, ASKED, DEAD, PENDING, RESTARTING, UNKNOWN, ActorQueue
+from mray._caller.instructions import Announce, Cancel, Connect, Fail, FailDead, FailUnavailable, Send, Subscribe
+from mray._caller.records import CANCELLED
+from mray._common import messages as m
+from mray._common.causes import Cause
+from mray._common.story import InvalidTransitionError
+
+CRASH = Cause(m.CAUSE_CRASH, "", 7, -9, None)
+
+
+class Call:
+    """A call, and how it ended."""
+
+    def __init__(self, number: int, waiting: int = 0, retries: int = 0) -> None:
+        self.number = number
+        self.waiting = waiting
+        self.retries = retries
+        self.most = retries
+        self.was_sent = False
+        self.sent = 0
+        self.end: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.number})"
+
+    def use_retry(self) -> None:
+        if self.retries > 0:
+            self.retries -= 1
+
+    def finish(self, how: str) -> None:
+        assert self.end is None, f"{self} ended twice: {self.end}, {how}"
+        self.end = how
+
+
+class Link:
+    def __init__(self) -> None:
+        self.calls: dict[bytes, Any] = {}
+        self.closed = False
+
+
+class Stage:
+    """An actor's queue, whose instructions are carried out at once; connections are made while `reachable`."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.queue: ActorQueue[Call] = ActorQueue(b"\1" * 4)
+        for name, value in fields.items():
+            setattr(self.queue, name, value)
+        self.calls: list[Call] = []
+        self.sent: list[int] = []
+        self.subscribed = 0
+        self.announced: list[str] = []
+        self.reachable: OSError | bool = True
+
+    def follow(self, instructions: list[Any]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Send):
+                call = instruction.call
+                call.sent += 1
+                self.sent.append(call.number)
+                self.queue.link.calls[call.number.to_bytes(4, "big")] = call
+            elif isinstance(instruction, Cancel):
+                instruction.call.finish("cancelled")
+            elif isinstance(instruction, Fail):
+                instruction.call.finish(str(instruction.error))
+            elif isinstance(instruction, FailDead):
+                instruction.call.finish(f"dead {instruction.process}")
+            elif isinstance(instruction, FailUnavailable):
+                instruction.call.finish(f"unavailable {instruction.process}")
+            elif isinstance(instruction, Connect):
+                if isinstance(self.reachable, OSError):
+                    self.follow(self.queue.unreachable(self.reachable))
+                else:
+                    self.follow(self.queue.connected(Link() if self.reachable else None))
+            elif isinstance(instruction, Subscribe):
+                self.subscribed += 1
+            else:
+                assert isinstance(instruction, Announce)
+                self.announced.append(self.queue.state)
+        self.queue.validate()
+
+    def call(self, waiting: int = 0, retries: int = 0) -> Call:
+        call = Call(len(self.calls), waiting, retries)
+        self.calls.append(call)
+        self.follow(self.queue.submitted(call))
+        return call
+
+    def report(self, state: str, process: str = "", incarnation: int = 0) -> None:
+        self.follow(self.queue.reported(state, process, incarnation, CRASH))
+
+    def reply(self, call: Call) -> None:
+        del self.queue.link.calls[call.number.to_bytes(4, "big")]
+        call.finish("answered")
+
+    def argument(self, call: Call) -> None:
+        call.waiting -= 1
+        if not call.waiting:
+            self.follow(self.queue.arguments_came(call))
+
+
+def alive(**fields: Any) -> Stage:
+    stage = Stage(**fields)
+    stage.follow(stage.queue.watched())
+    stage.report(ALIVE, "w1")
+    return stage
+
+
+def test_the_first_call_asks_the_node_and_later_ones_do_not() -> None:
+    stage = Stage()
+    assert stage.queue.state == UNKNOWN
+    stage.call()
+    stage.call()
+    assert (stage.queue.state, stage.subscribed, stage.sent) == (ASKED, 1, [])
+    stage.report(PENDING)
+    stage.report(ALIVE, "w1")
+    assert stage.sent == [0, 1]
+    assert stage.announced == [PENDING, ALIVE]
+    assert stage.queue.watched() == []
+
+
+def test_a_call_behind_one_that_waits_for_its_arguments_keeps_its_place() -> None:
+    stage = alive()
+    first = stage.call(waiting=2)
+    stage.call()
+    stage.argument(first)
+    assert stage.sent == []
+    stage.argument(first)
+    assert stage.sent == [0, 1]
+
+
+def test_where_order_does_not_matter_it_overtakes() -> None:
+    stage = alive(unordered=True)
+    first = stage.call(waiting=1)
+    stage.call()
+    assert stage.sent == [1]
+    stage.argument(first)
+    assert stage.sent == [1, 0]
+
+
+def test_a_restart_sends_again_what_may_be_and_fails_the_rest() -> None:
+    stage = alive()
+    lost, retried, cancelled = stage.call(), stage.call(retries=2), stage.call(retries=1)
+    waiting = stage.call(waiting=1)
+    cancelled.retries = CANCELLED
+    stage.report(RESTARTING)
+    assert [lost.end, retried.end, cancelled.end, waiting.end] == ["unavailable w1", None, "cancelled", None]
+    assert stage.call().end == "unavailable "
+    stage.argument(waiting)
+    assert waiting.end == "unavailable "
+    stage.report(ALIVE, "w2", 1)
+    assert retried.sent == 2
+    stage.reply(retried)
+
+
+def test_an_actor_that_dies_in_every_restart_uses_up_the_retries() -> None:
+    stage = alive()
+    call = stage.call(retries=2)
+    for _ in range(2):
+        assert call.end is None
+        stage.report(RESTARTING)
+    stage.report(RESTARTING)
+    assert call.end == "unavailable "
+
+
+def test_calls_that_were_made_before_the_first_process_outlive_its_failed_starts() -> None:
+    stage = Stage()
+    call = stage.call()
+    stage.report(PENDING)
+    stage.report(RESTARTING)
+    stage.report(RESTARTING)
+    stage.report(ALIVE, "w3", 2)
+    assert call.sent == 1
+
+
+def test_death_fails_everything_and_everything_later() -> None:
+    stage = alive()
+    sent, waiting = stage.call(retries=3), stage.call(waiting=1)
+    stage.report(DEAD)
+    assert [sent.end, waiting.end, stage.call().end] == ["dead w1", "dead ", "dead None"]
+    stage.report(ALIVE, "w2", 1)  # said before the node was lost
+    assert (stage.queue.state, stage.announced) == (DEAD, [ALIVE, DEAD])
+
+
+def test_a_process_that_has_died_since_leaves_the_calls_to_the_nodes_next_report() -> None:
+    stage = Stage(reachable=False)
+    stage.reachable = False
+    call = stage.call(retries=1)
+    stage.report(ALIVE, "w1")
+    assert call.end is None
+    stage.reachable = True
+    stage.report(RESTARTING)
+    stage.report(ALIVE, "w2", 1)
+    assert call.sent == 1
+
+
+def test_without_descriptors_calls_fail_and_the_next_one_tries_again() -> None:
+    stage = Stage()
+    stage.reachable = OSError("no descriptor is left")
+    call = stage.call()
+    stage.report(ALIVE, "w1")
+    assert call.end == "no descriptor is left"
+    stage.reachable = True
+    assert stage.call().sent == 1
+
+
+def test_a_broken_connection_fails_what_waits_and_the_next_call_connects_again() -> None:
+    stage = alive()
+    waiting = stage.call(waiting=1)
+    stage.queue.link.closed = True
+    stage.follow(stage.queue.broke(OSError("broken")))
+    assert waiting.end == "broken"
+    assert stage.call().sent == 1
+
+
+def test_a_full_queue_counts_what_is_sent_and_what_waits() -> None:
+    stage = alive(most_pending=2)
+    sent = stage.call()
+    stage.call(waiting=1)
+    assert stage.queue.is_full()
+    stage.reply(sent)
+    assert not stage.queue.is_full()
+
+
+def test_a_cancelled_call_lets_those_behind_it_go() -> None:
+    stage = alive()
+    first = stage.call(waiting=1)
+    stage.call()
+    instructions = stage.queue.cancelled(first)
+    assert instructions is not None
+    stage.follow(instructions)
+    assert stage.sent == [1]
+    assert stage.queue.cancelled(first) is None
+
+
+def test_a_report_that_cannot_be_tells_the_story() -> None:
+    stage = alive()
+    with pytest.raises(InvalidTransitionError) as caught:
+        stage.report(PENDING)
+    assert "The report 'pending' came while the calls to actor 01010101 was alive." in str(caught.value)
+    assert "asked -> alive w1 0" in str(caught.value)
+
+
+@pytest.mark.parametrize("unordered", [False, True])
+def test_whatever_comes_every_call_ends_once_and_is_sent_as_often_as_it_may_be(unordered: bool) -> None:
+    for seed in range(150):
+        chance = random.Random(seed)
+        stage = Stage(unordered=unordered)
+        lives = 0
+        for _ in range(60):
+            link, state = stage.queue.link, stage.queue.state
+            under_way = list(link.calls.values()) if link is not None else []
+            event = chance.random()
+            if event < 0.4:
+                stage.call(waiting=chance.choice([0, 0, 1, 2]), retries=chance.choice([0, 0, 1, 3]))
+            elif event < 0.55 and under_way:
+                stage.reply(chance.choice(under_way))
+            elif event < 0.7:
+                waiting = [call for call in stage.calls if call.waiting and call.end is None]
+                if waiting:
+                    stage.argument(chance.choice(waiting))
+            elif event < 0.75 and stage.queue.queue:
+                call = chance.choice(list(stage.queue.queue))
+                stage.follow(stage.queue.cancelled(call) or [])
+                call.finish("cancelled")
+            elif event < 0.8 and under_way:
+                call = chance.choice(under_way)
+                if call.retries > 0:
+                    del link.calls[call.number.to_bytes(4, "big")]
+                    stage.follow(stage.queue.attempt_failed(call))
+            elif event < 0.83 and link is not None:
+                link.closed = True
+                for call in under_way:
+                    call.finish("broken")
+                link.calls.clear()
+                stage.follow(stage.queue.broke(OSError("broken")))
+            elif event < 0.97 and state != UNKNOWN:
+                lives += state == ALIVE
+                stage.report(RESTARTING if state == ALIVE else ALIVE, f"w{lives}", lives)
+        if stage.queue.state == UNKNOWN:
+            continue
+        stage.report(DEAD)
+        for call in stage.calls:
+            assert call.end is not None, (seed, call, stage.queue.story())
+            assert call.sent <= 1 + call.most, (seed, call, stage.queue.story())
