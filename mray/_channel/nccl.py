@@ -5,18 +5,17 @@ Made by whoever compiles a graph, or by hand, and handed to every member, where 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._api.actor_handle import ids_of
-from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
+from mray._api.communicator import ReduceOp, TorchTensorAllocator
 from mray._channel.nccl_member import Later, NcclMember, join_nccl
-from mray.exceptions import RayChannelError
+from mray._channel.rank_communicator import RankCommunicator
 
 
-class NcclCommunicator(Communicator):
+class NcclCommunicator(RankCommunicator[NcclMember]):
     """A group of actors that exchange tensors of their GPUs through NCCL.
 
     Made once, and handed to every member, for whom `initialize` makes the copy there a member, on the first GPU that its process sees. An
@@ -24,48 +23,26 @@ class NcclCommunicator(Communicator):
     of a member every call raises RayChannelError.
     """
 
+    LIBRARY = "NCCL"
+
     def __init__(self, actor_handles: Sequence[Any], use_communication_streams: bool = False, communicator_id: str | None = None) -> None:
         """`actor_handles` are those of all members, by rank. Raises ValueError unless they are different."""
-        if not actor_handles or len(set(actor_handles)) != len(actor_handles):
-            raise ValueError(f"Expected different actors, but got {list(actor_handles)}")
-        self._actor_handles = list(actor_handles)
+        super().__init__(actor_handles, communicator_id)
         self._use_communication_streams = use_communication_streams
-        self._id = communicator_id or self.generate_communicator_id()
-        self._member: NcclMember | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._actor_handles, self._use_communication_streams, self._id)
 
-    @property
-    def member(self) -> NcclMember:
-        """This process's rank. Raises RayChannelError when it has none."""
-        if self._member is None:
-            raise RayChannelError("This process is no member of the NCCL group: initialize(rank) has not been called here.")
-        return self._member
-
     def initialize(self, rank: int) -> None:
         """Become the member of this rank; waits until all members do. Errors as `join_nccl`."""
-        if self._member is not None:
-            raise RuntimeError(f"This process is rank {self._member.rank} of the group already.")
-        self._member = join_nccl(
+        self._refuse_second_rank()
+        self._membership = join_nccl(
             f"nccl {self._id}",
             len(self._actor_handles),
             rank,
             use_communication_streams=self._use_communication_streams,
             actors=ids_of(self._actor_handles),
         )
-
-    def get_actor_handles(self) -> list[Any]:
-        return list(self._actor_handles)
-
-    def get_rank(self, actor: Any) -> int:
-        try:
-            return self._actor_handles.index(actor)
-        except ValueError:
-            raise ValueError("Actor is not in the NCCL group.") from None
-
-    def get_self_rank(self) -> int | None:
-        return None if self._member is None else self._member.rank
 
     def send(self, value: Any, peer_rank: int) -> None:
         """Queue a tensor of the GPU to a member. With communication streams, it must not be written to any more."""
@@ -111,16 +88,12 @@ class NcclCommunicator(Communicator):
 
     def destroy(self) -> None:
         """Leave the group; what is queued on all sides is done before. Idempotent."""
-        if self._member is not None:
-            self._member.destroy()
+        if self._membership is not None:
+            self._membership.destroy()
 
     def get_transport_name(self) -> str:
         """``"accelerator"``."""
         return "accelerator"
-
-    @classmethod
-    def generate_communicator_id(cls) -> str:
-        return uuid.uuid4().hex
 
 
 def nccl_group(actors: Sequence[Any], use_communication_streams: bool = False) -> NcclCommunicator:

@@ -41,7 +41,6 @@ from mray._common.log import logger
 from mray._device.base import Device, Event, Facts, Platform
 from mray._device.events import lend_event, return_event
 from mray._device.nccl import BYTES, Library, check_ranks, library, shares_gpus
-from mray.exceptions import RayChannelError
 
 #: Seconds between two looks of the watching thread, while work is on the streams.
 TICK = 0.02
@@ -459,34 +458,10 @@ def join_nccl(
         if len(platforms) > 1:
             raise ValueError(f"The members of the group '{name}' have devices of different kinds: {sorted(platforms)}.")
         check_ranks((group.label(number), *each[1:4]) for number, each in enumerate(told))
-        communicator = _make_communicator(nccl, group, told[0][4], device)
+        communicator = group.make_beside(
+            lambda: nccl.communicator(group.world_size, told[0][4], group.rank, device), "mray-nccl-init", lambda late: late.abort()
+        )
     except BaseException:
         group.destroy()
         raise
     return NcclMember(group, nccl, device, communicator, use_communication_streams)
-
-
-def _make_communicator(nccl: Library, group: StreamGroup, unique_id: Any, device: int) -> Any:
-    """NCCL's communicator. It waits for the others in a thread of its own, since nothing else ends that when one of them dies."""
-    made: list[Any] = []
-
-    def make() -> None:
-        try:
-            communicator = nccl.communicator(group.world_size, unique_id, group.rank, device)
-        except Exception as error:
-            made.append(error)
-        else:
-            made.append(communicator)
-            if group.has_failed:
-                communicator.abort()
-        group.host.wake()
-
-    threading.Thread(target=make, name="mray-nccl-init", daemon=True).start()
-    group.host.wait_until(lambda: bool(made) or group.has_failed, None)
-    if not made:
-        group.check()
-    (result,) = made
-    if isinstance(result, Exception):
-        group.check()
-        raise RayChannelError(f"The group '{group.name}' could not be made: {result}") from result
-    return result

@@ -24,6 +24,7 @@ Joining, and the few facts that members tell each other before the library knows
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -79,6 +80,35 @@ class StreamGroup(SharedMemoryGroup):
         told = [numpy.empty_like(own) for _rank in range(self.world_size)]
         self.allgather(own, told)
         return [pickle.loads(each.tobytes()) for each in told]
+
+    def make_beside(self, make: Callable[[], Any], thread_name: str, drop: Callable[[Any], None] = lambda _made: None) -> Any:
+        """The library's part of the group, which `make` gives once all members have called it.
+
+        In a thread of its own: nothing else ends that wait when a member dies. `drop` gets a part that comes after that. Raises
+        RayChannelError when there is none.
+        """
+        made: list[Any] = []
+
+        def work() -> None:
+            try:
+                part = make()
+            except Exception as error:
+                made.append(error)
+            else:
+                made.append(part)
+                if self.has_failed:
+                    drop(part)
+            self.host.wake()
+
+        threading.Thread(target=work, name=thread_name, daemon=True).start()
+        self.host.wait_until(lambda: bool(made) or self.has_failed, None)
+        if not made:
+            self.check()
+        (result,) = made
+        if isinstance(result, Exception):
+            self.check()
+            raise RayChannelError(f"The group '{self.name}' could not be made: {result}") from result
+        return result
 
     # ------------------------------------------------------------------------------------ death
     def _on_death(self, member: Member, error: Exception) -> None:

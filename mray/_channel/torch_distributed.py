@@ -15,41 +15,38 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from mray._api.actor_handle import ids_of
-from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
+from mray._api.communicator import ReduceOp, TorchTensorAllocator
 from mray._api.current import current_backend
 from mray._channel.membership import join
+from mray._channel.rank_communicator import RankCommunicator
 from mray._channel.stream_group import ABORT_GRACE, StreamGroup
 from mray._common import settings
 from mray._common.process_local import is_simulated
-from mray.exceptions import RayChannelError
 
 #: Slow is not dead: deaths are told by the runtime.
 _FOREVER = timedelta(days=365)
 
 
-class TorchDistributedCommunicator(Communicator):
+class TorchDistributedCommunicator(RankCommunicator[StreamGroup]):
     """A group of actors that exchange torch tensors through a ProcessGroup of its own.
 
     Made once, and handed to every member; `initialize` makes the copy there a member. With ``backend="nccl"`` tensors are on GPUs, each
     member's on one of its own, and with ``"gloo"`` on the CPU. One thread of a process at a time; all members call in the same order.
     """
 
+    LIBRARY = "torch.distributed"
+
     def __init__(self, actor_handles: Sequence[Any], backend: str = "nccl", communicator_id: str | None = None) -> None:
         """`actor_handles` are those of all members, by rank. Raises ValueError unless they are different, or for another backend."""
-        if not actor_handles or len(set(actor_handles)) != len(actor_handles):
-            raise ValueError(f"Expected different actors, but got {list(actor_handles)}")
         if backend not in ("nccl", "gloo"):
             raise ValueError(f"The backend {backend!r} is neither 'nccl' nor 'gloo'.")
-        self._actor_handles = list(actor_handles)
+        super().__init__(actor_handles, communicator_id)
         self._backend = backend
-        self._id = communicator_id or self.generate_communicator_id()
-        self._group: StreamGroup | None = None
         #: torch's ProcessGroup; None when the group has ended.
         self._processes: Any = None
         self._calling = threading.Lock()
@@ -63,8 +60,7 @@ class TorchDistributedCommunicator(Communicator):
 
         RuntimeError when torch has no such backend.
         """
-        if self._group is not None:
-            raise RuntimeError(f"This process is rank {self._group.rank} of the group already.")
+        self._refuse_second_rank()
         if is_simulated():
             raise NotImplementedError(
                 "torch.distributed has one rank in a process, and with init(local_mode=True) all ranks are in one. CPUCommunicator has the "
@@ -84,7 +80,7 @@ class TorchDistributedCommunicator(Communicator):
             if rank == 0 and self._backend == "gloo":  # NCCL meets at its first call
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
-        self._group = group
+        self._membership = group
         group.on_death = lambda: threading.Thread(target=self._abort, name="mray-torch-abort", daemon=True).start()
 
     def _check_backend(self) -> None:
@@ -97,42 +93,8 @@ class TorchDistributedCommunicator(Communicator):
             raise RuntimeError(f"This torch has no {self._backend}: torch.distributed.is_{self._backend}_available() is False.")
 
     def _make(self, group: StreamGroup, path: str) -> Any:
-        """The ProcessGroup. It waits for the others in a thread of its own, since nothing else ends that when one of them dies."""
-        made: list[Any] = []
-
-        def make() -> None:
-            try:
-                made.append(_process_group(self._backend, path, group.rank, group.world_size))
-            except Exception as error:
-                made.append(error)
-            group.host.wake()
-
-        threading.Thread(target=make, name="mray-torch-init", daemon=True).start()
-        group.host.wait_until(lambda: bool(made) or group.has_failed, None)
-        if not made:
-            group.check()
-        (result,) = made
-        if isinstance(result, Exception):
-            group.check()
-            raise RayChannelError(f"The group '{group.name}' could not be made: {result}") from result
-        return result
-
-    def _member(self) -> StreamGroup:
-        if self._group is None:
-            raise RayChannelError("This process is no member of the group: initialize(rank) has not been called here.")
-        return self._group
-
-    def get_actor_handles(self) -> list[Any]:
-        return list(self._actor_handles)
-
-    def get_rank(self, actor: Any) -> int:
-        try:
-            return self._actor_handles.index(actor)
-        except ValueError:
-            raise ValueError("Actor is not in the torch.distributed group.") from None
-
-    def get_self_rank(self) -> int | None:
-        return None if self._group is None else self._group.rank
+        """The ProcessGroup."""
+        return group.make_beside(lambda: _process_group(self._backend, path, group.rank, group.world_size), "mray-torch-init")
 
     # ------------------------------------------------------------------------------------ calls
     def send(self, value: Any, peer_rank: int) -> None:
@@ -180,7 +142,7 @@ class TorchDistributedCommunicator(Communicator):
         return tensor.detach()
 
     def _call(self, call: Callable[[Any], Any]) -> None:
-        group = self._member()
+        group = self.member
         with self._calling:
             group.check()
             problem = ""
@@ -221,12 +183,12 @@ class TorchDistributedCommunicator(Communicator):
         processes, self._processes = self._processes, None
         if processes is not None and self._backend == "nccl":
             processes.abort()
-        if self._group is not None:
-            self._group.give_up()
+        if self._membership is not None:
+            self._membership.give_up()
 
     def destroy(self) -> None:
         """Leave the group; who waits for this member gets RayChannelError. Idempotent."""
-        group = self._group
+        group = self._membership
         if group is None:
             return
         processes = self._processes
@@ -245,10 +207,6 @@ class TorchDistributedCommunicator(Communicator):
     def get_transport_name(self) -> str:
         """``"cpu"`` with gloo, else ``"accelerator"``."""
         return "cpu" if self._backend == "gloo" else "accelerator"
-
-    @classmethod
-    def generate_communicator_id(cls) -> str:
-        return uuid.uuid4().hex
 
 
 def _process_group(backend: str, path: str, rank: int, world_size: int) -> Any:

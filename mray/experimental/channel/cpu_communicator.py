@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from mray._api.actor_handle import ids_of
-from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
+from mray._api.communicator import ReduceOp, TorchTensorAllocator
 from mray._channel.cpu_communicator import SharedMemoryGroup
-from mray.exceptions import RayChannelError
+from mray._channel.rank_communicator import RankCommunicator
 from mray.experimental.channel._membership import join
 
 __all__ = ["CPUCommunicator"]
 
 
-class CPUCommunicator(Communicator):
+class CPUCommunicator(RankCommunicator[SharedMemoryGroup]):
     """A group of actors that exchange tensors of the CPU through shared memory.
 
     Made once, and handed to every member; `initialize` makes the copy there a member. Tensors may be torch tensors or numpy arrays; the
@@ -23,14 +22,13 @@ class CPUCommunicator(Communicator):
     member dies or leaves. One thread of a process at a time.
     """
 
+    LIBRARY = "CPUCommunicator"
+
     def __init__(self, world_size: int, actor_handles: Sequence[Any]) -> None:
         """`actor_handles` are those of all members, by rank. Raises ValueError unless there are `world_size` different ones."""
         if len(actor_handles) != world_size or len(set(actor_handles)) != world_size:
             raise ValueError(f"Expected {world_size} different actors, but got {list(actor_handles)}")
-        self._actor_handles = list(actor_handles)
-        self._id = self.generate_communicator_id()
-        self._rank: int | None = None
-        self._group: SharedMemoryGroup | None = None
+        super().__init__(actor_handles)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (len(self._actor_handles), self._actor_handles), self._id
@@ -39,39 +37,20 @@ class CPUCommunicator(Communicator):
         """Become a member of the group that has this id."""
         self._id = communicator_id
 
-    def _member(self) -> SharedMemoryGroup:
-        if self._group is None:
-            raise RayChannelError("This process is no member of the group: initialize(rank) has not been called here.")
-        return self._group
-
     def initialize(self, rank: int) -> None:
         """Become the member of this rank; waits until all members do. Raises RayChannelError when one of them dies before."""
-        if self._group is not None:
-            raise RuntimeError(f"This process is rank {self._rank} of the group already.")
+        self._refuse_second_rank()
         if not 0 <= rank < len(self._actor_handles):
             raise ValueError(f"rank {rank} is none of the {len(self._actor_handles)} of the group")
-        self._group = join(f"communicator {self._id}", len(self._actor_handles), rank, actors=ids_of(self._actor_handles))
-        self._rank = rank
-
-    def get_actor_handles(self) -> list[Any]:
-        return list(self._actor_handles)
-
-    def get_rank(self, actor: Any) -> int:
-        try:
-            return self._actor_handles.index(actor)
-        except ValueError:
-            raise ValueError("Actor is not in the CPUCommunicator group.") from None
-
-    def get_self_rank(self) -> int | None:
-        return self._rank
+        self._membership = join(f"communicator {self._id}", len(self._actor_handles), rank, actors=ids_of(self._actor_handles))
 
     def send(self, tensor: Any, peer_rank: int) -> None:
         """Send a tensor to a member; returns when it is on its way, and waits when eight messages are already."""
-        self._member().send(tensor, peer_rank)
+        self.member.send(tensor, peer_rank)
 
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
         """The next tensor from a member, in memory that `allocator` makes (or torch). ValueError when it has another dtype or size."""
-        member = self._member()
+        member = self.member
         with member.refusing(received=peer_rank):
             if allocator is None:
                 import torch  # noqa: PLC0415
@@ -91,18 +70,18 @@ class CPUCommunicator(Communicator):
         """There are no streams on the CPU."""
 
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:
-        self._member().allgather(send_buf, self._parts(recv_buf))
+        self.member.allgather(send_buf, self._parts(recv_buf))
 
     def allreduce(self, send_buf: Any, recv_buf: Any, op: ReduceOp = ReduceOp.SUM) -> None:
-        self._member().allreduce(send_buf, recv_buf, op)
+        self.member.allreduce(send_buf, recv_buf, op)
 
     def reducescatter(self, send_buf: Any, recv_buf: Any, op: ReduceOp = ReduceOp.SUM) -> None:
-        self._member().reducescatter(self._parts(send_buf), recv_buf, op)
+        self.member.reducescatter(self._parts(send_buf), recv_buf, op)
 
     def _parts(self, tensor: Any) -> list[Any]:
         """The parts of a tensor along its first dimension, one for each rank."""
         world_size = len(self._actor_handles)
-        with self._member().refusing():
+        with self.member.refusing():
             if not tensor.shape or tensor.shape[0] % world_size:
                 raise ValueError(
                     f"Expected the first dimension of the buffer for all members to be divisible by the world size {world_size}, "
@@ -112,13 +91,9 @@ class CPUCommunicator(Communicator):
         return [tensor[rank * rows : (rank + 1) * rows] for rank in range(world_size)]
 
     def destroy(self) -> None:
-        if self._group is not None:
-            self._group.destroy()
+        if self._membership is not None:
+            self._membership.destroy()
 
     def get_transport_name(self) -> str:
         """``"cpu"``."""
         return "cpu"
-
-    @classmethod
-    def generate_communicator_id(cls) -> str:
-        return str(uuid.uuid4())
