@@ -3,8 +3,7 @@
     actor: publish, ring ───▶ doorbells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
 A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
-thread. While no coroutine waits the loop is not woken. First it looks a few times, once per iteration of the loop, so that other coroutines
-go on: an actor that answers at once finds its caller awake (`mray._ipc.spin`).
+thread. While no coroutine waits the loop is not woken. Before it sleeps the loop looks for some microseconds (`mray._ipc.loop_spin`).
 
 All other events of this process (deaths, results that another thread has read) come from the thread that reads its sockets.
 """
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mray._graph.caller.executions import Callback, Completions
 from mray._graph.host import GraphHost
 from mray._ipc.limits import explaining
+from mray._ipc.loop_spin import LoopSpin, call_in_loop
 from mray._ipc.spin import YIELD_AFTER, AdaptiveSpinner
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class LoopWatcher:
         #: Whether the loop's selector watches the doorbells, and whether peers ring them.
         self._watches = False
         self._attends = False
-        self._spinner: AdaptiveSpinner | None = None
-        self._until = 0.0
+        self._spin = LoopSpin(lambda: len(self._awaited), self._look_twice, self._attend)
         #: Whether another thread has asked this one to look.
         self._asked = False
         self._yielded = 0.0
@@ -108,33 +107,18 @@ class LoopWatcher:
 
     # ------------------------------------------------------------------------------------ looking
     def _start(self, loop: asyncio.AbstractEventLoop, spinner: AdaptiveSpinner) -> None:
-        if self._attends or self._spinner is not None:
+        if self._attends or self._spin.active:
             return
         if spinner.may_spin():
-            self._spinner = spinner
-            self._until = monotonic() + spinner.window
-            loop.call_soon(self._spin)
+            self._spin.begin(loop, spinner)
         else:
             self._attend()
 
-    def _spin(self) -> None:
-        """Look once per iteration of the loop, for a few microseconds."""
-        spinner = self._spinner
-        loop = self._loop()
-        assert spinner is not None
+    def _look_twice(self) -> None:
         self._look()
         if self._awaited:
             sched_yield()  # the actor may be on this very core
             self._look()
-        if not self._awaited or loop is None:
-            self._spinner = None
-            spinner.succeeded()
-        elif monotonic() < self._until:
-            loop.call_soon(self._spin)
-        else:
-            self._spinner = None
-            spinner.failed()
-            self._attend()
 
     def _look(self) -> None:
         """Read the results that have come, and wake the coroutines that wait for them."""
@@ -200,11 +184,7 @@ class LoopWatcher:
     def close(self) -> None:
         """End the watch: the session ends, or the loop is closed. Any thread."""
         loop = self._loop()
-        if loop is not None and loop.is_running():
-            with contextlib.suppress(RuntimeError):  # it has just been closed
-                loop.call_soon_threadsafe(self._unwatch, loop)
-                return
-        self._unwatch(loop)
+        call_in_loop(loop, lambda: self._unwatch(loop))
 
     def _polled(self) -> None:
         """Have the loop look if a callback may be due. The thread that reads."""

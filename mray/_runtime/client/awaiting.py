@@ -4,8 +4,7 @@
 
 No ref has a thread, and values that arrive together wake the loop together. While anything is awaited the loop watches the reactor's own
 epoll, so that the loop's thread, which sleeps there, is the thread that reads; where another thread reads all the time (the main thread of
-an actor with concurrency groups), that one wakes the loop. Before it sleeps the loop looks for some microseconds, once per iteration
-(`mray._ipc.spin`).
+an actor with concurrency groups), that one wakes the loop. Before it sleeps the loop looks for some microseconds (`mray._ipc.loop_spin`).
 
 Imports asyncio, and so is imported only by processes that await.
 """
@@ -18,10 +17,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator
 from os import sched_yield
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
+from mray._ipc.loop_spin import LoopSpin, call_in_loop
 from mray._objects.ownership import Entry
 
 if TYPE_CHECKING:
@@ -67,9 +66,7 @@ class AwaitedRefs:
         #: Whether this thread is reading for the loop, and will set the futures itself.
         self._looks = False
         self._flushes = False
-        #: Whether the loop looks once per iteration instead of sleeping, and until when at most.
-        self._spins = False
-        self._until = 0.0
+        self._spin = LoopSpin(lambda: self._count, self._look_once)
 
     def future(self, ref: ObjectRef) -> asyncio.Future[Any]:
         """A future of the value. Cancelling it leaves the task alone."""
@@ -118,10 +115,8 @@ class AwaitedRefs:
             if not self._watches:
                 self._watch(loop)
             spinner = self._reactor.spinner
-            if not self._spins and spinner is not None and spinner.may_spin():
-                self._spins = True
-                self._until = monotonic() + spinner.window
-                loop.call_soon(self._spin)
+            if not self._spin.active and spinner is not None and spinner.may_spin():
+                self._spin.begin(loop, spinner)
         return True
 
     def _flush(self) -> None:
@@ -181,28 +176,10 @@ class AwaitedRefs:
         except (NotImplementedError, ValueError):
             self._reactor.wake_background_reader()
 
-    def _spin(self) -> None:
-        """Look for some microseconds, so that an immediate answer finds its caller awake; other coroutines run in between."""
-        spinner, loop = self._reactor.spinner, self._loop()
-        assert spinner is not None
-        if loop is None:
-            return
-        before = self._count
-        if before:
-            self._read()
-        if not self._count:
-            self._spins = False
-            spinner.succeeded()
-            return
-        now = monotonic()
-        if self._count < before:
-            self._until = now + spinner.window
-        if now < self._until:
+    def _look_once(self) -> None:
+        self._read()
+        if self._count:
             sched_yield()  # the answering process may be on this very core
-            loop.call_soon(self._spin)
-        else:
-            self._spins = False
-            spinner.failed()
 
     def _read(self) -> bool:
         """Read, and settle futures whose values have come; False: another thread reads."""
@@ -240,11 +217,7 @@ class AwaitedRefs:
         if not self._watches or loop is None or loop.is_closed():
             return
         self._watches = False
-        if loop.is_running() and not _runs_here(loop):
-            with contextlib.suppress(RuntimeError):  # it has just been closed
-                loop.call_soon_threadsafe(loop.remove_reader, self._reactor.fileno())
-        else:
-            loop.remove_reader(self._reactor.fileno())
+        call_in_loop(loop, lambda: loop.remove_reader(self._reactor.fileno()))
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
