@@ -6,13 +6,13 @@ is no clock, socket, thread or randomness in here, so every decision is tested w
 ::
 
     events ──▶ Scheduler ──▶ instructions
-               │  ├── DemandQueue    tenants that wait for resources, one queue per scheduling class
-               │  ├── ResourcePool   the machine's resources, their holders, GPU by GPU
-               │  ├── Groups         placement groups: resources set aside, a pool for each bundle
-               │  ├── CpuLoads       which CPUs have workers pinned to them
-               │  ├── WorkerPool     processes: starting, idle (per environment and GPU past), in use
-               ├── Works          drivers and detached actors: whose end is the end of which processes
-               └──▶ Actors           names, handles, owners, restarts, causes of death
+               ├── DemandQueue    tenants that wait for resources, one queue per scheduling class
+               ├── ResourcePool   the machine's resources, their holders, GPU by GPU
+               ├── Groups         placement groups: resources set aside, a pool for each bundle
+               ├── CpuLoads       which CPUs have workers pinned to them
+               ├── WorkerPool     processes: starting, idle (per environment and GPU past), in use
+               ├── LifetimeRoots  drivers and detached actors: whose end is the end of which processes
+               └── Actors         names, handles, owners, restarts, causes of death
 
 A *tenant* holds resources and a worker: a lease (a client pushes tasks through it) or an actor. A tenant first waits
 for resources, then for a worker, then lives until it is returned or its worker dies.

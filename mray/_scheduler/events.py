@@ -6,6 +6,7 @@ classes would take longer than starting it.
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 from mray._common.causes import Cause
@@ -14,7 +15,11 @@ from mray._common.causes import Cause
 class Event:
     """Something that happened."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={reprlib.repr(getattr(self, name))}" for name in self.__slots__)
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
 class MemberJoined(Event):

@@ -30,6 +30,7 @@ from mray._common.messages import (
     NO_PROCESS,
     WORKER_GONE,
 )
+from mray._common.story import Story
 from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.affinity import CpuLoads, Topology
@@ -88,6 +89,7 @@ class Scheduler:
         self._recallable: dict[str, dict[int, Lease]] = {}
         self._cpus = resources.get(CPU, 0)
         self._out: list[Instruction] = []
+        self._story = Story("the scheduler")
         self._place_needed = False
         self._dispatch: dict[type[events.Event], Callable[[Any], None]] = {
             events.MemberJoined: self._member_joined,
@@ -121,6 +123,7 @@ class Scheduler:
     def handle(self, event: events.Event) -> list[Instruction]:
         """Apply an event; what is to be done about it, in order."""
         out = self._out = []
+        self._story.note(event)
         self._dispatch[type(event)](event)
         if self._place_needed:
             self._place()
@@ -600,7 +603,11 @@ class Scheduler:
             return
         self.tell(event.process, (ANSWER, event.request, True, listing(*event.arguments)))
 
-    # ------------------------------------------------------------------------------------ for tests
+    # ------------------------------------------------------------------------------------ for tests and errors
+    def story(self) -> str:
+        """The last events."""
+        return str(self._story)
+
     def validate(self) -> None:
         """Assert every invariant; walks everything."""
         self.queue.validate()

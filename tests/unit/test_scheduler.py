@@ -447,3 +447,16 @@ def test_the_lease_of_a_worker_that_ends_on_purpose_is_recalled():
     stage.die(worker)
     assert stage.heard(m.LEASE_LOST) == []
     assert stage.available() == {"CPU": 2.0}
+
+
+def test_the_story_has_the_last_events_and_their_fields() -> None:
+    stage = Stage()
+    request = stage.ask(CPU=1)
+    stage.scheduler.handle(events.LeaseCancelled("driver", request))
+    lines = stage.scheduler.story().splitlines()
+    assert lines[0] == "The last events of the scheduler:"
+    assert lines[-1] == f"  LeaseCancelled(process='driver', request={request})"
+    assert "MemberJoined(job='', pid=1, process='driver')" in lines[1]
+    for _ in range(100):
+        stage.ask(CPU=1)
+    assert len(stage.scheduler.story().splitlines()) == 41
