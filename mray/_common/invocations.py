@@ -5,7 +5,19 @@ They travel as plain tuples (see `mray._common.protocol`); the worker that is go
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
+
+
+class ArgumentValue(NamedTuple):
+    """The value of a ref that is an argument itself."""
+
+    #: How the payload is to be read: see the forms in `mray._common.messages`.
+    form: int
+    payload: Any
+    #: The object and the process that owns it, where the value lies elsewhere.
+    object_id: bytes = b""
+    owner: str = ""
 
 
 class MethodInvocation(NamedTuple):
@@ -19,8 +31,8 @@ class MethodInvocation(NamedTuple):
     payload: Any
     #: Refs inside the arguments, with their owners.
     refs: list[tuple[bytes, str]] | None
-    #: The values of refs that are arguments themselves: form, payload, and of what lies elsewhere the object's id and its owner.
-    arguments: list[tuple[Any, ...]] | None
+    #: The values of refs that are arguments themselves.
+    arguments: list[ArgumentValue] | None
     options: dict[str, Any] | None
 
 
@@ -33,7 +45,7 @@ class TaskInvocation(NamedTuple):
     form: int
     payload: Any
     refs: list[tuple[bytes, str]] | None
-    arguments: list[tuple[Any, ...]] | None
+    arguments: list[ArgumentValue] | None
     options: dict[str, Any] | None
     #: The function's qualified name.
     name: str
@@ -47,4 +59,10 @@ def read(record: type[_Record], fields: tuple[Any, ...]) -> _Record:
     """The record of a message, from the fields behind its code. TypeError when there are more or less of them than there should be."""
     if len(fields) != len(record._fields):
         raise TypeError(f"{record.__name__} has {len(record._fields)} fields, not {len(fields)}")
-    return tuple.__new__(record, fields)
+    invocation = tuple.__new__(record, fields)
+    return invocation if invocation.arguments is None else invocation._replace(arguments=argument_values(invocation.arguments))
+
+
+def argument_values(values: Iterable[tuple[Any, ...]] | None) -> list[ArgumentValue] | None:
+    """The records of values that have travelled as plain tuples."""
+    return None if values is None else [ArgumentValue(*value) for value in values]

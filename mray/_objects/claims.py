@@ -84,7 +84,7 @@ def _is_had(view: memoryview) -> bool:
     is_shared, message = _message_of_call()
     if message is not None and not is_shared:
         # It came through a socket: nobody else reads it.
-        readings = [message.payload, *[value[1] for value in message.arguments or ()]]
+        readings = [message.payload, *[value.payload for value in message.arguments or ()]]
         count = [each is view.obj for each in readings].count(True)
         if count:
             return count == 1
@@ -93,7 +93,7 @@ def _is_had(view: memoryview) -> bool:
     others = _others(view)
     if not others or message is None:
         return not others
-    return message.payload is view.obj or (others == 1 and any(value[1] is view.obj for value in message.arguments or ()))
+    return message.payload is view.obj or (others == 1 and any(value.payload is view.obj for value in message.arguments or ()))
 
 
 def _message_of_call() -> tuple[bool, Any]:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from mray._common.invocations import MethodInvocation
+from mray._common.invocations import ArgumentValue, MethodInvocation
 from mray._common.messages import PACKED
 from mray._objects import claims
 from mray._objects.ownership import Entry
@@ -64,7 +64,7 @@ class Runner:
 
     def run(self, running, function):
         call = running.call
-        values = [deserialize(PACKED, each) for each in (call.payload, *(value[1] for value in call.arguments or ()))]
+        values = [deserialize(PACKED, each) for each in (call.payload, *(value.payload for value in call.arguments or ()))]
         return function(*values)
 
 
@@ -147,12 +147,12 @@ def test_arguments_of_a_call_are_not_searched_for(no_search):
     def call(own, by_ref, _other):
         return claimed(own[0]), claimed(own[1]), claimed(by_ref[0])
 
-    arguments = [(PACKED, payload_of(numpy.ones(3))), (PACKED, payload_of(numpy.ones(2)))]
+    arguments = [ArgumentValue(PACKED, payload_of(numpy.ones(3))), ArgumentValue(PACKED, payload_of(numpy.ones(2)))]
     assert Runner().call(payload_of(numpy.ones(4), numpy.ones(5)), arguments, call) == (True, True, True)
 
 
 def test_an_argument_that_came_twice_in_the_same_bytes_is_nobodys():
-    shared = (PACKED, payload_of(numpy.ones(3)))
+    shared = ArgumentValue(PACKED, payload_of(numpy.ones(3)))
     assert Runner().call(payload_of(numpy.ones(4)), [shared, shared], lambda _own, one, two: (claimed(one[0]), claimed(two[0]))) == (
         False,
         False,
@@ -178,7 +178,7 @@ def test_where_callers_share_the_bytes_of_a_call_they_keep_a_copy():
         write(by_ref[0], 5)
         return by_ref[0][0]
 
-    assert Runner(shares_messages=True).call(payload_of(numpy.ones(4)), [(PACKED, entry.payload)], call) == 5
+    assert Runner(shares_messages=True).call(payload_of(numpy.ones(4)), [ArgumentValue(PACKED, entry.payload)], call) == 5
     assert deserialize(PACKED, entry.payload)[0][0] == 1
 
 

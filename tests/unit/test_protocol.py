@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mray._common import messages as m
-from mray._common.invocations import MethodInvocation, TaskInvocation, read
+from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read
 from mray._common.protocol import ANSWERING, CALLING, FROM_NODE, MESSAGES, NODE_TO_DRIVER, NODE_TO_WORKER, PEERS
 from mray._ipc.connection import ProtocolViolationError
 from mray._runtime.connections.dispatch import Dispatch
@@ -103,8 +103,11 @@ def test_handlers_take_the_fields_that_are_declared(tables, role):
 @pytest.mark.parametrize(("code", "record"), [(m.CALL, MethodInvocation), (m.TASK, TaskInvocation)])
 def test_records_have_the_fields_of_their_messages(code, record):
     assert record._fields == tuple(MESSAGES[code].fields)
-    fields = tuple(range(len(record._fields)))
+    fields = tuple(None if name == "arguments" else number for number, name in enumerate(record._fields))
     assert read(record, fields) == record(*fields)
+    values = [(1, b"inline"), (2, b"elsewhere", b"object", "owner")]
+    named = read(record, tuple(values if name == "arguments" else 0 for name in record._fields)).arguments
+    assert named == [ArgumentValue(1, b"inline", b"", ""), ArgumentValue(2, b"elsewhere", b"object", "owner")]
     for wrong in (fields[1:], (*fields, 0)):
         with pytest.raises(TypeError, match=f"fields, not {len(wrong)}"):
             read(record, wrong)

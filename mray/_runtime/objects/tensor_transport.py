@@ -60,6 +60,7 @@ from mray._runtime.objects.registered_transports import (
 from mray.exceptions import GetTimeoutError, OwnerDiedError
 
 if TYPE_CHECKING:
+    from mray._common.invocations import ArgumentValue
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
 
@@ -369,20 +370,20 @@ class TensorStore:
 
         self._owner.reactor.defer(discard)
 
-    def look_ahead(self, arguments: Sequence[tuple[Any, ...]]) -> None:
+    def look_ahead(self, arguments: Sequence[ArgumentValue]) -> None:
         """Fetch the tensors of these arguments already: a call with them is going to run."""
         for value in arguments:
-            if value[0] == m.TENSORS and value[2] not in self._ahead and type(value[1][4]) is str:
+            if value.form == m.TENSORS and value.object_id not in self._ahead and type(value.payload[4]) is str:
                 self.looks_ahead = True
                 while len(self._ahead) >= MOST_AHEAD:
                     self._ahead.pop(next(iter(self._ahead)), None)
-                self._ahead[value[2]] = self.begin(value[2], value[1])
+                self._ahead[value.object_id] = self.begin(value.object_id, value.payload)
 
-    def look_back(self, arguments: Sequence[tuple[Any, ...]] | None) -> None:
+    def look_back(self, arguments: Sequence[ArgumentValue] | None) -> None:
         """Drop the fetches for these arguments: the call with them is not going to run."""
         for value in arguments or ():
-            if value[0] == m.TENSORS:
-                self._ahead.pop(value[2], None)
+            if value.form == m.TENSORS:
+                self._ahead.pop(value.object_id, None)
 
     def tensors_of(self, fetch: Fetch, timeout: float | None = None) -> list[Any]:
         """Wait for the tensors, `timeout` seconds at most: GetTimeoutError. Raises the holder's error, or that of its death."""
@@ -468,17 +469,17 @@ class TensorStore:
         return self._end_of(actor_id, class_name, process) or tensors_error(actor_id, class_name, pid, fetch.object_id)
 
     # ------------------------------------------------------------------------------------ values
-    def begin_arguments(self, arguments: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """The arguments of a call with a `Fetch` behind those whose tensors are elsewhere; each object is fetched once."""
+    def begin_arguments(self, arguments: Sequence[ArgumentValue]) -> list[ArgumentValue]:
+        """The arguments of a call with a `Fetch` as payload of those whose tensors are elsewhere; each object is fetched once."""
         begun: dict[bytes, Fetch] = {}
-        ready: list[tuple[Any, ...]] = []
+        ready: list[ArgumentValue] = []
         for value in arguments:
-            if value[0] == m.TENSORS:
-                _form, payload, object_id, owner = value
+            if value.form == m.TENSORS:
+                object_id = value.object_id
                 if object_id not in begun:
                     ahead = object_id in self._ahead
-                    begun[object_id] = self._ahead.pop(object_id) if ahead else self.begin(object_id, payload)
-                ready.append((m.TENSORS, begun[object_id], owner))
+                    begun[object_id] = self._ahead.pop(object_id) if ahead else self.begin(object_id, value.payload)
+                ready.append(value._replace(payload=begun[object_id]))
             else:
                 ready.append(value)
         return ready

@@ -24,7 +24,7 @@ from mray._common.accelerators import KINDS, variables_of, visible
 from mray._common.concurrency import is_system_group, no_group
 from mray._common.history import History
 from mray._common.ids import FIRST, TaskID, return_id
-from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
+from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, TaskInvocation, argument_values
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
@@ -134,28 +134,28 @@ class Executor:
         finally:
             borrowing.caller = None
 
-    def _fill_in(self, args: Any, kwargs: Any, arguments: list[Any] | None) -> tuple[Any, Any]:
+    def _fill_in(self, args: Any, kwargs: Any, arguments: list[ArgumentValue] | None) -> tuple[Any, Any]:
         """The arguments with the values of refs in the place of their placeholders."""
         if arguments is None:
             return args, kwargs or {}
-        if any(value[0] == m.TENSORS for value in arguments):
+        if any(value.form == m.TENSORS for value in arguments):
             arguments = self.client.tensors.begin_arguments(arguments)
         values = [self._argument(value) for value in arguments]
         args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
         return args, {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in (kwargs or {}).items()}
 
-    def _argument(self, value: tuple[Any, ...]) -> Any:
-        form, payload = value[0], value[1]
+    def _argument(self, value: ArgumentValue) -> Any:
+        form, payload, object_id, owner = value
         if form == m.FAILED:
             raise dependency_error(unpickle_error(payload))
         if form == m.SEGMENT:
-            return self._read_argument(payload, value[2], value[3])
+            return self._read_argument(payload, object_id, owner)
         if form == m.TENSORS:
             try:
                 self.client.tensors.tensors_of(payload)
             except Exception as error:
                 raise dependency_error(error) from None
-            return self.client.tensors.argument(payload, value[2])
+            return self.client.tensors.argument(payload, owner)
         return deserialize(form, payload)
 
     # ------------------------------------------------------------------------------------ running
@@ -511,7 +511,7 @@ class Executor:
                     args, kwargs = self._read_argument(payload[:3], payload[3], spec["owner"])
             else:
                 args, kwargs = deserialize(form, payload)
-            return self._fill_in(args, kwargs, spec.get("values"))
+            return self._fill_in(args, kwargs, argument_values(spec.get("values")))
         except RaySystemError as error:
             raise dependency_error(error) from None
 
