@@ -67,7 +67,7 @@ class ActorQueue(Generic[AnyCall]):
         self.most_pending = 0
         #: Whether a call may overtake one that waits for its arguments.
         self.unordered = False
-        self._story = Story(f"the calls to actor {actor_id.hex()}")
+        self._story = Story("the calls to actor", actor_id)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self) -> bool:
