@@ -1,6 +1,6 @@
 """Instructions, in the imperative: what follows from an event. The client carries them out in order.
 
-A `call` is a `PendingCall`.
+A `call` is a `PendingCall`; an `item` and a `promise` are the client's.
 """
 
 from __future__ import annotations
@@ -53,6 +53,54 @@ class Connect(NamedTuple):
 
 class Announce(NamedTuple):
     """Tell everybody who watches the actor of its new state."""
+
+
+class Discard(NamedTuple):
+    """Let go of the refs and memory of an item that was known, or that nobody reads."""
+
+    number: int
+    item: Any
+
+
+class Fill(NamedTuple):
+    """Give what was promised the value of the item."""
+
+    number: int
+    promise: Any
+    item: Any
+
+
+class Store(NamedTuple):
+    """Make these items, of which the first has this number, ready to be taken, and report them as `stored`."""
+
+    number: int
+    items: Any
+
+
+class Promise(NamedTuple):
+    """Make so many promises, and report them as `promised`."""
+
+    missing: int
+
+
+class FailPromised(NamedTuple):
+    """Fail what was promised: these items do not come."""
+
+    promises: Any
+
+
+class Tell(NamedTuple):
+    """Tell the producer how many items were taken, over the machine's link."""
+
+    taken: int
+
+
+class Stop(NamedTuple):
+    """Tell the producer that nobody reads, over the machine's link."""
+
+
+class Gather(NamedTuple):
+    """Make one value of all items."""
 
 
 #: The answer to an event, in order.

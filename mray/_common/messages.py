@@ -65,6 +65,7 @@ CANCEL_OBJECT = 23  # object id, force, recursive            a borrower asks the
 
 # --------------------------------------------------------------------- peer to peer: streams of a generator
 STREAM_ITEMS = 20  # task id, first, list of (form, payload, refs)   items that were yielded, from number `first` (0, 1, ...); REPLY ends it
+#             none, where the producer has begun and waits for some of these to be taken
 STREAM_TAKEN = 21  # task id, count                         so many have been taken; said where the producer is to wait for it
 STREAM_STOP = 22  # task id                                 nobody reads it any more
 

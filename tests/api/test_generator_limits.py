@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import numpy as np
@@ -287,6 +288,25 @@ def test_an_attempt_after_an_error_brings_the_missing_items(ray_session, tmp_pat
     assert [int(ray.get(next(generator))[0]) for _ in range(4)] == list(range(4))
     with pytest.raises(ValueError, match="not again"):
         ray.get(next(generator))
+
+
+@pytest.mark.processes("a worker is killed")
+def test_an_attempt_that_has_to_wait_before_its_first_item_is_told_when_it_may_go_on(ray_session, tmp_path, eventually):
+    ray = ray_session
+    begun, again = tmp_path / "begun", tmp_path / "again"
+
+    @ray.remote(max_retries=1, _generator_backpressure_num_objects=1)
+    def count():
+        (again if begun.exists() else begun).write_text(str(os.getpid()))
+        for i in range(4):
+            yield i * i
+
+    generator = count.remote()
+    eventually(lambda: ray.wait([generator], timeout=0.1)[0])
+    os.kill(int(begun.read_text()), signal.SIGKILL)
+    eventually(lambda: ray.wait([generator.completed()], timeout=0.1) and again.exists())
+    time.sleep(0.3)  # it has repeated the item that nobody has taken
+    assert [ray.get(ref) for ref in generator] == [0, 1, 4, 9]
 
 
 def test_a_generator_method_is_retried_by_a_restarted_actor(ray_session, tmp_path):

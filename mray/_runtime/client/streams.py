@@ -14,16 +14,17 @@ A call that is sent again carries the count of items that have arrived; an item 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import DynamicObjectRefGenerator, ObjectRefGenerator
-from mray._caller.records import CANCELLED
+from mray._caller.instructions import Discard, FailPromised, Fill, Gather, Instructions, Promise, Stop, Store, Tell
+from mray._caller.stream import TAKEN, Stream
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
-from mray._ipc.connection import Connection
+from mray._ipc.connection import Connection, Message
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import serialize
@@ -33,12 +34,11 @@ from mray.exceptions import ObjectRefStreamEndOfStreamError
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
 
-#: Fields of the call's option "stream" for the producer, by place: the count of items that have arrived and are not sent again; the most
-#: unread items, 0 for any number; the count of items that were taken; whether the reader has gone; how many items each ``yield`` makes; the
-#: most unread items of all streams of the actor together, 0 for any number.
-ARRIVED, WINDOW, TAKEN, DROPPED, PER_YIELD, TOGETHER = range(6)
 #: The first item is the second return value of its call.
 _FIRST_ITEM = 2
+
+#: As it comes: form, payload, names of the refs inside.
+Item = tuple[int, Any, Any]
 
 
 class StreamCall(Call):
@@ -48,7 +48,8 @@ class StreamCall(Call):
 
     def __init__(self, client: Client, task_id: bytes, method: Any, window: int, per_yield: int, together: int) -> None:
         entry = client.entry()
-        self.stream = Stream(client, self, entry, task_id, [0, window, 0, False, per_yield, together])
+        stream = Stream(self, task_id, window, per_yield, together)
+        self.stream = StreamReader(client, entry, task_id, stream)
         super().__init__(task_id, method, 1, entry)
         entry.task = self
 
@@ -59,88 +60,105 @@ class StreamCall(Call):
 
     @options.setter
     def options(self, given: dict[str, Any] | None) -> None:
-        self._given = {**(given or {}), "stream": self.stream.state}
+        self._given = {**(given or {}), "stream": self.stream.stream.state}
+
+    def post(self, connection: Connection, message: Message) -> bool:
+        """See `Call`."""
+        self.stream.sent()
+        return super().post(connection, message)
 
 
-class Stream:
-    """The items of one generator on their way to its reader.
+class StreamReader:
+    """Carries out what a `Stream` decides, and reads from it."""
 
-    Invariant: `_promised` are the entries of the items that arrive next, in order; an item that arrives completes the first of them.
-    """
+    __slots__ = ("_client", "_done", "_gathered", "_is_paced", "_items", "_state", "_task_id", "done", "new_entry", "stream")
 
-    def __init__(self, client: Client, call: StreamCall, entry: Entry, task_id: bytes, state: list[Any]) -> None:
+    def __init__(self, client: Client, entry: Entry, task_id: bytes, stream: Stream) -> None:
         self._client = client
+        self.new_entry = client.entry
         self._task_id = task_id
-        self._call: StreamCall | None = call
         self._done = entry
         self.done = ObjectRef(task_id + FIRST, entry)
-        self.state = state
-        #: With so many items unread the producer may wait for one to be taken; 0: it never does.
-        self._told_from = 1 if state[TOGETHER] else state[WINDOW]
-        #: Items that have arrived and not been taken: entries, and plain values as they came, which become entries when they are taken.
-        self._items: deque[Any] = deque()
-        #: Entries of items that have not arrived and whose refs were given out.
-        self._promised: deque[Entry] = deque()
-        #: The connection that the items come over.
-        self._producer: Connection | None = None
-        #: The last count that was sent to the producer.
-        self._told = 0
+        self.stream = stream
+        self._state = stream.state
+        #: The stream's items: entries, and plain values as they came, which become entries when they are taken.
+        self._items = stream.items
+        #: Whether the producer may wait for an item to be taken.
+        self._is_paced = stream.told_from > 0
         #: The entry that gets all refs at the end, for num_returns="dynamic".
         self._gathered: Entry | None = None
         entry.add_waiter(self._ended)
 
-    # ------------------------------------------------------------------------------------ arriving (client's lock held)
-    def arrived(self, connection: Connection, first: int, items: list[tuple[int, Any, Any]]) -> None:
+    def _follow(self, instructions: Instructions) -> None:
+        for instruction in instructions:
+            _WAYS[type(instruction)](self, instruction)
+
+    # ------------------------------------------------------------------------------------ events (client's lock held)
+    def arrived(self, connection: Connection, first: int, items: list[Item]) -> None:
         """STREAM_ITEMS."""
         # POINT items come
-        state = self.state
-        behind = state[ARRIVED] - first
-        if behind or self._promised or state[DROPPED]:
-            for item in items[:behind] if behind else ():
-                self._entry_of(connection, first, item)  # known: let go of its refs and memory
-                first += 1
-            items = items[behind:]
-        for item in items:
-            if self._promised:
-                entry = self._promised.popleft()
-                self._client.complete(connection, return_id(self._task_id, state[ARRIVED] + _FIRST_ITEM), entry, *item)
-                self._items.append(entry)
-            elif item[0] == m.SEGMENT or item[2]:
-                self._items.append(self._entry_of(connection, state[ARRIVED], item))
-            else:
-                self._items.append(item)
-            state[ARRIVED] += 1
-        self._producer = connection
-        if state[DROPPED]:
-            self._items.clear()
-            connection.send((m.STREAM_STOP, self._task_id))  # it had not begun when the first STREAM_STOP was sent
-        elif self._told_from:
-            self._tell(connection)
+        if self.stream.flows(connection, first):
+            self.store(first, items)
+        else:
+            self._follow(self.stream.arrived(connection, first, items))
 
-    def _entry_of(self, connection: Connection, number: int, item: tuple[int, Any, Any]) -> Entry:
-        entry = self._client.entry()
-        self._client.complete(connection, return_id(self._task_id, number + _FIRST_ITEM), entry, *item)
-        return entry
+    def sent(self) -> None:
+        """The call is about to be sent."""
+        self._follow(self.stream.sent())
 
-    def _tell(self, connection: Connection) -> None:
-        """Send the count of taken items to a producer that waits because of unread ones, or will."""
-        state = self.state
-        if state[TAKEN] > self._told and state[ARRIVED] - self._told >= self._told_from:
-            self._told = state[TAKEN]
-            connection.send((m.STREAM_TAKEN, self._task_id, self._told))
-
-    def _ended(self, done: Entry) -> None:
+    def _ended(self, _done: Entry) -> None:
         """End the stream: the reply has come, or will never come."""
-        self._call = None
-        if self._promised:
-            failed = done.form == m.FAILED
-            payload = done.payload if failed else pickle_error(ObjectRefStreamEndOfStreamError("The generator has no more items."))
-            while self._promised:
-                self._promised.popleft().complete(m.FAILED, payload)
-        if self._gathered is not None:
-            self._gather(self._gathered, done)
+        self._follow(self.stream.ended())
 
-    def _gather(self, gathered: Entry, done: Entry) -> None:
+    def drop(self) -> None:
+        """Stop the producer: the generator that read this is gone (called by the reactor, takes the lock itself)."""
+        with self._client.lock:
+            instructions = self.stream.dropped()
+            # POINT stream dropped
+            self._follow(instructions)
+
+    # ------------------------------------------------------------------------------------ instructions (client's lock held)
+    def store(self, number: int, items: Sequence[Item]) -> None:
+        """Have items taken: plain values as they are, others as entries, for these have memory or refs."""
+        stored: list[Item | Entry] = []
+        for item in items:
+            if item[0] == m.SEGMENT or item[2]:
+                entry = self.new_entry()
+                self.fill(number, entry, item)
+                stored.append(entry)
+            else:
+                stored.append(item)
+            number += 1
+        instructions = self.stream.stored(stored)
+        if instructions:
+            self._follow(instructions)
+
+    def fill(self, number: int, entry: Entry, item: Item) -> None:
+        """Give an entry the value of the item with this number."""
+        self._client.complete(self.stream.link, return_id(self._task_id, number + _FIRST_ITEM), entry, *item)
+
+    def send(self, kind: int, *fields: int) -> None:
+        """Tell the producer."""
+        self.stream.link.send((kind, self._task_id, *fields))
+
+    def promise(self, promise: Promise) -> None:
+        self._follow(self.stream.promised([self.new_entry() for _ in range(promise.missing)]))
+
+    def fail_promised(self, fail: FailPromised) -> None:
+        payload = self._error()
+        for entry in fail.promises:
+            entry.complete(m.FAILED, payload)
+
+    def _error(self) -> Any:
+        """The pickled error of items behind the end."""
+        done = self._done
+        if done.form == m.FAILED:
+            return done.payload
+        return pickle_error(ObjectRefStreamEndOfStreamError("The generator has no more items."))
+
+    def gather_all(self, _gather: Gather) -> None:
+        gathered, done = self._gathered, self._done
+        assert gathered is not None
         if done.form == m.FAILED:
             gathered.complete(m.FAILED, done.payload)
             return
@@ -157,45 +175,39 @@ class Stream:
             item = self._items.popleft()
         except IndexError:
             return None
-        state = self.state
+        state = self._state
         state[TAKEN] = taken = state[TAKEN] + 1
         if type(item) is tuple:
-            entry = self._client.entry()
+            entry = self.new_entry()
             entry.payload = item[1]
             entry.form = item[0]
             item = entry
-        if self._told_from:
+        if self._is_paced:
             with self._client.lock:
-                if self._producer is not None:
-                    self._tell(self._producer)
+                instructions = self.stream.taken()
+                if instructions:
+                    self._follow(instructions)
         return ObjectRef(return_id(self._task_id, taken + 1), item)
 
     def peek(self, count: int) -> list[ObjectRef]:
         """See `RefStream`."""
         client = self._client
         with client.lock:
+            self._follow(self.stream.looked_ahead(count))
             items = self._items
             for place in range(min(count, len(items))):
                 item = items[place]
                 if type(item) is tuple:
-                    items[place] = entry = client.entry()
+                    items[place] = entry = self.new_entry()
                     entry.complete(item[0], item[1])
-            entries = [items[place] for place in range(min(count, len(items)))]
-            missing = count - len(entries)
-            if missing and self._call is None:
-                if self._done.form == m.FAILED:
-                    payload = self._done.payload
-                else:
-                    payload = pickle_error(ObjectRefStreamEndOfStreamError("The generator has no more items."))
-                for _ in range(missing):
-                    entry = client.entry()
+            entries = list(islice(chain(items, self.stream.promises), count))
+            if len(entries) < count:
+                payload = self._error()
+                for _ in range(count - len(entries)):
+                    entry = self.new_entry()
                     entry.complete(m.FAILED, payload)
                     entries.append(entry)
-            elif missing:
-                while len(self._promised) < missing:
-                    self._promised.append(client.entry())
-                entries.extend(list(self._promised)[:missing])
-            first = self.state[TAKEN] + _FIRST_ITEM
+            first = self._state[TAKEN] + _FIRST_ITEM
             return [ObjectRef(return_id(self._task_id, first + place), entry) for place, entry in enumerate(entries)]
 
     def await_next(self, timeout: float | None) -> bool:
@@ -212,22 +224,23 @@ class Stream:
         """See `RefStream`."""
         return self._done.form == m.FAILED
 
-    # ------------------------------------------------------------------------------------ ending
-    def drop(self) -> None:
-        """Stop the producer: the generator that read this is gone (called by the reactor)."""
-        with self._client.lock:
-            self.state[DROPPED] = True
-            # POINT stream dropped
-            self._items.clear()
-            if self._call is not None:
-                if self._call.retries != CANCELLED:
-                    self._call.retries = 0
-                if self._producer is not None:
-                    self._producer.send((m.STREAM_STOP, self._task_id))
-
     def gather(self, entry: Entry) -> None:
         """Make this entry a `DynamicObjectRefGenerator` of all items at the end."""
+        self.stream.gathers = True
         self._gathered = entry
+
+
+#: How each instruction is carried out.
+_WAYS: dict[type[Any], Callable[[StreamReader, Any], None]] = {
+    Discard: lambda reader, discard: reader.fill(discard.number, reader.new_entry(), discard.item),
+    Fill: lambda reader, fill: reader.fill(*fill),
+    Store: lambda reader, store: reader.store(*store),
+    Promise: StreamReader.promise,
+    FailPromised: StreamReader.fail_promised,
+    Tell: lambda reader, tell: reader.send(m.STREAM_TAKEN, tell.taken),
+    Stop: lambda reader, _: reader.send(m.STREAM_STOP),
+    Gather: StreamReader.gather_all,
+}
 
 
 def listener(client: Client) -> Callable[..., None]:

@@ -68,6 +68,8 @@ class Producer:
         #: Items yielded so far; those before `_skipped` have arrived in an earlier attempt.
         self._yielded = 0
         self._skipped = arrived
+        #: Whether the caller knows that this attempt has begun.
+        self._is_known = False
         self._window = window
         self._per_yield = per_yield
         #: The most unread items of all producers together.
@@ -169,8 +171,18 @@ class Producer:
     def pause(self) -> None:
         """Wait until the reader, or the connection, has caught up."""
         if not self.may_go_on():
+            self._announce()
             self.flush()
             self._reactor.wait_until(self.may_go_on)
+
+    def _announce(self) -> None:
+        """Have the caller tell what was taken, and whether the reader has gone: no item will do so.
+
+        Before it has begun a producer is told nothing, and the state that came with the call may be an old one by now.
+        """
+        if self._yielded <= self._skipped and not self._is_known:
+            self._is_known = True
+            self._connection.post((m.STREAM_ITEMS, self._task_id, self._skipped, []))
 
     async def pause_in_loop(self) -> None:
         """As `pause`, for a generator in an event loop; gives other tasks of the loop a turn now and then."""
@@ -179,6 +191,7 @@ class Producer:
         if self._yielded % TOGETHER_ITEMS == 0:
             await asyncio.sleep(0)
         if not self.may_go_on():
+            self._announce()
             self.flush()
             loop, wakeup = asyncio.get_running_loop(), asyncio.Event()
             self.on_message = lambda: loop.call_soon_threadsafe(wakeup.set)

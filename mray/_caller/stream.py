@@ -1,0 +1,185 @@
+"""The items of one generator on their way from its producer to its reader.
+
+::
+
+    arrived ──┬── known, the reader has it: let go of
+              ├── promised ──▶ filled ──┐
+              └── new ───────▶ stored ──┴──▶ items ──▶ taken ──▶ told, where the producer may wait for it
+
+The producer numbers items from 0. A call that is sent again says how many have arrived, so that its producer begins behind them; an item
+that comes twice all the same is known by its number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mray._caller.instructions import Discard, FailPromised, Fill, Gather, Instructions, Promise, Stop, Store, Tell
+from mray._caller.records import CANCELLED
+from mray._common.story import Story
+
+if TYPE_CHECKING:
+    from mray._caller.records import Link, PendingCall
+
+#: Fields of the call's option "stream" for the producer, by place: the count of items that have arrived and are not sent again; the most
+#: unread items, 0 for any number; the count of items that were taken; whether the reader has gone; how many items each ``yield`` makes; the
+#: most unread items of all streams of the actor together, 0 for any number.
+ARRIVED, WINDOW, TAKEN, DROPPED, PER_YIELD, TOGETHER = range(6)
+
+
+class Stream:
+    """The state of a generator as its caller knows it.
+
+    Invariant: `promises` are those of the items that arrive next, in order. An item that has arrived was taken, or is in `items`, unless
+    the reader has gone.
+
+    The client takes from the left of `items` and counts in ``state[TAKEN]``, in the reader's thread and without a lock.
+    """
+
+    __slots__ = ("_story", "call", "gathers", "items", "link", "promises", "state", "told", "told_from")
+
+    def __init__(self, call: PendingCall, task_id: bytes, window: int = 0, per_yield: int = 1, together: int = 0) -> None:
+        #: The call, until it is answered or has failed: None once the stream is over.
+        self.call: PendingCall | None = call
+        #: The fields that the producer gets when the call is sent.
+        self.state: list[Any] = [0, window, 0, False, per_yield, together]
+        #: With so many items unread the producer may wait for one to be taken; 0: it never does.
+        self.told_from = 1 if together else window
+        #: Items that have arrived and not been taken.
+        self.items: deque[Any] = deque()
+        #: Stand for items that have not arrived and whose refs were given out.
+        self.promises: deque[Any] = deque()
+        #: The connection that the items come over, a `Link`; None from each time the call is sent to its first items, and at the end.
+        self.link: Any = None
+        #: The last count that this producer was told since it began.
+        self.told = 0
+        #: Whether all items are to be gathered at the end.
+        self.gathers = False
+        self._story = Story("the stream of task", task_id)
+
+    # ------------------------------------------------------------------------------------ questions
+    def flows(self, link: Link, first: int) -> bool:
+        """Whether items that begin with this number are stored as they are."""
+        return first == self.state[ARRIVED] and link is self.link and not self.promises and not self.state[DROPPED]
+
+    # ------------------------------------------------------------------------------------ events of the producer
+    def sent(self) -> Instructions:
+        """The call is sent (again), with the `state` of this moment.
+
+        The new producer hears nothing before it has begun. It says so with its first items, or with none where it has to wait before.
+        """
+        if self.state[ARRIVED]:
+            self._story.note("sent again at", *self.state[:DROPPED])
+        self.link = None
+        self.told = 0
+        return []
+
+    def arrived(self, link: Link, first: int, items: Sequence[Any]) -> Instructions:
+        """Items have come, from number `first` on."""
+        state = self.state
+        number = state[ARRIVED]
+        if self.call is None or first > number:
+            raise self._story.invalid(f"Item {first}", f"over after {number}" if self.call is None else f"at item {number}")
+        if first < number:
+            self._story.note("items", first, "to", first + len(items), "came at", number)
+        self.link = link
+        known = number - first
+        out: Instructions = [Discard(place, item) for place, item in enumerate(items[:known], first)]
+        items = items[known:]
+        promised = items[: len(self.promises)]
+        for item in promised:
+            promise = self.promises.popleft()
+            if not state[DROPPED]:
+                self.items.append(promise)
+            out.append(Fill(number, promise, item))
+            number += 1
+        state[ARRIVED] = number
+        items = items[len(promised) :]
+        if state[DROPPED]:
+            state[ARRIVED] += len(items)
+            out += (Discard(place, item) for place, item in enumerate(items, number))
+            out.append(Stop())  # it may not have begun when the first was sent
+        elif items:
+            out.append(Store(number, items))
+        else:
+            out += self.taken()
+        return out
+
+    def stored(self, items: Sequence[Any]) -> Instructions:
+        """Items that have come may be taken."""
+        self.items.extend(items)
+        self.state[ARRIVED] += len(items)
+        return self.taken() if self.told_from else []
+
+    def ended(self) -> Instructions:
+        """The call was answered, or has failed: nothing follows."""
+        if self.call is None:
+            raise self._story.invalid("The end", f"over after {self.state[ARRIVED]}")
+        self.call = self.link = None
+        promises, self.promises = self.promises, deque()
+        out: Instructions = [FailPromised(promises)] if promises else []
+        if self.gathers:
+            out.append(Gather())
+        return out
+
+    # ------------------------------------------------------------------------------------ events of the reader
+    def taken(self) -> Instructions:
+        """An item was taken, and counted. Nothing follows from that unless the producer may wait for it (`told_from`).
+
+        The producer is told of the count where it waits because of unread items, or will.
+        """
+        state = self.state
+        taken = state[TAKEN]
+        if self.told_from and self.link is not None and taken > self.told and state[ARRIVED] - self.told >= self.told_from:
+            self.told = taken
+            return [Tell(taken)]
+        return []
+
+    def looked_ahead(self, count: int) -> Instructions:
+        """The reader wants the refs of the next items, which stay."""
+        missing = count - len(self.items) - len(self.promises)
+        return [Promise(missing)] if missing > 0 and self.call is not None else []
+
+    def promised(self, promises: Sequence[Any]) -> Instructions:
+        """Refs of items that have not arrived were given out."""
+        if self.call is None:
+            raise self._story.invalid(f"A promise of {len(promises)} items", f"over after {self.state[ARRIVED]}")
+        self.promises.extend(promises)
+        return []
+
+    def dropped(self) -> Instructions:
+        """The reader has gone: the call is not sent again, unless to be cancelled."""
+        if self.state[DROPPED]:
+            raise self._story.invalid("The end of the reader", "dropped")
+        self._story.note("dropped at", self.state[TAKEN], "of", self.state[ARRIVED])
+        self.state[DROPPED] = True
+        self.items.clear()
+        if self.call is None:
+            return []
+        if self.call.retries != CANCELLED:
+            self.call.retries = 0
+        return [] if self.link is None else [Stop()]
+
+    # ------------------------------------------------------------------------------------ for tests and errors
+    def story(self) -> str:
+        """The last events."""
+        return str(self._story)
+
+    def validate(self) -> None:
+        """Assert every invariant, while no item is being taken."""
+        state, story = self.state, self.story()
+        assert self.told <= state[TAKEN] <= state[ARRIVED], story
+        assert self.told == 0 or self.told_from, story
+        if state[DROPPED]:
+            assert not self.items, story
+            assert self.call is None or self.call.retries in (0, CANCELLED), story
+        else:
+            assert len(self.items) == state[ARRIVED] - state[TAKEN], story
+        if self.call is None:
+            assert not self.promises, story
+            assert self.link is None, story
+        if self.link is not None and self.told_from:
+            waits = state[ARRIVED] - self.told >= self.told_from
+            assert state[DROPPED] or not waits or self.told == state[TAKEN], story
