@@ -1,6 +1,7 @@
 """Instructions, in the imperative: what follows from an event. The client carries them out in order.
 
-A `call` is a `PendingCall`; an `item` and a `promise` are the client's.
+A `call` is a `PendingCall`, a `task` a `PendingTask`, and a `lease` one of `mray._caller.lease_pool`; an `item` and a `promise` are the
+client's.
 """
 
 from __future__ import annotations
@@ -101,6 +102,102 @@ class Stop(NamedTuple):
 
 class Gather(NamedTuple):
     """Make one value of all items."""
+
+
+class Request(NamedTuple):
+    """Ask the node for a lease; the task that waits longest names the request."""
+
+    number: int
+    task: Any
+
+
+class CancelRequests(NamedTuple):
+    """Tell the node that these requests are over; a grant that is under way is declined."""
+
+    numbers: list[int]
+
+
+class Decline(NamedTuple):
+    """Return a lease that was granted and not begun."""
+
+    lease_id: int
+
+
+class Begin(NamedTuple):
+    """Tell the worker of a granted lease of its terms."""
+
+    lease: Any
+
+
+class Push(NamedTuple):
+    """Send tasks, which the link has noted, to the worker of a lease."""
+
+    lease: Any
+    tasks: list[Any]
+
+
+class Reclaim(NamedTuple):
+    """Ask the worker of a lease to give back so many tasks that it has not begun."""
+
+    lease: Any
+    tasks: int
+
+
+class Return(NamedTuple):
+    """Give a lease back to the node."""
+
+    lease: Any
+
+
+class Rest(NamedTuple):
+    """Submit a task again after so many seconds: its worker was ended because memory ran low."""
+
+    task: Any
+    seconds: float
+
+
+class FailLost(NamedTuple):
+    """Fail a task whose worker has died."""
+
+    task: Any
+    cause: Any
+    process: str
+
+
+class FailRefused(NamedTuple):
+    """Fail a task that no worker can run."""
+
+    task: Any
+    text: str
+
+
+class FailUnreachable(NamedTuple):
+    """Fail a task: of many granted workers none could be connected to. `process`: the last of them."""
+
+    task: Any
+    process: str
+
+
+class WatchPipelines(NamedTuple):
+    """Say when `STUCK_SECONDS` have passed."""
+
+
+class WatchIdle(NamedTuple):
+    """Say when `KEEP_SECONDS` have passed."""
+
+
+class AwaitTurn(NamedTuple):
+    """Say when the turn of a lease is over."""
+
+    lease: Any
+    seconds: float
+
+
+class AwaitPause(NamedTuple):
+    """Say when a lease without tasks has been idle for `PAUSE_SECONDS`."""
+
+    lease: Any
+    since: float
 
 
 #: The answer to an event, in order.

@@ -25,6 +25,19 @@ class PendingCall(Protocol):
 AnyCall = TypeVar("AnyCall", bound=PendingCall)
 
 
+class PendingTask(PendingCall, Protocol):
+    """A task that has not been answered."""
+
+    task_id: bytes
+    #: The `mray._caller.lease_pool.Lease` that it was pushed to last.
+    lease: Any
+    #: How often its worker was ended because memory ran low.
+    memory_kills: int
+
+
+AnyTask = TypeVar("AnyTask", bound=PendingTask)
+
+
 class Link(Protocol):
     """An open connection to a worker."""
 

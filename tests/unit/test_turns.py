@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from mray._caller.instructions import Begin
+from mray._caller.lease_pool import PAUSE_SECONDS, TURN_SECONDS, Lease
 from mray._common import messages as m
-from mray._runtime.client import leases
-from mray._runtime.client.leases import Lease, LeasePools, Pool
+from mray._runtime.client.leases import LeasePools, Pool
 
 
 class Wire:
@@ -35,20 +36,25 @@ class Wire:
 class Desk:
     """A client with one pool and one lease, and a clock that the test turns."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, queued: int, running: int, pace: float | None) -> None:
+    def __init__(self, *, queued: int, running: int, pace: float | None) -> None:
         self.now = 100.0
         self.later: list[tuple[float, Callable[[], None]]] = []
-        monkeypatch.setattr(leases, "monotonic", lambda: self.now)
         reactor = SimpleNamespace(call_later=lambda seconds, call: self.later.append((self.now + seconds, call)))
         self.node, self.worker = Wire(), Wire()
         client: Any = SimpleNamespace(reactor=reactor, node=self.node, lock=threading.RLock(), fatal=None)
         self.pools = LeasePools(client, client, client, str)
+        self.pools.clock = lambda: self.now
         self.pool: Pool = self.pools.pool("key", {}, False)
-        self.pool.pace = pace
-        self.lease = Lease(self.pool, 1, "w", self.worker)  # type: ignore[arg-type]
-        self.pools._leases[1] = self.pool.leases[1] = self.lease
-        self.worker.calls = {bytes([number]): SimpleNamespace(retries=0) for number in range(running)}
-        self.pool.queue.extend(SimpleNamespace(retries=0) for _ in range(queued))  # type: ignore[misc]
+        self.tasks = self.pool.tasks
+        self.tasks.pace = pace
+        self.lease = self.tasks.leases[1] = Lease(1, "w", self.worker, self.now, ({}, [], None, None))
+        self.pool.follow([Begin(self.lease)])
+        self.worker.said.clear()
+        self.worker.calls.update((bytes([number]), self.task()) for number in range(running))
+        self.tasks.queue.extend(self.task() for _ in range(queued))
+
+    def task(self) -> Any:
+        return SimpleNamespace(retries=0, entry=SimpleNamespace(form=m.PICKLED), lease=self.lease)
 
     def recall(self) -> None:
         self.pools.on_recall(self.node, 1)  # type: ignore[arg-type]
@@ -65,62 +71,61 @@ class Desk:
         return (m.LEASE_RETURN, 1) in self.node.said
 
 
-def test_an_idle_lease_is_returned_at_once(monkeypatch):
-    desk = Desk(monkeypatch, queued=0, running=0, pace=1e-4)
+def test_an_idle_lease_is_returned_at_once():
+    desk = Desk(queued=0, running=0, pace=1e-4)
     desk.recall()
     assert desk.returned
 
 
 @pytest.mark.parametrize(("queued", "pace"), [(0, 1e-4), (5, None), (5, 1.0)], ids=["no backlog", "unknown tasks", "long tasks"])
-def test_a_lease_without_a_flow_of_short_tasks_takes_no_more_at_once(monkeypatch, queued, pace):
-    desk = Desk(monkeypatch, queued=queued, running=2, pace=pace)
+def test_a_lease_without_a_flow_of_short_tasks_takes_no_more_at_once(queued, pace):
+    desk = Desk(queued=queued, running=2, pace=pace)
     desk.recall()
     assert not desk.lease.takes()
     assert desk.worker.said == [(m.RECLAIM, 1)]
 
 
-def test_short_tasks_flow_until_the_turn_is_over(monkeypatch):
-    desk = Desk(monkeypatch, queued=5, running=2, pace=1e-4)
+def test_short_tasks_flow_until_the_turn_is_over():
+    desk = Desk(queued=5, running=2, pace=1e-4)
     desk.recall()
     desk.recall()
     assert desk.lease.takes() and len(desk.later) == 1
-    desk.pass_time(leases.SLICE_SECONDS / 2)
+    desk.pass_time(TURN_SECONDS / 2)
     assert desk.lease.takes()
-    desk.pass_time(leases.SLICE_SECONDS)
+    desk.pass_time(TURN_SECONDS)
     assert not desk.lease.takes()
     assert desk.worker.said == [(m.RECLAIM, 1)]
 
 
-def test_a_lease_that_was_held_for_longer_than_a_turn_is_given_up_at_once(monkeypatch):
-    desk = Desk(monkeypatch, queued=5, running=2, pace=1e-4)
-    desk.pass_time(leases.SLICE_SECONDS)
+def test_a_lease_that_was_held_for_longer_than_a_turn_is_given_up_at_once():
+    desk = Desk(queued=5, running=2, pace=1e-4)
+    desk.pass_time(TURN_SECONDS)
     desk.recall()
     assert not desk.lease.takes()
 
 
-def idle_in_its_turn(monkeypatch) -> Desk:
-    desk = Desk(monkeypatch, queued=5, running=1, pace=1e-4)
+def idle_in_its_turn() -> Desk:
+    desk = Desk(queued=5, running=1, pace=1e-4)
     desk.recall()
-    desk.worker.calls.clear()
-    desk.pool.queue.clear()
-    desk.pool.note_idle(desk.lease, desk.now)
+    desk.tasks.queue.clear()
+    desk.pool.replied(desk.worker.calls.popitem()[1])
     return desk
 
 
-def test_who_has_nothing_left_to_do_does_not_wait_for_the_end_of_the_turn(monkeypatch):
-    desk = idle_in_its_turn(monkeypatch)
+def test_who_has_nothing_left_to_do_does_not_wait_for_the_end_of_the_turn():
+    desk = idle_in_its_turn()
     assert not desk.returned
-    desk.pass_time(leases.PAUSE_SECONDS)
+    desk.pass_time(PAUSE_SECONDS)
     assert desk.returned
     desk.pass_time(1.0)
     assert desk.node.said.count((m.LEASE_RETURN, 1)) == 1
 
 
-def test_the_next_wave_of_tasks_finds_the_lease_in_its_turn_and_not_after_it(monkeypatch):
-    desk = idle_in_its_turn(monkeypatch)
-    desk.worker.calls[b"next"] = SimpleNamespace(retries=0)
-    desk.pass_time(leases.PAUSE_SECONDS)
+def test_the_next_wave_of_tasks_finds_the_lease_in_its_turn_and_not_after_it():
+    desk = idle_in_its_turn()
+    desk.worker.calls[b"next"] = desk.task()
+    desk.pass_time(PAUSE_SECONDS)
     assert not desk.returned and desk.lease.takes()
     desk.worker.calls.clear()
-    desk.pass_time(leases.SLICE_SECONDS)
+    desk.pass_time(TURN_SECONDS)
     assert desk.returned

@@ -10,9 +10,8 @@ from mray._backends.local.run_token import RunToken
 from mray._backends.local.transport import End, LocalConnection, LocalReactor, connect
 from mray._common.ids import set_job
 from mray._ipc.connection import Connection
-from mray._runtime.client.calls import Call
 from mray._runtime.client.client import Client
-from mray._runtime.client.leases import KEEP_SECONDS, Lease, LeasePools, Pool
+from mray._runtime.client.leases import LeasePools
 from mray._runtime.observe import process_snapshot
 
 if TYPE_CHECKING:
@@ -33,53 +32,14 @@ class Node(Protocol):
     def admit(self, client: LocalClient, end: End) -> LocalConnection: ...
 
 
-class LocalPool(Pool):
-    """Tasks of one scheduling class; one task a lease at a time, since measuring how short they are would make the order the machine's."""
-
-    def depth(self) -> int:
-        return 1
-
-    def replied(self, call: Call) -> None:
-        lease: Lease = call.lease
-        lease.stalled = False
-        if self.cautious:
-            self.cautious -= 1
-        self._next(lease, 0.0)
-
-    def note_idle(self, lease: Lease, now: float) -> None:
-        if lease.recalled or lease.wanted:
-            self.give_back(lease)
-            return
-        super().note_idle(lease, self.client.reactor.run_token.clock)  # type: ignore[attr-defined]
-
-
 class LocalLeases(LeasePools):
-    """All pools of a client, by the session's clock."""
+    """All pools of a client, by the session's clock; measuring how short tasks are would make the order the machine's."""
 
-    def pool(self, key: Any, demand: dict[str, Any], single: bool) -> Pool:
-        pool = self._pools.get(key)
-        if pool is None:
-            pool = self._pools[key] = LocalPool(self, key, demand, single)
-        return pool
+    timed = False
 
-    def on_recall(self, _node: Connection, lease_id: int) -> None:
-        lease = self._leases.get(lease_id)
-        if lease is not None and not lease.wanted:
-            lease.wanted = True
-            self._recall(lease)
-
-    def watch_pipelines(self, pool: Pool) -> None:
-        """Nothing waits behind a task."""
-
-    def _end_idle(self, pool: Pool) -> None:
-        self._watched.discard(pool)
-        now = self.client.reactor.run_token.clock  # type: ignore[attr-defined]
-        idle = [lease for lease in pool.leases.values() if not lease.connection.calls]
-        for lease in idle:
-            if now - lease.idle_since >= KEEP_SECONDS:
-                pool.give_back(lease)
-            else:
-                self.watch_idle(pool)
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.clock = lambda: self.client.reactor.run_token.clock  # type: ignore[attr-defined]
 
 
 class LocalClient(Client):

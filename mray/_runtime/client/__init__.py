@@ -7,9 +7,9 @@
                                 └── the node and the peers (`mray._runtime.connections`)
 
 A call is a record in `calls`; `arguments` packs its arguments, `actor_calls` has the queue of each actor, `leases` the workers that are
-leased for tasks, `reconstruction` makes a lost value again by calling its task. `failed_calls` are remembered for listings;
-`announcements` and `unschedulable` log facts that no ref carries. `wakeups` are doorbells across processes, `descriptors` the file
-descriptors that ring them.
+leased for tasks, both as `mray._caller` decides; `reconstruction` makes a lost value again by calling its task. `failed_calls` are
+remembered for listings; `announcements` and `unschedulable` log facts that no ref carries. `wakeups` are doorbells across processes,
+`descriptors` the file descriptors that ring them.
 
 ====================  ====================================================================================================
 call                  a task or a method call, as its caller remembers it until the reply has come

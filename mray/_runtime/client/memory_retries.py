@@ -1,7 +1,7 @@
 """Tasks whose worker was ended because memory ran low: they rest before they are tried again, longer each time.
 
-In the caller's process. These attempts are not counted against ``max_retries``: the machine's lack of memory is not the task's fault. But a
-task with ``max_retries=0`` is not tried again.
+In the caller's process; `mray._caller.lease_pool` decides which tasks rest, and for how long. These attempts are not counted against
+``max_retries``: the machine's lack of memory is not the task's fault. But a task with ``max_retries=0`` is not tried again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from mray._runtime.client.calls import Call
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
 
-#: The longest rest, in seconds.
-_LONGEST = 60.0
-
 
 class MemoryRetries:
     """The resting tasks of a client. All methods need the client's lock."""
@@ -24,15 +21,10 @@ class MemoryRetries:
         self._client = client
         self.resting: set[Call] = set()
 
-    def take(self, call: Call) -> bool:
-        """Let a task rest whose worker was ended; False when it may not be tried again."""
-        most, delay = self._client.facts["oom_retries"]
-        if most == call.memory_kills:
-            return False
-        call.memory_kills += 1
+    def rest(self, call: Call, seconds: float) -> None:
+        """Submit a task again in a while."""
         self.resting.add(call)
-        self._client.reactor.call_later(min(delay * 2 ** (call.memory_kills - 1), _LONGEST), lambda: self._again(call))
-        return True
+        self._client.reactor.call_later(seconds, lambda: self._again(call))
 
     def _again(self, call: Call) -> None:
         with self._client.lock:
