@@ -477,7 +477,7 @@ class LeasePool(Generic[AnyTask]):
 
     def _idle(self, lease: Lease, now: float) -> Instructions:
         """Take over tasks of a busy worker, or give the lease back now or later: this worker's pipeline is empty."""
-        if lease.recalled or (lease.wanted and not self._timed):
+        if lease.recalled:
             return self._return(lease)
         lease.idle_since = now
         if lease.wanted:

@@ -194,10 +194,10 @@ class Stage:
             self.pool.pushed(lease, task, self.now)
             self.send(lease, task)
 
-    def grant(self, lease_id: int) -> Lease:
+    def grant(self, lease_id: int, link: Link | None = None) -> Lease:
         number = min(self.requests)
         del self.requests[number]
-        lease = Lease(lease_id, f"w{lease_id}", Link(), self.now)
+        lease = Lease(lease_id, f"w{lease_id}", link or Link(), self.now)
         self.follow(self.pool.granted(number, lease, self.now))
         return lease
 
@@ -381,6 +381,17 @@ def test_a_task_without_retries_waits_for_an_idle_worker_and_those_behind_it_wai
     assert once.lease is lease
 
 
+def test_a_task_may_follow_once_one_without_retries_was_cancelled() -> None:
+    stage, (lease,) = leased()
+    stage.with_pace()
+    once = [stage.submit(retries=0) for _ in range(MOST_REQUESTS)]
+    assert stage.pool.full
+    for task in once:
+        assert stage.pool.cancelled(task)
+    last = stage.submit()
+    assert stage.pipeline(lease) == [0, last.number]
+
+
 def test_without_times_one_task_is_pushed_at_a_time() -> None:
     stage, (lease,) = leased(tasks=3, timed=False)
     for _ in range(3):
@@ -408,6 +419,14 @@ def test_a_task_that_cannot_be_sent_leaves_its_worker_to_the_next_one() -> None:
     stage.submit()
     stage.reply(lease)
     assert stage.pipeline(lease) == [4] and not stage.pool.queue
+
+
+def test_a_worker_for_one_task_is_not_spent_by_one_that_cannot_be_sent() -> None:
+    stage = Stage(single=True)
+    stage.submit(sendable=False)
+    lease = stage.grant(1)
+    stage.submit()
+    assert stage.pipeline(lease) == [1]
 
 
 # ------------------------------------------------------------------------------------------ taking back
@@ -443,6 +462,29 @@ def test_tasks_behind_a_long_one_are_taken_back_once() -> None:
     assert (stage.queued(), len(stage.requests), stage.pipeline(lease)) == ([1, 2], 2, [0])
 
 
+def test_tasks_are_taken_back_again_from_a_worker_that_has_answered() -> None:
+    stage, (lease,) = leased()
+    stage.with_pace()
+    stage.submit()
+    stage.submit()
+    stage.pass_time(2 * STUCK_SECONDS)
+    stage.give_back(lease)  # the reading thread was late: they had begun
+    stage.reply(lease)
+    stage.pass_time(2 * STUCK_SECONDS)
+    assert stage.reclaims == [(1, 2), (1, 1)]
+
+
+def test_a_worker_that_has_ended_is_not_asked_for_its_tasks() -> None:
+    stage, (first, second) = leased(tasks=2, leases=2)
+    stage.with_pace()
+    stage.submit()
+    stage.submit()
+    stage.pool.worker_ended(first)
+    stage.reply(second)
+    stage.pass_time(2 * STUCK_SECONDS)
+    assert len(first.pipeline) > 1 and stage.reclaims == []
+
+
 def test_tasks_that_move_are_not_taken_back() -> None:
     stage, (lease,) = leased(tasks=1)
     stage.with_pace()
@@ -468,6 +510,16 @@ def test_a_worker_that_was_asked_may_answer_when_its_lease_is_over_and_gets_no_t
     waits = stage.submit()
     stage.give_back(first)
     assert waits.lease is None and stage.queued() == [3]
+
+
+def test_an_attempt_that_fails_after_it_has_blocked_leaves_the_requests_of_others() -> None:
+    stage, (lease,) = leased(tasks=3)
+    stage.give_back(lease)
+    before = set(stage.requests)
+    task = stage.tasks[0]
+    del lease.pipeline[task.task_id]
+    stage.follow(stage.pool.attempt_failed(lease, task, stage.now))
+    assert before < set(stage.requests) and stage.queued() == [0, 1, 2]
 
 
 def test_a_task_that_blocks_gives_back_those_behind_it_and_one_that_was_cancelled_ends() -> None:
@@ -509,7 +561,7 @@ def test_an_idle_lease_that_is_wanted_is_returned_at_once() -> None:
     stage, (lease,) = leased()
     stage.reply(lease)
     stage.recall(lease)
-    assert stage.returned == [1]
+    assert stage.returned == [1] and not lease.takes()
     stage.recall(lease)
     assert stage.returned == [1]
 
@@ -532,8 +584,10 @@ def test_short_tasks_flow_until_the_turn_is_over() -> None:
     for _ in range(60):
         stage.submit()
     assert stage.pool.queue
+    watched = len(stage.later)
     stage.recall(lease)
-    assert lease.takes()
+    stage.recall(lease)
+    assert lease.takes() and len(stage.later) == watched + 1
     stage.pass_time(TURN_SECONDS)
     assert not lease.takes() and stage.reclaims == [(1, len(lease.pipeline) - 1)]
     stage.give_back(lease, *list(lease.pipeline.values())[1:])
@@ -549,12 +603,35 @@ def test_a_pause_in_a_turn_is_short() -> None:
     stage.recall(lease)
     while stage.pool.queue or lease.pipeline:
         stage.reply(lease)
+    stage.pass_time(PAUSE_SECONDS / 2)
+    stage.submit()
+    stage.reply(lease)
+    stage.pass_time(PAUSE_SECONDS / 2)
+    assert stage.returned == []
     stage.submit()
     stage.pass_time(PAUSE_SECONDS)
     assert stage.returned == [] and lease.takes()
     stage.reply(lease)
     stage.pass_time(PAUSE_SECONDS)
     assert stage.returned == [1]
+
+
+def test_the_end_of_a_turn_does_not_concern_the_next_lease_of_the_same_worker() -> None:
+    stage, (lease,) = leased(tasks=1)
+    stage.with_pace()
+    for _ in range(60):
+        stage.submit()
+    stage.recall(lease)
+    while stage.pool.queue or lease.pipeline:
+        stage.reply(lease)
+    stage.pass_time(PAUSE_SECONDS)
+    assert stage.returned == [1]
+    stage.pass_time(TURN_SECONDS / 2)
+    stage.submit()
+    again = stage.grant(2, lease.link)
+    stage.submit()
+    stage.pass_time(TURN_SECONDS / 2)
+    assert again.takes() and stage.reclaims == []
 
 
 def test_without_times_a_wanted_lease_has_neither_turn_nor_pause() -> None:
