@@ -1,7 +1,7 @@
 """Instructions, in the imperative: what follows from an event. The client carries them out in order.
 
-A `call` is a `PendingCall`, a `task` a `PendingTask`, and a `lease` one of `mray._caller.lease_pool`; an `item` and a `promise` are the
-client's.
+A `call` is a `PendingCall`, a `task` a `PendingTask`, a `lease` one of `mray._caller.lease_pool`, and an `entry` a `BorrowedObject`; an
+`item` and a `promise` are the client's.
 """
 
 from __future__ import annotations
@@ -198,6 +198,74 @@ class AwaitPause(NamedTuple):
 
     lease: Any
     since: float
+
+
+class Acknowledge(NamedTuple):
+    """Tell a borrower that it is counted."""
+
+    link: Any
+    number: int
+
+
+class Count(NamedTuple):
+    """Publish that other processes hold so many objects more of this one."""
+
+    change: int
+
+
+class Expose(NamedTuple):
+    """Never use the memory of these entries again: a process that held them has died."""
+
+    entries: Any
+
+
+class Borrow(NamedTuple):
+    """Tell the owner that this process holds an object; with a number at once, else before the reply."""
+
+    link: Any
+    number: int
+    object_id: bytes
+
+
+class Release(NamedTuple):
+    """Tell the owner that this process holds an object once less."""
+
+    link: Any
+    object_id: bytes
+
+
+class Fetch(NamedTuple):
+    """Ask the owner for a value, and perhaps whether it is there."""
+
+    link: Any
+    object_id: bytes
+    asks: bool
+
+
+class FailObjects(NamedTuple):
+    """Fail borrowed objects that have no value with this error; None: their owner is gone."""
+
+    entries: Any
+    error: BaseException | None
+
+
+class Hold(NamedTuple):
+    """Tell the node that this process has handles of an actor."""
+
+    number: int
+    actor_id: bytes
+
+
+class Drop(NamedTuple):
+    """Tell the node that this process has no handle of an actor any more."""
+
+    actor_id: bytes
+
+
+class GoOn(NamedTuple):
+    """Call back: what was waited for is counted."""
+
+    then: Any
 
 
 #: The answer to an event, in order.

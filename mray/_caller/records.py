@@ -47,6 +47,20 @@ class Link(Protocol):
     closed: bool
 
 
+class BorrowedObject(Protocol):
+    """An object that another process owns."""
+
+    object_id: bytes
+    #: The process that owns it.
+    owner: str | None
+    #: How its value is to be read; None while that is not there.
+    form: int | None
+    #: Whether its value has been asked for.
+    fetching: bool
+    #: Where the value lay in vain.
+    missed: str
+
+
 def goes_once(call: PendingCall) -> bool:
     """Whether the call only waits for a process, and may be sent to the one that it was made for only."""
     return call.waiting == 0 and call.retries == 0

@@ -107,7 +107,7 @@ def lent_by(_actor):
     from mray._api.current import current_backend
 
     client = current_backend().client
-    return sum(len(peer.facts.get("borrows", {})) for peer in client.peers.values())
+    return sum(len(account.borrows) for account in tuple(client.borrowing.lender.accounts.values()))
 
 
 # ------------------------------------------------------------------------------------------ from actor to actor
@@ -680,7 +680,7 @@ def test_receivers_of_one_moment_share_one_copy(rdt):
         from mray._api.current import current_backend
 
         client = current_backend().client
-        return {name for peer in client.peers.values() for name in peer.facts.get("borrows", {})}
+        return {name for account in tuple(client.borrowing.lender.accounts.values()) for name in account.borrows}
 
     ref = sender.keep.remote(torch.zeros(100_000))
     hold = lambda actor, tensor: setattr(actor, "tensor", tensor)  # noqa: E731

@@ -1,7 +1,8 @@
 """Borrowing: how processes that hold a ref of another process's object keep it alive, and get its value.
 
-Both sides, in every client. The owner keeps for each connection the entries that the process at its other end has borrowed; the
-end of that process returns them all. A borrower sends BORROW when it first meets a ref and RELEASE when its last use is gone.
+Both sides, in every client; `mray._caller.lender` and `mray._caller.borrower` decide, and `Borrowing` carries it out. The owner keeps for
+each connection the entries that the process at its other end has borrowed; the end of that process returns them all. A borrower sends
+BORROW when it first meets a ref and RELEASE when its last use is gone.
 
 A borrow must reach the owner before the process that passed the ref on lets it go. Over one connection the order of messages is enough: a
 worker that meets a ref of its caller's sends BORROW on the connection on which it will reply. For refs of a third process the owner
@@ -12,11 +13,25 @@ Actor handles are borrowed from the node by the same rule (ACTOR_HOLD, ACTOR_DRO
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
+from mray._caller.borrower import Borrower
+from mray._caller.instructions import (
+    Acknowledge,
+    Borrow,
+    Count,
+    Drop,
+    Expose,
+    FailObjects,
+    Fetch,
+    GoOn,
+    Hold,
+    Instructions,
+    Release,
+)
+from mray._caller.lender import Lender
 from mray._common import messages as m
 from mray._common import settings
 from mray._ipc.connection import Connection
@@ -53,44 +68,46 @@ class ActorToken:
 
 
 class Borrowing:
-    """The ownership protocol of one process. Methods need the client's lock unless they take it themselves."""
+    """Carries out what the `Lender` and the `Borrower` of one process decide.
+
+    Methods need the client's lock unless they take it themselves.
+    """
 
     def __init__(self, owner: Owner, drop_actor: Callable[[bytes], None]) -> None:
         self._owner = owner
         #: Called when the last handle of an actor has gone.
         self._on_dropped = drop_actor
-        #: Borrowed objects by id.
-        self._borrowed: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
-        self._tokens: weakref.WeakValueDictionary[bytes, ActorToken] = weakref.WeakValueDictionary()
-        #: Borrows and pins of processes that live although their connection has broken, by process.
-        self._kept: dict[str, tuple[dict[bytes, Any], dict[bytes, Any]]] = {}
-        #: Actors the node counts this process as a holder of.
-        self._held: set[bytes] = set()
-        self._numbers = 0
+        self.borrower = Borrower(owner.process)
+        self.lender = Lender(owner.process)
         #: Refs and tokens pickled by plain pickle.
         self._out_of_band: list[Any] = []
-        #: Callbacks for the acknowledgement of a numbered BORROW or ACTOR_HOLD, with the process that sends it.
-        self._acks: dict[int, tuple[str, Callable[[], None] | None]] = {}
         #: The connection of the caller whose arguments this process is unpickling, and on which it will reply: a BORROW on it needs no
         #: acknowledgement. (Two processes that call each other at the same moment have two connections.)
         self.caller: Connection | None = None
-        #: Acknowledgements that a reply has to wait for.
-        self.unacknowledged = 0
         #: How often an owner has answered that a value is not there yet.
         self.absences = 0
         self.handlers: dict[int, Callable[..., None]] = {
             m.BORROW: self._on_borrow,
             m.BORROWED: lambda _c, number: self.acknowledged(number),
-            m.RELEASE: self._on_release,
+            m.RELEASE: lambda connection, object_ids: self._follow(self.lender.released(connection, object_ids)),
             m.FETCH: self._on_fetch,
             m.OBJECT: self._on_object,
             m.ABSENT: self._on_absent,
             m.FREE_SEGMENT: self._on_free_segment,
-            m.UNPIN: self._on_unpin,
+            m.UNPIN: self.unpin,
         }
         self.failures: dict[int, Callable[..., None]] = {m.FETCH: self._fetch_failed, m.OBJECT: self._object_failed}
 
+    def _follow(self, instructions: Instructions) -> None:
+        for instruction in instructions:
+            _WAYS[type(instruction)](self, instruction)
+
     # ------------------------------------------------------------------------------------ as borrower
+    @property
+    def unacknowledged(self) -> int:
+        """The count of acknowledgements that a reply has to wait for."""
+        return self.borrower.unacknowledged
+
     def restore(self, object_id: bytes, owner: str) -> ObjectRef:
         """The ref behind a pickled (id, owner). Takes the lock itself: called while values are unpickled."""
         with self._owner.lock:
@@ -107,67 +124,41 @@ class Borrowing:
             if then is not None:
                 then()
             return entry
-        known = self._borrowed.get(object_id)
+        borrower = self.borrower
+        known: Entry | None = borrower.objects.get(object_id)
         if known is not None:
-            if then is not None:
-                then()
+            self._follow(borrower.met_again(object_id, then))
             return known
         entry = own.entry()
         entry.owner = owner
         entry.object_id = object_id
         connection = own.try_peer(owner)
-        if connection is None:
-            entry.complete(m.FAILED, pickle_error(owner_error(owner, object_id)))
-            if then is not None:
-                then()
-            return entry
-        entry.guard = Guard(own.reactor.defer, self._let_go, object_id, connection)
-        self._borrowed[object_id] = entry
-        # POINT borrow noted
-        if connection is self.caller and then is None:
-            connection.post((m.BORROW, 0, [object_id]))
-            own.reactor.post_later(connection)
-        else:
-            connection.send((m.BORROW, self._expect(owner, then), [object_id]))
+        if connection is not None:
+            entry.guard = Guard(own.reactor.defer, self._let_go, object_id, connection)
+        self._follow(borrower.met(entry, owner, connection, connection is self.caller, then))
         return entry
 
     def borrowed(self, connection: Connection, object_id: bytes, form: int, payload: Any) -> Entry:
         """The entry of an object that its owner has lent without being asked for it (`lend`)."""
-        known = self._borrowed.get(object_id)
+        known: Entry | None = self.borrower.objects.get(object_id)
         if known is not None:
-            self._let_go(object_id, connection)  # the owner has counted twice
+            self._follow(self.borrower.lent(known, connection))
             return known
         entry = self._owner.entry()
         entry.owner = connection.process
         entry.object_id = object_id
         entry.guard = Guard(self._owner.reactor.defer, self._let_go, object_id, connection)
         entry.complete(form, tuple(payload) if form == m.SEGMENT else payload)
-        self._borrowed[object_id] = entry
+        self._follow(self.borrower.lent(entry, connection))
         return entry
-
-    def _expect(self, process: str, then: Callable[[], None] | None) -> int:
-        self._numbers += 1
-        self._acks[self._numbers] = (process, then)
-        if then is None:
-            self.unacknowledged += 1
-        return self._numbers
 
     def acknowledged(self, number: int) -> None:
         """Call back: the owner has counted this process among the borrowers."""
-        ack = self._acks.pop(number, None)
-        if ack is None:
-            return
-        if ack[1] is None:
-            self.unacknowledged -= 1
-        else:
-            ack[1]()
+        self._follow(self.borrower.acknowledged(number))
 
     def _let_go(self, object_id: bytes, connection: Connection) -> None:
         with self._owner.lock:
-            if not connection.closed:
-                # POINT borrow over
-                connection.post((m.RELEASE, [object_id]))
-                self._owner.reactor.post_later(connection)
+            self._follow(self.borrower.let_go(object_id, connection))
 
     def adopt(self, names: Names, then: Callable[[], None] | None = None) -> list[Any]:
         """Live refs for the names inside a value that has just arrived; `then` as in `entry_of`, once for all."""
@@ -196,14 +187,9 @@ class Borrowing:
 
         OSError when this process may open no more files: it may try again.
         """
-        if entry.fetching or entry.form is not None or entry.owner is None:
-            return
-        connection = self._owner.try_peer(entry.owner)
-        entry.fetching = True
-        if connection is None:
-            entry.complete(m.FAILED, pickle_error(owner_error(entry.owner, entry.object_id)))
-            return
-        connection.send((m.FETCH, entry.object_id, True) if asks else (m.FETCH, entry.object_id))
+        if self.borrower.wants(entry):
+            assert entry.owner is not None
+            self._follow(self.borrower.fetched(entry, self._owner.try_peer(entry.owner), asks))
 
     def revive(self, entry: Entry) -> None:
         """Have a lost value made again before it is used, if that can be; the entry is pending until it is."""
@@ -211,9 +197,7 @@ class Borrowing:
             return
         if entry.owner is None:
             entry.recipe.make()
-        elif entry.missed != entry.payload[0]:  # else the owner has no other
-            entry.missed = entry.payload[0]
-            entry.form, entry.fetching = None, False
+        elif self.borrower.lost(entry, entry.payload[0]):
             self.fetch(entry)
 
     def revive_all(self, entries: Iterable[Entry]) -> None:
@@ -226,7 +210,7 @@ class Borrowing:
         self.absences += 1
 
     def _on_object(self, connection: Connection, object_id: bytes, form: int, payload: Any, names: Names | None) -> None:
-        entry = self._borrowed.get(object_id)
+        entry = self.borrower.objects.get(object_id)
         if entry is None:
             return
         keep = [entry]  # until every ref inside is borrowed, the object that holds them must stay
@@ -236,7 +220,7 @@ class Borrowing:
 
     def _object_failed(self, _peer: Connection, _failure: Exception, payload: bytes, object_id: bytes, *_fields: Any) -> None:
         """Make this error the value of a borrowed object: its handler has failed."""
-        entry = self._borrowed.get(object_id)
+        entry = self.borrower.objects.get(object_id)
         if entry is not None:
             entry.complete(m.FAILED, payload)
 
@@ -294,42 +278,16 @@ class Borrowing:
         return names
 
     def _on_borrow(self, connection: Connection, number: int, object_ids: list[bytes]) -> None:
-        borrows = connection.facts.setdefault("borrows", {})
-        for object_id in object_ids:
-            entry = self._owner.exported.get(object_id)
-            if entry is not None:
-                if object_id in borrows:
-                    count = borrows[object_id][1]
-                else:
-                    count = 0
-                    self._count_lent(1)
-                borrows[object_id] = (entry, count + 1)
+        exported = self._owner.exported
+        found = [(object_id, exported.get(object_id)) for object_id in object_ids]
+        instructions = self.lender.borrowed(connection, number, [(object_id, entry) for object_id, entry in found if entry is not None])
         # POINT borrow counted
-        if number:
-            connection.send((m.BORROWED, number))
+        self._follow(instructions)
 
     def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
         """Count the process at the other end as a borrower of this object; a message is about to tell it (`borrowed`)."""
         self._owner.exported[object_id] = entry
         self._on_borrow(connection, 0, [object_id])
-
-    def _on_release(self, connection: Connection, object_ids: list[bytes]) -> None:
-        borrows = connection.facts.get("borrows", {})
-        for object_id in object_ids:
-            held = borrows.get(object_id)
-            if held is None:
-                continue
-            if held[1] > 1:
-                borrows[object_id] = (held[0], held[1] - 1)
-            else:
-                del borrows[object_id]
-                self._count_lent(-1)
-
-    def _count_lent(self, change: int) -> None:
-        """Publish, in the session's table, that other processes hold more or fewer objects of this one."""
-        table = self._owner.reactor.table
-        if table is not None:
-            table.words[self._owner.facts["row"] * ROW_WORDS + LENT] += change
 
     def _on_fetch(self, connection: Connection, object_id: bytes, asks: bool = False) -> None:
         entry = self._owner.exported.get(object_id)
@@ -356,92 +314,110 @@ class Borrowing:
 
     def pin(self, connection: Connection, task_id: bytes, refs: list[Any]) -> None:
         """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
-        connection.facts.setdefault("pins", {})[task_id] = refs
+        self._follow(self.lender.pinned(connection, task_id, refs))
         # POINT reply pinned
 
-    def _on_unpin(self, connection: Connection, task_id: bytes) -> None:
-        connection.facts.get("pins", {}).pop(task_id, None)
+    def unpin(self, connection: Connection, task_id: bytes) -> None:
+        """Let go of the refs inside a reply: its receiver has borrowed them, or it is not sent."""
+        self._follow(self.lender.unpinned(connection, task_id))
 
     # ------------------------------------------------------------------------------------ actor handles
     def token(self, actor_id: bytes, then: Callable[[], None] | None = None, *, held: bool = False) -> ActorToken:
         """The token that keeps an actor alive for this process; `held`: the node counts this process already (it creates the actor)."""
-        token = self._tokens.get(actor_id)
+        own, borrower = self._owner, self.borrower
+        token: ActorToken | None = borrower.tokens.get(actor_id)
         if token is None:
-            own = self._owner
             token = ActorToken(actor_id, Guard(own.reactor.defer, self._drop_actor, actor_id))
-            self._tokens[actor_id] = token
-            if actor_id not in self._held:
-                self._held.add(actor_id)
-                # POINT handle noted
-                if not held and not own.node.closed:
-                    own.node.send((m.ACTOR_HOLD, self._expect("", then), [actor_id]))
-                    return token
-        if then is not None:
-            then()
+            self._follow(borrower.handle_came(token, held or own.node.closed, then))
+        else:
+            self._follow(borrower.met_again(actor_id, then))
         return token
 
     def held_actors(self) -> list[bytes]:
         """The actors that this process holds handles of."""
-        return list(self._tokens)
+        return list(self.borrower.tokens)
 
     def holds(self, actor_id: bytes) -> bool:
         """Whether this process holds a handle of the actor."""
-        return actor_id in self._tokens
+        return actor_id in self.borrower.tokens
 
     def _drop_actor(self, actor_id: bytes) -> None:
-        own = self._owner
-        with own.lock:
-            if actor_id in self._tokens or actor_id not in self._held:
-                return  # a new handle has come meanwhile
-            self._held.discard(actor_id)
-            self._on_dropped(actor_id)
-            if not own.node.closed:
-                own.node.send((m.ACTOR_DROP, [actor_id]))
+        with self._owner.lock:
+            self._follow(self.borrower.handles_gone(actor_id))
 
     # ------------------------------------------------------------------------------------ ends
     def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
         """Return the borrows of a process that has died, and fail entries that it owned. (With an error it lives and cannot be reached; it
         keeps its borrows then.)
         """
-        borrows = connection.facts.pop("borrows", {})
-        pins = connection.facts.pop("pins", {})
         process = connection.process
         if error is None:
-            self._return(borrows)
-            self.process_gone(process)
-        elif borrows or pins:
-            kept = self._kept.setdefault(process, ({}, {}))
-            kept[0].update(borrows)
-            kept[1].update(pins)
-        for entry in list(self._borrowed.values()):
-            if entry.owner == process and entry.form is None:
-                if error is not None:
-                    self._borrowed.pop(entry.object_id, None)  # a ref that comes later borrows again
-                entry.complete(m.FAILED, pickle_error(error or owner_error(process, entry.object_id)))
-        for number in [number for number, (who, _then) in self._acks.items() if who == process]:
-            self.acknowledged(number)
+            self._follow(self.lender.died(process, connection))
+            self._follow(self.borrower.died(process))
+        else:
+            self._follow(self.lender.broke(connection, process))
+            self._follow(self.borrower.broke(process, error))
 
     def peer_again(self, connection: Connection) -> None:
         """Move the borrows of a process to its new connection; the old one may have broken."""
-        kept = self._kept.pop(connection.process, None)
-        if kept is not None:
-            connection.facts["borrows"], connection.facts["pins"] = kept
+        self._follow(self.lender.met(connection, connection.process))
 
     def process_gone(self, process: str) -> None:
         """Drop the borrows of a dead process, whether there was a connection to it or not."""
-        kept = self._kept.pop(process, None)
-        if kept is not None:
-            self._return(kept[0])
-
-    def _return(self, borrows: dict[bytes, Any]) -> None:
-        if borrows:
-            self._count_lent(-len(borrows))
-            self._owner.segments.expose(entry.payload[0] for entry, _count in borrows.values() if entry.form == m.SEGMENT)
+        self._follow(self.lender.died(process))
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all borrowed entries that have no value."""
-        payload = pickle_error(error)
-        for entry in list(self._borrowed.values()):
-            entry.complete(m.FAILED, payload)
-        for number in list(self._acks):
-            self.acknowledged(number)
+        self._follow(self.borrower.all_lost(error))
+
+    # ------------------------------------------------------------------------------------ instructions
+    def count(self, count: Count) -> None:
+        """Publish, in the session's table, that other processes hold more or fewer objects of this one."""
+        table = self._owner.reactor.table
+        if table is not None:
+            table.words[self._owner.facts["row"] * ROW_WORDS + LENT] += count.change
+
+    def expose(self, expose: Expose) -> None:
+        self._owner.segments.expose(entry.payload[0] for entry in expose.entries if entry.form == m.SEGMENT)
+
+    def borrow(self, borrow: Borrow) -> None:
+        # POINT borrow noted
+        if borrow.number:
+            borrow.link.send((m.BORROW, borrow.number, [borrow.object_id]))
+        else:
+            borrow.link.post((m.BORROW, 0, [borrow.object_id]))
+            self._owner.reactor.post_later(borrow.link)
+
+    def release(self, release: Release) -> None:
+        # POINT borrow over
+        release.link.post((m.RELEASE, [release.object_id]))
+        self._owner.reactor.post_later(release.link)
+
+    def fail(self, fail: FailObjects) -> None:
+        payload = None if fail.error is None else pickle_error(fail.error)
+        for entry in fail.entries:
+            entry.complete(m.FAILED, payload or pickle_error(owner_error(entry.owner, entry.object_id)))
+
+    def hold(self, hold: Hold) -> None:
+        # POINT handle noted
+        self._owner.node.send((m.ACTOR_HOLD, hold.number, [hold.actor_id]))
+
+    def drop(self, drop: Drop) -> None:
+        self._on_dropped(drop.actor_id)
+        if not self._owner.node.closed:
+            self._owner.node.send((m.ACTOR_DROP, [drop.actor_id]))
+
+
+#: How each instruction is carried out.
+_WAYS: dict[type[Any], Callable[[Borrowing, Any], None]] = {
+    Acknowledge: lambda _borrowing, acknowledge: acknowledge.link.send((m.BORROWED, acknowledge.number)),
+    Count: Borrowing.count,
+    Expose: Borrowing.expose,
+    Borrow: Borrowing.borrow,
+    Release: Borrowing.release,
+    Fetch: lambda _borrowing, fetch: fetch.link.send((m.FETCH, fetch.object_id, True) if fetch.asks else (m.FETCH, fetch.object_id)),
+    FailObjects: Borrowing.fail,
+    Hold: Borrowing.hold,
+    Drop: Borrowing.drop,
+    GoOn: lambda _borrowing, go_on: go_on.then(),
+}

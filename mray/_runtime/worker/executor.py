@@ -327,7 +327,7 @@ class Executor:
             segments = []
             with client.lock:
                 for index, (form, payload, _refs) in enumerate(values):
-                    connection.facts.get("pins", {}).pop(return_id(task_id, index), None)
+                    client.borrowing.unpin(connection, return_id(task_id, index))
                     if form == m.TENSORS:
                         client.tensors.drop(return_id(task_id, index + 1))
                         form, payload = payload[-2:]

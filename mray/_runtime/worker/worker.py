@@ -479,7 +479,7 @@ class Worker:
 
         def done() -> bool:
             peers = tuple(client.peers.values())
-            return not any(peer.calls or peer.facts.get("borrows") or peer.facts.get("pins") for peer in peers) and client.leases.is_idle()
+            return not any(peer.calls for peer in peers) and client.borrowing.lender.is_idle() and client.leases.is_idle()
 
         if not done():
             client.reactor.wait_until(done)

@@ -1,0 +1,195 @@
+"""The objects of other processes that one process holds: the borrower's side.
+
+::
+
+    unknown ──met──▶ asked ──acknowledged──▶ borrowed ──wanted──▶ fetching ──▶ there ──lost──▶ fetching, once more
+       ▲             (not where the reply goes the same way)                   or failed
+       └────────────────────────────── let go of ◀───────────────────────────────┘
+
+A borrow must be counted before the process that passed the ref on lets it go. So whatever would let it go (a reply, an UNPIN) waits for the
+owner's acknowledgement: that of the first borrow, if it is still on its way when the ref comes from another process too.
+
+Handles of actors are held of the node by the same rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from mray._caller.instructions import Borrow, Drop, FailObjects, Fetch, GoOn, Hold, Instructions, Release
+from mray._common.story import Story
+
+if TYPE_CHECKING:
+    from mray._caller.records import BorrowedObject, Link
+
+#: Stands for the process that counts handles of actors.
+NODE = ""
+
+Continuation = Callable[[], None]
+
+
+class Ask:
+    """A BORROW or ACTOR_HOLD that is to be acknowledged."""
+
+    __slots__ = ("key", "process", "thens")
+
+    def __init__(self, key: bytes, process: str, then: Continuation | None) -> None:
+        #: The object or actor.
+        self.key = key
+        #: The process that acknowledges it.
+        self.process = process
+        #: Continuations that wait for it; None stands for the replies of this process.
+        self.thens: list[Continuation | None] = [then]
+
+
+class Borrower:
+    """The objects of other processes that this one holds, and its handles.
+
+    Invariant: `unacknowledged` is the count of None among `thens`; a key of `asked` names an ask that is in `asks`.
+    """
+
+    def __init__(self, process: str) -> None:
+        #: Entries by id: there as long as this process uses the object.
+        self.objects: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
+        #: Tokens of actors' handles, likewise.
+        self.tokens: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
+        #: Actors that the node counts this process as a holder of.
+        self.held: set[bytes] = set()
+        self.asks: dict[int, Ask] = {}
+        #: The number of the last ask of an object or actor that is not acknowledged.
+        self.asked: dict[bytes, int] = {}
+        #: Acknowledgements that a reply has to wait for.
+        self.unacknowledged = 0
+        self._numbers = 0
+        self._story = Story("what process", process, "has borrowed")
+
+    # ------------------------------------------------------------------------------------ refs come
+    def met(self, entry: BorrowedObject, process: str, link: Link | None, follows: bool, then: Continuation | None) -> Instructions:
+        """A ref of an object has come that was unknown; its owner may be gone (no link). `then` goes on once the borrow is counted.
+
+        `follows`: the reply to the process that has passed it on will follow over the same link.
+        """
+        if link is None:
+            return [FailObjects([entry], None), *_go_on(then)]
+        self.objects[entry.object_id] = entry
+        number = 0 if follows and then is None else self._ask(entry.object_id, process, then)
+        return [Borrow(link, number, entry.object_id)]
+
+    def met_again(self, key: bytes, then: Continuation | None) -> Instructions:
+        """A ref, or a handle, has come that is known."""
+        number = self.asked.get(key)
+        if number is None:
+            return _go_on(then)
+        self.asks[number].thens.append(then)
+        self.unacknowledged += then is None
+        return []
+
+    def lent(self, entry: BorrowedObject, link: Link) -> Instructions:
+        """The owner has counted this process and sent the object unasked."""
+        if entry.object_id in self.objects:
+            return self.let_go(entry.object_id, link)  # it has counted twice
+        self.objects[entry.object_id] = entry
+        return []
+
+    def acknowledged(self, number: int) -> Instructions:
+        """The owner, or the node, has counted this process. (The answer may come behind the end that was taken for one.)"""
+        ask = self.asks.pop(number, None)
+        if ask is None:
+            return []
+        if self.asked.get(ask.key) == number:
+            del self.asked[ask.key]
+        self.unacknowledged -= ask.thens.count(None)
+        return [GoOn(then) for then in ask.thens if then is not None]
+
+    def let_go(self, object_id: bytes, link: Link) -> Instructions:
+        """The last use of an object is gone, or of an entry that was borrowed over this link."""
+        return [] if link.closed else [Release(link, object_id)]
+
+    # ------------------------------------------------------------------------------------ values
+    def wants(self, entry: BorrowedObject) -> bool:
+        """Whether the owner is to be asked for the value."""
+        return entry.form is None and not entry.fetching and entry.owner is not None
+
+    def fetched(self, entry: BorrowedObject, link: Link | None, asks: bool) -> Instructions:
+        """The value is wanted, of its owner at the other end of the link; None: it is gone. `asks`: and whether it is there."""
+        entry.fetching = True
+        return [FailObjects([entry], None)] if link is None else [Fetch(link, entry.object_id, asks)]
+
+    def lost(self, entry: BorrowedObject, place: str) -> bool:
+        """The value is not in this place any more. Returns whether it is pending again: the owner knows another, or makes it again."""
+        if entry.missed == place:
+            return False
+        self._story.note("lost", entry.object_id, place)
+        entry.missed = place
+        entry.form, entry.fetching = None, False
+        return True
+
+    # ------------------------------------------------------------------------------------ handles
+    def handle_came(self, token: Any, is_counted: bool, then: Continuation | None) -> Instructions:
+        """A handle has come of an actor that had none. `is_counted`: the node knows, or will never know."""
+        actor_id = token.actor_id
+        self.tokens[actor_id] = token
+        if actor_id in self.held:
+            return self.met_again(actor_id, then)
+        self.held.add(actor_id)
+        return _go_on(then) if is_counted else [Hold(self._ask(actor_id, NODE, then), actor_id)]
+
+    def handles_gone(self, actor_id: bytes) -> Instructions:
+        """The last handle of an actor is gone; a new one may have come meanwhile."""
+        if actor_id in self.tokens or actor_id not in self.held:
+            return []
+        self.held.discard(actor_id)
+        return [Drop(actor_id)]
+
+    # ------------------------------------------------------------------------------------ ends
+    def died(self, process: str) -> Instructions:
+        """A process has ended: what it has not sent does not come."""
+        return self._over(process, None)
+
+    def broke(self, process: str, error: BaseException) -> Instructions:
+        """A connection has ended although its process lives: a ref that comes later borrows again."""
+        return self._over(process, error)
+
+    def all_lost(self, error: BaseException) -> Instructions:
+        """The session is over."""
+        self._story.note("all lost", type(error))
+        return [FailObjects([entry for entry in self.objects.values() if entry.form is None], error), *self._acknowledge(list(self.asks))]
+
+    # ------------------------------------------------------------------------------------ transitions
+    def _ask(self, key: bytes, process: str, then: Continuation | None) -> int:
+        self._numbers += 1
+        self.asks[self._numbers] = Ask(key, process, then)
+        self.asked[key] = self._numbers
+        self.unacknowledged += then is None
+        return self._numbers
+
+    def _over(self, process: str, error: BaseException | None) -> Instructions:
+        self._story.note("over", process, type(error))
+        lost = [entry for entry in self.objects.values() if entry.owner == process and entry.form is None]
+        if error is not None:
+            for entry in lost:
+                self.objects.pop(entry.object_id, None)
+        out: Instructions = [FailObjects(lost, error)] if lost else []
+        return out + self._acknowledge(number for number, ask in list(self.asks.items()) if ask.process == process)
+
+    def _acknowledge(self, numbers: Iterable[int]) -> Instructions:
+        """Nobody waits for the dead."""
+        return [instruction for number in numbers for instruction in self.acknowledged(number)]
+
+    # ------------------------------------------------------------------------------------ for tests and errors
+    def story(self) -> str:
+        """The last events."""
+        return str(self._story)
+
+    def validate(self) -> None:
+        """Assert every invariant, between two events."""
+        assert self.unacknowledged == sum(ask.thens.count(None) for ask in self.asks.values()), self.story()
+        assert all(number in self.asks and self.asks[number].key == key for key, number in self.asked.items()), self.story()
+        assert all(ask.thens for ask in self.asks.values()), self.story()
+        assert set(self.tokens) <= self.held, self.story()
+
+
+def _go_on(then: Continuation | None) -> Instructions:
+    return [] if then is None else [GoOn(then)]
