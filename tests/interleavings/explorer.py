@@ -10,8 +10,9 @@ leads to is remembered, so that each actor becomes a tree, unfolded as far as it
     a state = where each actor is in its tree + the shared words + what each processor still holds back
     search: all successors of all states, each state once
 
-Partial-order reduction: a step that no other actor can notice is taken alone, at once. The accesses of each actor are found by exploring
-until no new one appears (see `Explorer.explore`).
+Partial-order reduction: a step that no other actor can notice is taken alone, at once. The accesses that an actor may still do are found by
+exploring, in rounds: a point of its life that was never reached before is taken to touch all that may be touched after the point before it.
+A round that finds more than that counts for nothing, and another one begins with it (see `Explorer.explore`).
 
 Plain bytes: the payloads, which a protocol is to keep everybody from touching at the same time (`Plain`). In the sequential order steps on
 them are taken at once as well, as if nobody could notice; and it is a violation if somebody could: if another actor touches the same bytes,
@@ -193,17 +194,22 @@ class Violation(AssertionError):
 class _Node:
     """A point in the life of an actor."""
 
-    __slots__ = ("access", "answer", "children", "end", "parent", "reads", "writes")
+    __slots__ = ("access", "answer", "children", "end", "known_reads", "known_writes", "numbers", "parent", "reads", "writes")
 
     def __init__(self, parent: _Node | None, answer: Any) -> None:
         self.parent = parent
         self.answer = answer
         self.access: Access | None = None
+        #: Of the locations of the access.
+        self.numbers: tuple[int, ...] = ()
         self.end: Ended | None = None
         self.children: dict[Any, _Node] = {}
         #: Bit masks of the locations that the actor may read, and write, from here on, as far as is known.
-        self.reads = 0
-        self.writes = 0
+        self.known_reads = 0
+        self.known_writes = 0
+        #: The search goes by these. They may be larger: a node that is new in a round is taken to touch all that its parent may.
+        self.reads = 0 if parent is None else parent.reads
+        self.writes = 0 if parent is None else parent.writes
 
     def history(self) -> list[Any]:
         answers = []
@@ -245,6 +251,8 @@ _LIVES, _CRASHED, _REPORTED = range(3)
 _NOTHING = (0, 0)
 #: So many steps after the beginning of a round, and then ever more rarely, it learns what it has found.
 _LOOK_AHEAD = 100
+#: A round that did not know of what it has found goes on for as many steps as it has needed to find that, and so many, to find more.
+_LEARN = 2000
 #: Steps that are passed through at a time: should an actor run in a circle, it is noticed.
 _MOST_ALONE = 1000
 
@@ -279,7 +287,8 @@ class Explorer:
         #: Where an actor has said what it knows.
         self._marks: dict[tuple[int, Hashable], _Node] = {}
         self._grown: list[_Node] = []
-        self._grew = False
+        #: After so many steps of this round the last access, or value, was found that it did not know of; None: it knew all.
+        self._grew_at: int | None = None
         #: The first race of this round, which counts if all that may be touched was known.
         self._race = ""
         self._violation: Violation | None = None
@@ -322,6 +331,7 @@ class Explorer:
                 continue
             said.clear()
             node.access = access
+            self._note(node, access)
             if access[0] in _UNANSWERED:
                 following = _Node(node, None)
                 node.children[None] = node = following
@@ -350,36 +360,50 @@ class Explorer:
             self._domain.append({self._first[-1]})
         return number
 
+    def _note(self, node: _Node, access: Access) -> None:
+        """Note what the access of a new node touches."""
+        kind, where, _value = access
+        places = where if kind in (AWAIT, POLL, SET_ALL) else () if kind in (FENCE, CHOOSE) else (where,)
+        node.numbers = tuple(map(self._number, places))
+        mask = 0
+        for number in node.numbers:
+            mask |= 1 << number
+        node.known_reads = 0 if kind in (WRITE, SET, SET_ALL) else mask
+        node.known_writes = 0 if kind in (READ, GET) else mask
+        node.reads |= node.known_reads
+        node.writes |= node.known_writes
+
     def _look_ahead(self) -> bool:
-        """Learn what each actor may touch from each of its nodes on; whether anything new was learned."""
-        grew = False
-        for node in self._grown:
-            if node.access is not None and not node.reads | node.writes:
-                kind, where, _value = node.access
-                mask = 0
-                for each in where if kind in (AWAIT, POLL, SET_ALL) else () if kind in (FENCE, CHOOSE) else (where,):
-                    mask |= 1 << self._number(each)
-                node.reads = 0 if kind in (WRITE, SET, SET_ALL) else mask
-                node.writes = 0 if kind in (READ, GET) else mask
-                grew = grew or mask != 0
+        """Learn what each actor may touch from each of its nodes on; whether the search has gone by less than that."""
         is_settled = False
         while not is_settled:
             is_settled = True
             for node in reversed(self._grown):
-                reads, writes = node.reads, node.writes
+                reads, writes = node.known_reads, node.known_writes
                 for child in node.children.values():
-                    reads |= child.reads
-                    writes |= child.writes
-                if reads != node.reads or writes != node.writes:
-                    node.reads, node.writes = reads, writes
+                    reads |= child.known_reads
+                    writes |= child.known_writes
+                if reads != node.known_reads or writes != node.known_writes:
+                    node.known_reads, node.known_writes = reads, writes
                     is_settled = False
-                    grew = True
+        grew = False
+        for node in self._grown:
+            if node.known_reads & ~node.reads or node.known_writes & ~node.writes:
+                node.reads |= node.known_reads
+                node.writes |= node.known_writes
+                grew = True
         return grew
+
+    def _go_by_what_is_known(self) -> None:
+        """Begin a round with no larger sets of locations than need be."""
+        self._look_ahead()
+        for node in self._grown:
+            node.reads, node.writes = node.known_reads, node.known_writes
 
     def _may_hold(self, location: int, value: int) -> None:
         if value not in self._domain[location]:
             self._domain[location].add(value)
-            self._grew = True
+            self._grew_at = self.explored.steps
 
     def _get(self, memory: tuple[int, ...], location: int) -> int:
         return memory[location] if location < len(memory) else self._first[location]
@@ -396,13 +420,13 @@ class Explorer:
         gc.disable()  # millions of tuples, none of them in a cycle
         try:
             while True:
-                self._grew = False
+                self._grew_at = None
                 self._race = ""
                 self._violation = None
-                self._look_ahead()
+                self._go_by_what_is_known()
                 self._search()
                 # This round did not know of what it has found: another one, with that.
-                if not self._look_ahead() and not self._grew:
+                if not self._look_ahead() and self._grew_at is None:
                     if self._violation is not None:
                         raise self._violation
                     return self.explored
@@ -422,6 +446,7 @@ class Explorer:
         todo = [start]
         explored = self.explored
         explored.steps = explored.outcomes = 0
+        explored.ends.clear()
         known, look_at = len(self._grown), _LOOK_AHEAD
         while todo:
             if explored.steps >= look_at:
@@ -429,7 +454,10 @@ class Explorer:
                 if len(self._grown) > known:
                     # Accesses that this round has missed so far are for the next one; it need not be as many again.
                     known = len(self._grown)
-                    self._grew = self._look_ahead() or self._grew
+                    if self._look_ahead():
+                        self._grew_at = explored.steps
+                if self._grew_at is not None and explored.steps > 2 * self._grew_at + _LEARN:
+                    return  # for the next round there is enough
             state = todo.pop()
             successors, is_alone = self._successors(state)
             first: _State = state
@@ -448,7 +476,14 @@ class Explorer:
                     continue
                 came[state] = first, labels
             if not successors:
-                self._finish(state)
+                try:
+                    self._finish(state)
+                except Violation:
+                    if not self._look_ahead() and self._grew_at is None:
+                        raise
+                    # A store may have passed others because nobody was known to look: the next round says.
+                    self._grew_at = explored.steps
+                    return
             explored.steps += len(successors)
             for label, after in successors:
                 entry = state, [label]
@@ -495,24 +530,26 @@ class Explorer:
         """The possible next steps; whether it is one that no other actor can notice."""
         nodes, memory, buffers, delayed, death, touched = state
         # The locations that each may still read and write.
-        ahead = []
-        for number, node in enumerate(nodes):
-            dead = number == self._victim and death != _LIVES
-            reads, writes = (0, 0) if dead else (node.reads, node.writes)
-            for location, _value in buffers[number]:
-                writes |= 1 << location
-            for location, _value in delayed[number]:
-                reads |= 1 << location
-            ahead.append((reads, writes))
+        ahead_reads = [node.reads for node in nodes]
+        ahead_writes = [node.writes for node in nodes]
+        lost = self._victim if death != _LIVES else -1
+        if lost >= 0:
+            ahead_reads[lost] = ahead_writes[lost] = 0
+        if self._order != SEQUENTIAL:
+            for number, buffer in enumerate(buffers):
+                for location, _value in buffer:
+                    ahead_writes[number] |= 1 << location
+                for location, _value in delayed[number]:
+                    ahead_reads[number] |= 1 << location
         found: list[tuple[_Label, _State]] = []
         for number, node in enumerate(nodes):
-            if node.end is not None or (number == self._victim and death != _LIVES):
+            if node.end is not None or number == lost:
                 continue
             reads = writes = 0
-            for other, (its_reads, its_writes) in enumerate(ahead):
+            for other, its_reads in enumerate(ahead_reads):
                 if other != number:
                     reads |= its_reads
-                    writes |= its_writes
+                    writes |= ahead_writes[other]
             steps, is_private = self._steps(state, number, node, reads, writes)
             if is_private and steps:
                 return steps, len(steps) == 1
@@ -523,6 +560,8 @@ class Explorer:
             found += steps
         if death == _CRASHED:
             found.append(self._report(state))
+        if self._order == SEQUENTIAL:
+            return found, False
         for number, buffer in enumerate(buffers):
             taken = set()
             for position, (location, value) in enumerate(buffer):
@@ -591,10 +630,9 @@ class Explorer:
                 child = self._next(number, node, answer)
             return _replace(nodes, number, child), memory, held, loads, death, touched
 
-        if self._plain and kind in (READ, WRITE):
-            location = self._number(where)
-            if self._plain >> location & 1:
-                return [self._plain_step(state, number, location, on)], True
+        location = node.numbers[0] if node.numbers else -1
+        if self._plain and kind in (READ, WRITE) and self._plain >> location & 1:
+            return [self._plain_step(state, number, location, on)], True
         if kind == FENCE:
             if buffers[number] or delayed[number]:
                 return [], False
@@ -602,7 +640,6 @@ class Explorer:
         if kind == CHOOSE:
             return [(("{}: {}: {}", name, where, option), on(option)) for option in value], True
         if kind == READ:
-            location = self._number(where)
             own = [held for place, held in buffers[number] if place == location] if buffers[number] else ()
             private = not writes >> location & 1
             if own:
@@ -621,7 +658,6 @@ class Explorer:
         if kind != WRITE and delayed[number]:
             return [], False  # nobody enters the kernel on a guess
         if kind == WRITE:
-            location = self._number(where)
             self._may_hold(location, value)
             if _holds(delayed[number], location):
                 return [], False
@@ -636,7 +672,7 @@ class Explorer:
                 steps.append((("{}: write {} = {}, held back", name, where, value), on(None, held=held)))
                 private = True
         elif kind in (AWAIT, POLL):
-            places = [self._number(each) for each in where]
+            places = node.numbers
             private = True
             for location in places:
                 private = private and not (reads | writes) >> location & 1
@@ -649,13 +685,11 @@ class Explorer:
                 private = False  # the report may come first
         elif kind == SET_ALL:
             after = memory
-            for each in where:
-                location = self._number(each)
+            for location in node.numbers:
                 after = self._put(after, location, value)
             steps.append((("{}: set {} = {}", name, where, value), on(None, after)))
             private = False
         else:
-            location = self._number(where)
             private = not ((reads if kind != GET else 0) | writes) >> location & 1
             before = self._get(memory, location)
             answer = None if kind == SET else before
