@@ -115,16 +115,23 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     assert_nothing_left(before)
 
 
-@pytest.fixture
-def ray(cluster: Machines, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """`mray`, this process being a driver of the cluster: by the one setting that moves a program there."""
+@pytest.fixture(scope="module")
+def driver(cluster: Machines) -> Iterator[ModuleType]:
+    """`mray`, this process being a driver of the cluster, for all tests of a file: Ray starts workers anew for each driver."""
     import mray
 
-    monkeypatch.setenv("MRAY_ADDRESS", cluster.address)
-    mray.init(logging_level="ERROR")
-    yield mray
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MRAY_ADDRESS", cluster.address)
+        mray.init(logging_level="ERROR")
+        yield mray
+        mray.shutdown()
+
+
+@pytest.fixture
+def ray(driver: ModuleType) -> Iterator[ModuleType]:
+    """`mray` on the cluster: by the one setting that moves a program there."""
+    yield driver
     gc.collect()
-    mray.shutdown()
 
 
 @pytest.fixture
