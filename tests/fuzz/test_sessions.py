@@ -133,7 +133,7 @@ def test_a_worker_that_gets_a_damaged_message_from_a_caller_hangs_up_and_lives_o
     client = backend_if_started().client  # type: ignore[union-attr]
     with client.lock:
         caller = client.actors[counter._actor_id.binary()]
-        connection = client.peers[caller.process]
+        connection = client.peers[caller.actor.process]
         connection._out.append(words)
         connection._out_bytes += len(words)
         connection.flush()

@@ -200,7 +200,7 @@ def test_as_much_again_leaves_as_many_objects_as_before(session, act, eventually
     backend: Any = backend_if_started()
     client = backend.client
     assert mray.get(session.echo.remote(1)) == 1
-    service = next(caller.process for caller in client.actors.values() if caller.class_name == "Service")
+    service = next(caller.actor.process for caller in client.actors.values() if caller.class_name == "Service")
     times = ROWS[act] if full else max(ROWS[act] // 2, 12)
 
     def count_all() -> dict[str, dict[str, int]]:
