@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from mray._caller.instructions import Borrow, Drop, FailObjects, Fetch, GoOn, Hold, Instructions, Release
+from mray._caller.instructions import Drop, FailObjects, Fetch, GoOn, Hold, Instructions
 from mray._common.story import Story
 
 if TYPE_CHECKING:
@@ -66,16 +66,19 @@ class Borrower:
         self._story = Story("what process", process, "has borrowed")
 
     # ------------------------------------------------------------------------------------ refs come
-    def met(self, entry: BorrowedObject, process: str, link: Link | None, follows: bool, then: Continuation | None) -> Instructions:
-        """A ref of an object has come that was unknown; its owner may be gone (no link). `then` goes on once the borrow is counted.
+    def is_counted(self, key: bytes) -> bool:
+        """Whether nobody has to wait where a ref, or a handle, has come that is known."""
+        return key not in self.asked
 
-        `follows`: the reply to the process that has passed it on will follow over the same link.
+    def met(self, entry: BorrowedObject, process: str, follows: bool, then: Continuation | None) -> int:
+        """A ref of an object has come that was unknown. `then` goes on once the borrow is counted.
+
+        Returns the number of the BORROW that is to be sent: 0 if nobody waits for it, because it goes the same way as the reply to the
+        process that has passed the ref on, and before that (`follows`).
         """
-        if link is None:
-            return [FailObjects([entry], None), *_go_on(then)]
-        self.objects[entry.object_id] = entry
-        number = 0 if follows and then is None else self._ask(entry.object_id, process, then)
-        return [Borrow(link, number, entry.object_id)]
+        object_id = entry.object_id
+        self.objects[object_id] = entry
+        return 0 if follows and then is None else self._ask(object_id, process, then)
 
     def met_again(self, key: bytes, then: Continuation | None) -> Instructions:
         """A ref, or a handle, has come that is known."""
@@ -86,12 +89,9 @@ class Borrower:
         self.unacknowledged += then is None
         return []
 
-    def lent(self, entry: BorrowedObject, link: Link) -> Instructions:
-        """The owner has counted this process and sent the object unasked."""
-        if entry.object_id in self.objects:
-            return self.let_go(entry.object_id, link)  # it has counted twice
+    def lent(self, entry: BorrowedObject) -> None:
+        """The owner has counted this process and sent an object unasked that was unknown."""
         self.objects[entry.object_id] = entry
-        return []
 
     def acknowledged(self, number: int) -> Instructions:
         """The owner, or the node, has counted this process. (The answer may come behind the end that was taken for one.)"""
@@ -102,10 +102,6 @@ class Borrower:
             del self.asked[ask.key]
         self.unacknowledged -= ask.thens.count(None)
         return [GoOn(then) for then in ask.thens if then is not None]
-
-    def let_go(self, object_id: bytes, link: Link) -> Instructions:
-        """The last use of an object is gone, or of an entry that was borrowed over this link."""
-        return [] if link.closed else [Release(link, object_id)]
 
     # ------------------------------------------------------------------------------------ values
     def wants(self, entry: BorrowedObject) -> bool:

@@ -207,31 +207,10 @@ class Acknowledge(NamedTuple):
     number: int
 
 
-class Count(NamedTuple):
-    """Publish that other processes hold so many objects more of this one."""
-
-    change: int
-
-
 class Expose(NamedTuple):
     """Never use the memory of these entries again: a process that held them has died."""
 
     entries: Any
-
-
-class Borrow(NamedTuple):
-    """Tell the owner that this process holds an object; with a number at once, else before the reply."""
-
-    link: Any
-    number: int
-    object_id: bytes
-
-
-class Release(NamedTuple):
-    """Tell the owner that this process holds an object once less."""
-
-    link: Any
-    object_id: bytes
 
 
 class Fetch(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._caller.instructions import Acknowledge, Count, Expose, Instructions
+from mray._caller.instructions import Acknowledge, Expose, Instructions
 from mray._common.story import Story
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class Lender:
             held = borrows.get(object_id)
             new += held is None
             borrows[object_id] = (entry, 1 if held is None else held[1] + 1)
-        return [*self._count(new), Acknowledge(link, number)] if number else self._count(new)
+        self.lent += new
+        return [Acknowledge(link, number)] if number else []
 
     def released(self, link: Link, object_ids: Iterable[bytes]) -> Instructions:
         """The process at the other end has let go of each of these once. It may never have been lent one that was gone when it came."""
@@ -84,7 +85,8 @@ class Lender:
             else:
                 del borrows[object_id]
                 gone += 1
-        return self._count(-gone)
+        self.lent -= gone
+        return []
 
     def pinned(self, link: Link, task_id: bytes, refs: Any) -> Instructions:
         """A reply is about to be sent with these refs inside."""
@@ -121,7 +123,7 @@ class Lender:
         for account in (self.accounts.pop(link, None), self.kept.pop(process, None)):
             if account is not None and account.borrows:
                 self._story.note("died", process, len(account.borrows))
-                out += self._count(-len(account.borrows))
+                self.lent -= len(account.borrows)
                 out.append(Expose([entry for entry, _count in account.borrows.values()]))
         return out
 
@@ -132,17 +134,14 @@ class Lender:
             account = self.accounts[link] = Account()
         return account
 
-    def _count(self, change: int) -> Instructions:
-        self.lent += change
-        return [Count(change)] if change else []
-
     def _merge(self, account: Account, into: Account) -> Instructions:
         before = len(account.borrows) + len(into.borrows)
         for object_id, (entry, count) in account.borrows.items():
             held = into.borrows.get(object_id)
             into.borrows[object_id] = (entry, count if held is None else count + held[1])
         into.pins.update(account.pins)
-        return self._count(len(into.borrows) - before)
+        self.lent += len(into.borrows) - before
+        return []
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def story(self) -> str:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import pytest
 
 from mray._caller.borrower import NODE, Borrower
-from mray._caller.instructions import Acknowledge, Borrow, Count, Drop, Expose, FailObjects, Fetch, GoOn, Hold, Release
+from mray._caller.instructions import Acknowledge, Drop, Expose, FailObjects, Fetch, GoOn, Hold
 from mray._caller.lender import Lender
 
 X, Y = b"x", b"y"
@@ -41,11 +41,13 @@ class Token:
 def test_an_object_is_returned_with_the_last_release() -> None:
     lender, link = Lender("owner"), Link()
     entry = Entry()
-    assert lender.borrowed(link, 1, [(X, entry)]) == [Count(1), Acknowledge(link, 1)]
+    assert lender.borrowed(link, 1, [(X, entry)]) == [Acknowledge(link, 1)]
     assert lender.borrowed(link, 2, [(X, entry)]) == [Acknowledge(link, 2)]
     assert lender.released(link, [X]) == []
     assert not lender.is_idle()
-    assert lender.released(link, [X]) == [Count(-1)]
+    assert lender.lent == 1
+    lender.released(link, [X])
+    assert lender.lent == 0
     assert lender.is_idle()
 
 
@@ -64,7 +66,7 @@ def test_a_death_returns_everything_at_once() -> None:
     lender.borrowed(link, 0, [(X, first), (Y, second), (X, first)])
     lender.borrowed(other, 0, [(X, first)])
     lender.pinned(link, b"task", [second])
-    assert lender.died("borrower", link) == [Count(-2), Expose([first, second])]
+    assert lender.died("borrower", link) == [Expose([first, second])]
     assert (lender.lent, list(lender.accounts)) == (1, [other])
     assert lender.died("borrower") == []
 
@@ -88,7 +90,9 @@ def test_a_process_whose_connection_breaks_keeps_what_it_holds_for_its_next_one(
     assert lender.is_idle()
     assert lender.met(again, "borrower") == []
     lender.unpinned(again, b"task")
-    assert lender.released(again, [X]) == [Count(-1)]
+    assert lender.lent == 1
+    lender.released(again, [X])
+    assert lender.lent == 0
     assert lender.met(Link(), "borrower") == []
 
 
@@ -98,10 +102,11 @@ def test_two_broken_connections_of_a_process_make_one_account() -> None:
     lender.borrowed(first, 0, [(X, entry)])
     lender.borrowed(second, 0, [(X, entry), (X, entry)])
     lender.broke(first, "borrower")
-    assert lender.broke(second, "borrower") == [Count(-1)]
+    assert lender.broke(second, "borrower") == []
+    assert lender.lent == 1
     lender.validate()
     assert lender.kept["borrower"].borrows == {X: (entry, 3)}
-    assert lender.died("borrower") == [Count(-1), Expose([entry])]
+    assert lender.died("borrower") == [Expose([entry])]
     lender.validate()
 
 
@@ -115,11 +120,11 @@ def test_a_pin_holds_until_the_receiver_has_borrowed() -> None:
 
 # ------------------------------------------------------------------------------------ the borrower's side
 def test_the_first_ref_is_acknowledged_unless_the_reply_follows_it() -> None:
-    borrower, link = Borrower("me"), Link()
+    borrower = Borrower("me")
     entry, other = Entry(), Entry(Y)
-    assert borrower.met(entry, "owner", link, True, None) == [Borrow(link, 0, X)]
+    assert borrower.met(entry, "owner", True, None) == 0
     assert borrower.unacknowledged == 0
-    assert borrower.met(other, "owner", link, False, None) == [Borrow(link, 1, Y)]
+    assert borrower.met(other, "owner", False, None) == 1
     assert borrower.unacknowledged == 1
     assert borrower.acknowledged(1) == []
     assert borrower.unacknowledged == 0
@@ -127,18 +132,18 @@ def test_the_first_ref_is_acknowledged_unless_the_reply_follows_it() -> None:
 
 
 def test_what_waits_goes_on_with_the_acknowledgement() -> None:
-    borrower, link, then = Borrower("me"), Link(), print
+    borrower, then = Borrower("me"), print
     entry = Entry()
-    assert borrower.met(entry, "owner", link, True, then) == [Borrow(link, 1, X)]
+    assert borrower.met(entry, "owner", True, then) == 1
     assert borrower.acknowledged(1) == [GoOn(then)]
     assert borrower.met_again(X, then) == [GoOn(then)]
     assert borrower.met_again(X, None) == []
 
 
 def test_a_ref_that_comes_again_waits_for_the_acknowledgement_that_is_on_its_way() -> None:
-    borrower, link, first, second = Borrower("me"), Link(), print, repr
+    borrower, first, second = Borrower("me"), print, repr
     entry = Entry()
-    borrower.met(entry, "owner", link, False, first)
+    borrower.met(entry, "owner", False, first)
     assert borrower.met_again(X, second) == []
     assert borrower.met_again(X, None) == []
     assert borrower.unacknowledged == 1
@@ -148,32 +153,27 @@ def test_a_ref_that_comes_again_waits_for_the_acknowledgement_that_is_on_its_way
 
 
 def test_an_object_that_was_let_go_is_borrowed_anew() -> None:
-    borrower, link = Borrower("me"), Link()
-    borrower.met(Entry(), "owner", link, False, print)  # its entry ends here
+    borrower = Borrower("me")
+    borrower.met(Entry(), "owner", False, print)  # its entry ends here
     assert X not in borrower.objects
     entry = Entry()
-    assert borrower.met(entry, "owner", link, False, repr) == [Borrow(link, 2, X)]
-    assert borrower.let_go(X, link) == [Release(link, X)]  # the first one's
+    assert borrower.met(entry, "owner", False, repr) == 2
     assert borrower.acknowledged(1) == [GoOn(print)]
     assert borrower.met_again(X, str) == []
     assert borrower.acknowledged(2) == [GoOn(repr), GoOn(str)]
 
 
-def test_an_object_that_is_lent_twice_is_released_once() -> None:
-    borrower, link = Borrower("me"), Link()
+def test_an_object_that_is_lent_is_known_and_counted() -> None:
+    borrower = Borrower("me")
     entry = Entry()
-    assert borrower.lent(entry, link) == []
-    assert borrower.lent(entry, link) == [Release(link, X)]
-    link.closed = True
-    assert borrower.let_go(X, link) == []
+    borrower.lent(entry)
+    assert borrower.objects[X] is entry
+    assert borrower.met_again(X, print) == [GoOn(print)]
 
 
 def test_an_owner_that_is_gone_fails_the_object() -> None:
-    borrower, then = Borrower("me"), print
     entry = Entry()
-    assert borrower.met(entry, "owner", None, False, then) == [FailObjects([entry], None), GoOn(then)]
-    assert X not in borrower.objects
-    assert borrower.fetched(entry, None, False) == [FailObjects([entry], None)]
+    assert Borrower("me").fetched(entry, None, False) == [FailObjects([entry], None)]
 
 
 def test_a_value_is_asked_for_once() -> None:
@@ -201,12 +201,12 @@ def test_a_lost_value_is_asked_for_once_more() -> None:
 
 @pytest.mark.parametrize("error", [None, OSError("broken")])
 def test_the_end_of_an_owner_fails_what_has_no_value_and_nobody_waits_for_it(error: OSError | None) -> None:
-    borrower, link, other = Borrower("me"), Link(), Link()
+    borrower = Borrower("me")
     pending, there, foreign = Entry(), Entry(Y), Entry(b"z", "other")
     there.form = 1
-    borrower.met(pending, "owner", link, False, None)
-    borrower.met(there, "owner", link, False, print)
-    borrower.met(foreign, "other", other, False, None)
+    borrower.met(pending, "owner", False, None)
+    borrower.met(there, "owner", False, print)
+    borrower.met(foreign, "other", False, None)
     out = borrower.died("owner") if error is None else borrower.broke("owner", error)
     assert out == [FailObjects([pending], error), GoOn(print)]
     assert (X in borrower.objects) == (error is None)
@@ -216,11 +216,11 @@ def test_the_end_of_an_owner_fails_what_has_no_value_and_nobody_waits_for_it(err
 
 
 def test_the_end_of_the_session_fails_everything_and_nobody_waits() -> None:
-    borrower, link, error = Borrower("me"), Link(), OSError("over")
+    borrower, error = Borrower("me"), OSError("over")
     pending, there, token = Entry(), Entry(Y), Token()
     there.form = 1
-    borrower.met(pending, "owner", link, False, None)
-    borrower.met(there, "owner", link, False, None)
+    borrower.met(pending, "owner", False, None)
+    borrower.met(there, "owner", False, None)
     borrower.handle_came(token, False, print)
     assert borrower.all_lost(error) == [FailObjects([pending], error), GoOn(print)]
     assert (borrower.unacknowledged, borrower.asks, borrower.asked) == (0, {}, {})
@@ -292,17 +292,13 @@ class Process:
         for instruction in instructions:
             if isinstance(instruction, Acknowledge):
                 instruction.link.out.append(("borrowed", instruction.number))
-            elif isinstance(instruction, Borrow):
-                instruction.link.out.append(("borrow", instruction.number, [instruction.object_id]))
-            elif isinstance(instruction, Release):
-                instruction.link.out.append(("release", [instruction.object_id]))
             elif isinstance(instruction, FailObjects):
                 for entry in instruction.entries:
                     entry.form = 0
             elif isinstance(instruction, GoOn):
                 instruction.then()
             else:
-                assert isinstance(instruction, (Count, Expose))
+                assert isinstance(instruction, Expose)
         self.lender.validate()
         self.borrower.validate()
 
@@ -348,7 +344,13 @@ class Process:
                 link = self.link_to(owner)
                 entry.link, entry.process = link, self
                 self.passers[object_id] = {wire.there.name}
-                self.follow(self.borrower.met(entry, owner, link, link is wire, then))
+                if link is not None:
+                    number = self.borrower.met(entry, owner, link is wire, then)
+                    link.out.append(("borrow", number, [object_id]))
+                else:
+                    entry.form = 0
+                    if then is not None:
+                        then()
             entries.append(entry)
         return entries
 
@@ -417,7 +419,9 @@ class Process:
 
     def run_due(self) -> None:
         while self.due:
-            self.follow(self.borrower.let_go(*self.due.popleft()))
+            object_id, link = self.due.popleft()
+            if not link.closed:
+                link.out.append(("release", [object_id]))
 
 
 class World(dict[str, Process]):

@@ -20,8 +20,6 @@ from mray._api.object_ref import ObjectRef
 from mray._caller.borrower import Borrower
 from mray._caller.instructions import (
     Acknowledge,
-    Borrow,
-    Count,
     Drop,
     Expose,
     FailObjects,
@@ -29,7 +27,6 @@ from mray._caller.instructions import (
     GoOn,
     Hold,
     Instructions,
-    Release,
 )
 from mray._caller.lender import Lender
 from mray._common import messages as m
@@ -79,6 +76,8 @@ class Borrowing:
         self._on_dropped = drop_actor
         self.borrower = Borrower(owner.process)
         self.lender = Lender(owner.process)
+        #: The count of lent objects that the session's table has.
+        self._published = 0
         #: Refs and tokens pickled by plain pickle.
         self._out_of_band: list[Any] = []
         #: The connection of the caller whose arguments this process is unpickling, and on which it will reply: a BORROW on it needs no
@@ -89,7 +88,7 @@ class Borrowing:
         self.handlers: dict[int, Callable[..., None]] = {
             m.BORROW: self._on_borrow,
             m.BORROWED: lambda _c, number: self.acknowledged(number),
-            m.RELEASE: lambda connection, object_ids: self._follow(self.lender.released(connection, object_ids)),
+            m.RELEASE: self._on_release,
             m.FETCH: self._on_fetch,
             m.OBJECT: self._on_object,
             m.ABSENT: self._on_absent,
@@ -101,6 +100,14 @@ class Borrowing:
     def _follow(self, instructions: Instructions) -> None:
         for instruction in instructions:
             _WAYS[type(instruction)](self, instruction)
+
+    def _publish(self) -> None:
+        """Say in the session's table how many objects of this process others hold, if that has changed."""
+        lent = self.lender.lent
+        table = self._owner.reactor.table
+        if lent != self._published and table is not None:
+            self._published = lent
+            table.words[self._owner.facts["row"] * ROW_WORDS + LENT] = lent
 
     # ------------------------------------------------------------------------------------ as borrower
     @property
@@ -127,29 +134,42 @@ class Borrowing:
         borrower = self.borrower
         known: Entry | None = borrower.objects.get(object_id)
         if known is not None:
-            self._follow(borrower.met_again(object_id, then))
+            if not borrower.is_counted(object_id):
+                self._follow(borrower.met_again(object_id, then))
+            elif then is not None:
+                then()
             return known
         entry = own.entry()
         entry.owner = owner
         entry.object_id = object_id
         connection = own.try_peer(owner)
-        if connection is not None:
-            entry.guard = Guard(own.reactor.defer, self._let_go, object_id, connection)
-        self._follow(borrower.met(entry, owner, connection, connection is self.caller, then))
+        if connection is None:
+            entry.complete(m.FAILED, pickle_error(owner_error(owner, object_id)))
+            if then is not None:
+                then()
+            return entry
+        entry.guard = Guard(own.reactor.defer, self._let_go, object_id, connection)
+        number = borrower.met(entry, owner, connection is self.caller, then)
+        # POINT borrow noted
+        if number:
+            connection.send((m.BORROW, number, [object_id]))
+        else:
+            connection.post((m.BORROW, 0, [object_id]))
+            own.reactor.post_later(connection)
         return entry
 
     def borrowed(self, connection: Connection, object_id: bytes, form: int, payload: Any) -> Entry:
         """The entry of an object that its owner has lent without being asked for it (`lend`)."""
         known: Entry | None = self.borrower.objects.get(object_id)
         if known is not None:
-            self._follow(self.borrower.lent(known, connection))
+            self._let_go(object_id, connection)  # the owner has counted twice
             return known
         entry = self._owner.entry()
         entry.owner = connection.process
         entry.object_id = object_id
         entry.guard = Guard(self._owner.reactor.defer, self._let_go, object_id, connection)
         entry.complete(form, tuple(payload) if form == m.SEGMENT else payload)
-        self._follow(self.borrower.lent(entry, connection))
+        self.borrower.lent(entry)
         return entry
 
     def acknowledged(self, number: int) -> None:
@@ -158,7 +178,10 @@ class Borrowing:
 
     def _let_go(self, object_id: bytes, connection: Connection) -> None:
         with self._owner.lock:
-            self._follow(self.borrower.let_go(object_id, connection))
+            if not connection.closed:
+                # POINT borrow over
+                connection.post((m.RELEASE, [object_id]))
+                self._owner.reactor.post_later(connection)
 
     def adopt(self, names: Names, then: Callable[[], None] | None = None) -> list[Any]:
         """Live refs for the names inside a value that has just arrived; `then` as in `entry_of`, once for all."""
@@ -281,8 +304,13 @@ class Borrowing:
         exported = self._owner.exported
         found = [(object_id, exported.get(object_id)) for object_id in object_ids]
         instructions = self.lender.borrowed(connection, number, [(object_id, entry) for object_id, entry in found if entry is not None])
+        self._publish()
         # POINT borrow counted
         self._follow(instructions)
+
+    def _on_release(self, connection: Connection, object_ids: list[bytes]) -> None:
+        self.lender.released(connection, object_ids)
+        self._publish()
 
     def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
         """Count the process at the other end as a borrower of this object; a message is about to tell it (`borrowed`)."""
@@ -314,12 +342,12 @@ class Borrowing:
 
     def pin(self, connection: Connection, task_id: bytes, refs: list[Any]) -> None:
         """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
-        self._follow(self.lender.pinned(connection, task_id, refs))
+        self.lender.pinned(connection, task_id, refs)
         # POINT reply pinned
 
     def unpin(self, connection: Connection, task_id: bytes) -> None:
         """Let go of the refs inside a reply: its receiver has borrowed them, or it is not sent."""
-        self._follow(self.lender.unpinned(connection, task_id))
+        self.lender.unpinned(connection, task_id)
 
     # ------------------------------------------------------------------------------------ actor handles
     def token(self, actor_id: bytes, then: Callable[[], None] | None = None, *, held: bool = False) -> ActorToken:
@@ -353,45 +381,30 @@ class Borrowing:
         process = connection.process
         if error is None:
             self._follow(self.lender.died(process, connection))
+            self._publish()
             self._follow(self.borrower.died(process))
         else:
-            self._follow(self.lender.broke(connection, process))
+            self.lender.broke(connection, process)
+            self._publish()
             self._follow(self.borrower.broke(process, error))
 
     def peer_again(self, connection: Connection) -> None:
         """Move the borrows of a process to its new connection; the old one may have broken."""
-        self._follow(self.lender.met(connection, connection.process))
+        self.lender.met(connection, connection.process)
+        self._publish()
 
     def process_gone(self, process: str) -> None:
         """Drop the borrows of a dead process, whether there was a connection to it or not."""
         self._follow(self.lender.died(process))
+        self._publish()
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all borrowed entries that have no value."""
         self._follow(self.borrower.all_lost(error))
 
     # ------------------------------------------------------------------------------------ instructions
-    def count(self, count: Count) -> None:
-        """Publish, in the session's table, that other processes hold more or fewer objects of this one."""
-        table = self._owner.reactor.table
-        if table is not None:
-            table.words[self._owner.facts["row"] * ROW_WORDS + LENT] += count.change
-
     def expose(self, expose: Expose) -> None:
         self._owner.segments.expose(entry.payload[0] for entry in expose.entries if entry.form == m.SEGMENT)
-
-    def borrow(self, borrow: Borrow) -> None:
-        # POINT borrow noted
-        if borrow.number:
-            borrow.link.send((m.BORROW, borrow.number, [borrow.object_id]))
-        else:
-            borrow.link.post((m.BORROW, 0, [borrow.object_id]))
-            self._owner.reactor.post_later(borrow.link)
-
-    def release(self, release: Release) -> None:
-        # POINT borrow over
-        release.link.post((m.RELEASE, [release.object_id]))
-        self._owner.reactor.post_later(release.link)
 
     def fail(self, fail: FailObjects) -> None:
         payload = None if fail.error is None else pickle_error(fail.error)
@@ -411,10 +424,7 @@ class Borrowing:
 #: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[Borrowing, Any], None]] = {
     Acknowledge: lambda _borrowing, acknowledge: acknowledge.link.send((m.BORROWED, acknowledge.number)),
-    Count: Borrowing.count,
     Expose: Borrowing.expose,
-    Borrow: Borrowing.borrow,
-    Release: Borrowing.release,
     Fetch: lambda _borrowing, fetch: fetch.link.send((m.FETCH, fetch.object_id, True) if fetch.asks else (m.FETCH, fetch.object_id)),
     FailObjects: Borrowing.fail,
     Hold: Borrowing.hold,
