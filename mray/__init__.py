@@ -74,8 +74,8 @@ def _load_artist() -> PlanArtist:
 
 _register_artist(_load_artist)
 _switch_on_points()
-if _settings.AS_RAY.get():
-    importlib.import_module("mray.as_ray")
+if _settings.LIBRARIES.get() or _settings.AS_RAY.get():
+    importlib.import_module("mray.libraries" if _settings.LIBRARIES.get() else "mray.as_ray")
 
 #: Ray's older name.
 ObjectID = ObjectRef

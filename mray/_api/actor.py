@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast, overload
 from mray._api.actor_handle import ActorHandle
 from mray._api.actor_metadata import ActorClassMetadata
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
-from mray._api.current import backend_if_started, current_backend
+from mray._api.current import backend_if_started, current_backend, started_backend
 from mray._api.dag_calls import ClassNode, bind_method
 from mray._api.signature import returns_generator
 from mray._api.typed import ActorProxy
@@ -219,6 +219,10 @@ def _create(
 
 
 # ---------------------------------------------------------------------------------------------- handles
+#: The states of an actor, by Ray's number.
+_STATES = ("waiting for arguments", "pending", "alive", "restarting", "dead")
+
+
 class _ActorHandle(ActorHandle[T]):
     """An `ActorHandle` that knows how its methods are called, and how it travels."""
 
@@ -229,6 +233,11 @@ class _ActorHandle(ActorHandle[T]):
         if spec is None:
             raise AttributeError(f"'ActorHandle' object has no attribute {name!r}")
         return ActorMethod(spec, self)
+
+    def _get_local_state(self) -> int | None:
+        """The state of the actor as far as this process has heard of it, by Ray's number; None before it has called a method of it."""
+        state = started_backend().actor_state(self)
+        return None if state is None else _STATES.index(state)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._token is not None:

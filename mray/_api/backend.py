@@ -160,6 +160,10 @@ class Backend(RefBackend):
         """Call `callback` once, in any thread, when the actor is dead for good."""
         raise NotImplementedError(f"{type(self).__name__} tells of deaths by failing calls only.")
 
+    def actor_state(self, handle: ActorHandle) -> str | None:
+        """The state of an actor as far as this process has heard of it: "pending", "alive", "restarting", "dead"; None if it has not."""
+        raise NotImplementedError(f"{type(self).__name__} does not follow the states of actors.")
+
     @abstractmethod
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
         """The (weak) handle of a named actor; ValueError if there is none."""
@@ -183,10 +187,16 @@ class Backend(RefBackend):
         """Whether the group is created in this time; an exception when it is removed."""
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
+    def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
+        """Call back with the object's id, once no process holds a ref of it, in some thread. ValueError unless it is this process's."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell when an object goes out of scope.")
+
     # -- what there is ---------------------------------------------------------------------------
     @abstractmethod
     def query(self, what: str, *arguments: Any) -> Any:
-        """A listing of the node: ``cluster_resources, available_resources, nodes, named_actors, actors, placement_groups``."""
+        """A listing of the node: ``cluster_resources, available_resources, nodes, named_actors, actors, placement_groups``; ``spilled``:
+        the bytes and the number of objects that were written to disk.
+        """
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
         """See `mray.timeline`."""

@@ -303,13 +303,13 @@ class GlobalWorker:
         return str(started_backend().facts()["node_ip_address"])
 
 
-_context = RuntimeContext()
+runtime_context = RuntimeContext()
 #: The calling process.
-global_worker = _context.worker
+global_worker = runtime_context.worker
 
 
 def get_runtime_context() -> RuntimeContext:
     """Where the calling code runs. Starts a session when there is none and that is allowed."""
     if settings.ENABLE_AUTO_CONNECT.get():
         current_backend()
-    return _context
+    return runtime_context

@@ -6,7 +6,7 @@ import importlib
 import logging
 import sys
 import warnings
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +42,10 @@ _MEANINGLESS = frozenset(
         "_tracing_startup_hook",
     }
 )
+
+
+#: Called when a session has begun, in the process that has begun or joined it.
+after_init: list[Callable[[], None]] = []
 
 
 class RayContext(Mapping[str, Any]):
@@ -208,6 +212,8 @@ def init(
         logger.info("Started a local Ray instance.")
     else:
         logger.info("Connected to Ray cluster at %s.", context["address"])
+    for hook in after_init:
+        hook()
     return context
 
 

@@ -188,6 +188,21 @@ class ObjectRef(BaseID, Generic[T]):
 
         backend.on_ready(self, settle)
 
+    def _on_ready(self, callback: Callable[[BaseException | None], None]) -> Callable[[], None]:
+        """Call back with None once the value is there, without reading it; in any thread. Returns a function that takes that back."""
+        waits = True
+
+        def settle() -> None:
+            if waits:
+                callback(None)
+
+        def forget() -> None:
+            nonlocal waits
+            waits = False
+
+        _current_backend().on_ready(self, settle)
+        return forget
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectRef) and self._id == other._id
 

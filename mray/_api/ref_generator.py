@@ -9,6 +9,7 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 from mray._api.current import current_backend
@@ -24,6 +25,14 @@ else:
     T_co = TypeVar("T_co", covariant=True)
 
 _NOT_PICKLED = "You cannot return or pass a generator to other task. Serializing a ObjectRefGenerator is not allowed."
+
+
+@dataclass(slots=True)
+class StreamingGeneratorStats:
+    """The answer that a remote generator gets for each value that it yields."""
+
+    #: Seconds that storing the value took.
+    object_creation_dur_s: float
 
 
 class RefStream(Protocol):

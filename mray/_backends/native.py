@@ -17,7 +17,7 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.lazy_graphs import first_request, make_host
 from mray._backends.placement import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
-from mray._caller.actor_queue import DEAD
+from mray._caller.actor_queue import ASKED, DEAD, UNKNOWN
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
@@ -179,6 +179,9 @@ class NativeBackend(PlacementCalls, Backend):
 
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
         self.client.on_ready(ref, callback, soon)
+
+    def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
+        self.client.on_out_of_scope(ref, callback)
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         client = self.client
@@ -474,6 +477,11 @@ class NativeBackend(PlacementCalls, Backend):
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         with self.client.lock:
             self.client.actors.of(handle._id).on_death(callback)
+
+    def actor_state(self, handle: ActorHandle) -> str | None:
+        with self.client.lock:
+            caller = self.client.actors.get(handle._id)
+        return None if caller is None or caller.actor.state in (UNKNOWN, ASKED) else caller.actor.state
 
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
         handle = self._named(name, namespace or self.client.facts["namespace"])

@@ -247,6 +247,7 @@ METHOD_OPTIONS: dict[str, Option] = {
     "_num_objects_per_yield": Option(_Int, None, _per_yield),
     "enable_task_events": Option(_Bool, None),
     "tensor_transport": Option(_Text, None, check_tensor_transport),
+    "_labels": Option(_Dict, None, _labels, is_plain=True),
 }
 
 _METHOD_NAME = Option(_Text, None)

@@ -187,18 +187,18 @@ def check_fit(what: str, resources: Mapping[str, float], placement: Mapping[str,
     where = f"any bundles for the placement group, {list(bundles)}."
     if index >= 0:
         where = f"the bundle {index} of the placement group, {candidates[0]}."
-    if not _fits(resources, candidates):
+    if not fits(resources, candidates):
         raise ValueError(
             f"Cannot schedule {what} with the placement group because the resource request {_short(resources)} cannot fit into {where}"
         )
-    if not _fits(placement, candidates):
+    if not fits(placement, candidates):
         raise ValueError(
             f"Cannot schedule {what} with the placement group because the actor requires {_short(placement).get('CPU', 0)} CPU for "
             f"creation, but it cannot fit into {where} Consider creating a placement group with CPU resources."
         )
 
 
-def _fits(wanted: Mapping[str, float], bundles: Sequence[Mapping[str, float]]) -> bool:
+def fits(wanted: Mapping[str, float], bundles: Sequence[Mapping[str, float]]) -> bool:
     return any(all(amount <= bundle.get(name, 0) for name, amount in wanted.items()) for bundle in bundles)
 
 

@@ -441,7 +441,15 @@ PICKLE_VERBOSE_DEBUG = _declare(
     "`cloudpickle.dumps_debug` prints which parts of a value cannot be pickled.",
     "RAY_PICKLE_VERBOSE_DEBUG",
 )
+CLOUD_INSTANCE_ID = _declare(
+    "MRAY_CLOUD_INSTANCE_ID",
+    str,
+    "",
+    "The id that a cloud has given this machine, for `util.get_node_instance_id`.",
+    "RAY_CLOUD_INSTANCE_ID",
+)
 AS_RAY = _declare("MRAY_AS_RAY", _flag, False, "From the import of mray on, `import ray` means mray; see `mray run`.")
+LIBRARIES = _declare("MRAY_LIBRARIES", _flag, False, "As MRAY_AS_RAY, with Ray's own libraries; see `mray run --libraries`.")
 NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",
     _null_devices,

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mray._common.version import RAY_COMMIT, RAY_VERSION
+from mray._libraries import installed, library_names
 from mray._libraries.absent import NotInMrayImportError, make_absent
 from mray._libraries.names import MODULES, RAY, Lack, Stand
 
@@ -25,7 +26,7 @@ OURS = "mray"
 #: Packages by other names that are mray's, whole.
 ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}
 #: Modules that are mray's alone.
-NOT_RAYS = frozenset({"as_ray", "cli", "examples", "proxy", "pytest_plugin", "testing"})
+NOT_RAYS = frozenset({"as_ray", "cli", "examples", "libraries", "proxy", "pytest_plugin", "testing"})
 #: The prefix of an entry of a facade's ``__path__``. It is none of the file system.
 _PLACE = "mray as "
 #: The package's own attributes.
@@ -39,7 +40,8 @@ class Facade(ModuleType):
         if name in vars(self).get("_removed", ()):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name)
         value = _find(self.__name__, name)
-        vars(self)[name] = value
+        if not _changes(self.__name__, name):
+            vars(self)[name] = value
         return value
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -109,7 +111,12 @@ def _find_ours(name: str) -> ModuleSpec | None:
 
 
 def _stand(name: str) -> Stand | Lack | None:
-    """Stands for a module of Ray; None for what is none."""
+    """Stands for a module of Ray; None for what is none, or is Ray's own file."""
+    if installed.wanted:
+        if name in library_names.CORE:
+            return library_names.CORE[name]
+        if library_names.is_rays(name):
+            return None
     found = MODULES.get(name)
     if found is None and _is_ours(name):
         return Stand(ours_of(name))
@@ -129,17 +136,25 @@ def _find(module: str, name: str) -> Any:
             return _target(stand.also[name])
         if name in stand.absent:
             return make_absent(module, name, stand.absent[name])
-        ours = _load(stand.ours) if stand.ours and not name.startswith("_") else None
+        ours = _load(stand.ours) if stand.ours and (not name.startswith("_") or stand.private) else None
         value = getattr(ours, name, None)
         below = _stand(f"{module}.{name}")
         # Where Ray has a function and a module of one name, the function is the attribute.
         if isinstance(below, Stand) and (value is None or isinstance(value, ModuleType)):
             return _load(f"{module}.{name}")
-        if isinstance(below, Lack):
+        if isinstance(below, Lack) and not installed.wanted:
             raise AttributeError(f"module {module!r} has no attribute {name!r}: this part of Ray is not in mray; {below.reason}", name=name)
         if hasattr(ours, name):
             return _face_of(value) if isinstance(value, ModuleType) else value
+    if installed.wanted and library_names.is_rays(f"{module}.{name}") and installed.find(f"{module}.{name}") is not None:
+        return _load(f"{module}.{name}")
     raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+
+
+def _changes(module: str, name: str) -> bool:
+    """Whether a name is asked for anew at each use."""
+    stand = _stand(module)
+    return isinstance(stand, Stand) and stand.private and bool(stand.ours) and name not in vars(_load(stand.ours))
 
 
 def _load(module: str) -> ModuleType:
@@ -208,7 +223,7 @@ class FacadeFinder(MetaPathFinder):
             return None
         stand = _stand(fullname)
         if stand is None:
-            return None
+            return installed.find(fullname) if installed.wanted else None
         if isinstance(stand, Lack):
             return ModuleSpec(fullname, _LackLoader(stand.reason), origin=OURS)
         spec = ModuleSpec(fullname, _FacadeLoader(), origin=OURS, is_package=_is_package(fullname, stand))

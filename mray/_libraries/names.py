@@ -231,7 +231,6 @@ MODULES: dict[str, Stand | Lack] = {
         },
         absent={
             **_absent("connect disconnect", CLIENT),
-            **_absent("get_node_instance_id", ONE_NODE),
             **_absent("ray_debugpy", "mray has no debugger for Visual Studio Code; breakpoint() stops a task"),
         },
     ),
@@ -283,6 +282,7 @@ MODULES: dict[str, Stand | Lack] = {
         also={
             "_validate_bundles": "mray._common.placement:check_bundles",
             "_validate_bundle_label_selector": "mray._common.placement:check_selector_list",
+            "_valid_resource_shape": "mray._common.placement:fits",
         },
         absent=_absent("NODE_ID_LABEL_KEY PLACEMENT_GROUP_BUNDLE_RESOURCE_NAME check_placement_group_index", INTERNAL),
     ),

@@ -18,16 +18,19 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from mray._libraries import installed
+
 #: The module that tells a child which one to run; it is imported together with the first process that is spawned.
 SPAWN = "multiprocessing.spawn"
 AS_RAY = "mray.as_ray"
+LIBRARIES = "mray.libraries"
 
 
 class _Imported:
     """Unpickled, it is a module that was imported for it."""
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        return importlib.import_module, (AS_RAY,)
+        return importlib.import_module, (LIBRARIES if installed.wanted else AS_RAY,)
 
 
 class _SpawnFinder(MetaPathFinder):

@@ -22,12 +22,13 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
 USAGE = """\
-usage: mray run script [argument ...]
-       mray run -m module [argument ...]
-       mray run -c code [argument ...]
+usage: mray run [--libraries] script [argument ...]
+       mray run [--libraries] -m module [argument ...]
+       mray run [--libraries] -c code [argument ...]
 
 Runs a program written for Ray on mray: `import ray` and `from ray.x import y` mean mray, in its workers too.
 
+  --libraries  ray.data, ray.tune, ray.train, ray.serve and ray.rllib are Ray's own files, of the installed package ray
   script      a file, a folder or zip file with a __main__.py, or - for standard input
   -m module   a module or package, as in python -m
   -c code     the text of the program, as in python -c"""
@@ -59,6 +60,8 @@ class _CannotRunError(Exception):
 
 def run(arguments: list[str]) -> int:
     """The command. Errors of the program go through, `SystemExit` too; 0 means that it came to its end."""
+    with_libraries = arguments[:1] == ["--libraries"]
+    arguments = arguments[with_libraries:]
     if not arguments or arguments[0] in ("--help", "-h"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
@@ -66,7 +69,11 @@ def run(arguments: list[str]) -> int:
     if not rest or (not kind and rest[0].startswith("-") and rest[0] != "-"):
         print(f"mray run: {f'{kind} needs an argument' if kind else f'no option {rest[0]}'}\n\n{USAGE}", file=sys.stderr)
         return 2
-    importlib.import_module("mray.as_ray")
+    try:
+        importlib.import_module("mray.libraries" if with_libraries else "mray.as_ray")
+    except ImportError as error:
+        print(f"mray run: {error}", file=sys.stderr)
+        return 1
     load = {"-m": _from_module, "-c": _from_text, "": _from_file}[kind]
     try:
         program = load(rest[0])

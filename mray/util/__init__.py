@@ -17,7 +17,7 @@ from __future__ import annotations
 from mray.util import accelerators
 from mray.util import rpdb as pdb
 from mray.util._progress import progress
-from mray.util._results import as_completed, get_node_ip_address, list_named_actors, map_unordered
+from mray.util._results import as_completed, get_node_instance_id, get_node_ip_address, list_named_actors, map_unordered
 from mray.util.actor_pool import ActorPool
 from mray.util.check_serialize import inspect_serializability
 from mray.util.debug import disable_log_once_globally, enable_periodic_logging, log_once
@@ -38,6 +38,7 @@ __all__ = [
     "disable_log_once_globally",
     "enable_periodic_logging",
     "get_current_placement_group",
+    "get_node_instance_id",
     "get_node_ip_address",
     "get_placement_group",
     "inspect_serializability",

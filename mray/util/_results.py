@@ -8,6 +8,7 @@ from typing import Any
 from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import get, is_initialized, wait
+from mray._common import settings
 
 
 def as_completed(refs: Sequence[ObjectRef], *, chunk_size: int = 10, yield_obj_refs: bool = False, **wait_options: Any) -> Iterator[Any]:
@@ -63,6 +64,11 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     if all_namespaces:
         return [{"name": actor["name"], "namespace": actor["namespace"]} for actor in named]
     return [actor["name"] for actor in named]
+
+
+def get_node_instance_id() -> str:
+    """The id that a cloud has given this machine, from ``RAY_CLOUD_INSTANCE_ID``; "" when there is none."""
+    return settings.CLOUD_INSTANCE_ID.get()
 
 
 def get_node_ip_address(address: str | None = None) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "DoesNotExist",
     "Exists",
     "In",
+    "LabelMatchExpressionsT",
     "NodeAffinitySchedulingStrategy",
     "NodeLabelSchedulingStrategy",
     "NotIn",
@@ -135,6 +136,8 @@ def _expressions(given: Any, parameter: str) -> list[_LabelMatchExpression]:
     return [_LabelMatchExpression(key, value) for key, value in given.items()]
 
 
+#: For annotations: labels and what is asked of each.
+LabelMatchExpressionsT = dict[str, In | NotIn | Exists | DoesNotExist]
 SchedulingStrategyT = (
     None | str | PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | NodeLabelSchedulingStrategy  # "DEFAULT", "SPREAD"
 )

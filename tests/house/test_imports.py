@@ -16,7 +16,7 @@ OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich"
 #: Programs to read, whose imports stand where a user's would; who lacks a package is not offered those that need it.
 PROGRAMS = "mray/examples/"
 #: The one package that may import Ray, and is imported by nobody who does not want it.
-RAY_ONLY_IN = "mray/_backends/ray/"
+RAY_ONLY_IN = ("mray/_backends/ray/", "mray/_libraries/core/", "mray/examples/libraries/")
 
 #: Files that touch the process's environment, each with its reason. Everything else asks `mray._common.settings`.
 ENVIRONMENT: dict[str, str] = {
@@ -55,7 +55,9 @@ def test_optional_packages_are_imported_where_they_are_needed() -> None:
         at_top += [
             f"{name}:{line} {module}"
             for line, module in imports(tree)
-            if top_package(module) in OPTIONAL and (line, module) not in inside | for_types and not name.startswith((PROGRAMS, RAY_ONLY_IN))
+            if top_package(module) in OPTIONAL
+            and (line, module) not in inside | for_types
+            and not name.startswith((PROGRAMS, *RAY_ONLY_IN))
         ]
     assert not at_top
 

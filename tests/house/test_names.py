@@ -16,7 +16,16 @@ import mray
 from tests.house.ray_names import OWN, RAY
 
 #: Packages of mray that Ray does not have, or that are programs, or imported for their effect.
-NOT_RAYS = {"mray.as_ray", "mray.cli", "mray.examples", "mray.proxy", "mray.__main__", "mray.pytest_plugin", "mray.testing"}
+NOT_RAYS = {
+    "mray.as_ray",
+    "mray.cli",
+    "mray.examples",
+    "mray.libraries",
+    "mray.proxy",
+    "mray.__main__",
+    "mray.pytest_plugin",
+    "mray.testing",
+}
 
 
 def public_modules() -> list[str]:

@@ -188,6 +188,10 @@ class LocalBackend(Backend):
         else:
             process.backend.on_ready(ref, lambda: process.call_soon(callback), soon=soon)
 
+    @_holding_token
+    def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
+        self._process().backend.on_out_of_scope(ref, callback)
+
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         # A condition that the end of the session has made true may be asked for after it.
         return (self.run_token.closed and predicate()) or self._wait_until(predicate, timeout)
@@ -288,6 +292,10 @@ class LocalBackend(Backend):
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         process = self._process()
         process.backend.on_death(handle, lambda error: process.call_soon(lambda: callback(error)))
+
+    @_holding_token
+    def actor_state(self, handle: ActorHandle) -> str | None:
+        return self._here().actor_state(handle)
 
     @_holding_token
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:

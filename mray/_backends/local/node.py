@@ -185,6 +185,8 @@ class LocalNode:
             connection.send((m.ANSWER, request, True, None))
         elif what == "nodes":
             connection.send((m.ANSWER, request, True, [self._describe()]))
+        elif what == "spilled":
+            connection.send((m.ANSWER, request, True, [0, 0]))
         elif what == "key_values":
             connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
         else:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from mray._api.current import started_backend
+from mray._libraries.core.state import GlobalState, state
 from mray.util.state import list_objects
 from mray.util.state.common import ObjectState
 
-__all__ = ["memory_summary"]
+__all__ = ["get_local_ongoing_lineage_reconstruction_tasks", "get_memory_info_reply", "get_state_from_address", "memory_summary"]
 
 _COLUMNS = ("object_id", "object_size", "reference_type", "task_status", "pid", "type", "ip")
 _ORDERS = {"OBJECT_SIZE": ("object_size", True), "PID": ("pid", False), "REFERENCE_TYPE": ("reference_type", False)}
@@ -46,3 +50,24 @@ def _row(each: ObjectState, unit: int) -> tuple[str, ...]:
     values = {name: getattr(each, name) for name in _COLUMNS}
     values["object_size"] = f"{each.object_size / unit:g}"
     return tuple(str(values[name]) for name in _COLUMNS)
+
+
+def get_state_from_address(_address: str | None) -> GlobalState:
+    """The state of the session that this process is in."""
+    return state
+
+
+def get_memory_info_reply(
+    _state: GlobalState, node_manager_address: str | None = None, node_manager_port: int | None = None, timeout_seconds: float = 60.0
+) -> Any:
+    """The objects that were written to disk, as a message of Ray's. The time that it took is not measured."""
+    from ray.core.generated.node_manager_pb2 import FormatGlobalMemoryInfoReply  # noqa: PLC0415  (of the installed Ray)
+
+    reply = FormatGlobalMemoryInfoReply()
+    reply.store_stats.spilled_bytes_total, reply.store_stats.spilled_objects_total = started_backend().query("spilled")
+    return reply
+
+
+def get_local_ongoing_lineage_reconstruction_tasks() -> list[tuple[Any, int]]:
+    """The tasks that run again because their objects were lost, with their numbers: mray keeps no list of them."""
+    return []

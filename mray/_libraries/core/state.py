@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray import available_resources, cluster_resources, nodes, timeline
+from mray import ActorID, JobID, available_resources, cluster_resources, nodes, timeline
+from mray.util.state import list_actors
 
 __all__ = [
+    "actors",
     "available_resources",
     "available_resources_per_node",
     "cluster_resources",
     "current_node_id",
     "node_ids",
     "nodes",
+    "state",
     "timeline",
     "total_resources_per_node",
 ]
@@ -37,3 +40,66 @@ def available_resources_per_node() -> dict[str, dict[str, float]]:
 def total_resources_per_node() -> dict[str, dict[str, Any]]:
     """Hex id of each node to its resources."""
     return {node["NodeID"]: dict(node["Resources"]) for node in nodes()}
+
+
+def actors(actor_id: str | None = None, job_id: JobID | None = None, actor_state_name: str | None = None) -> dict[str, Any]:
+    """Hex id of each actor to its row, of these states and jobs; of one actor its row, empty when it is not known."""
+    (node,) = nodes()
+    rows = {}
+    for actor in list_actors(limit=10_000, detail=True, raise_on_missing_output=False):
+        rows[actor.actor_id] = {
+            "ActorID": actor.actor_id,
+            "ActorClassName": actor.class_name,
+            "IsDetached": actor.is_detached,
+            "Name": actor.name,
+            "JobID": actor.job_id,
+            "Address": {"IPAddress": node["NodeManagerAddress"], "Port": 0, "NodeID": actor.node_id or ""},
+            "State": actor.state,
+            "NumRestarts": actor.num_restarts,
+            "Pid": actor.pid,
+        }
+    if actor_id is not None:
+        return rows.get(ActorID.from_hex(actor_id).hex(), {})
+    wanted_job = None if job_id is None else job_id.hex()
+    return {name: row for name, row in rows.items() if wanted_job in (None, row["JobID"]) and actor_state_name in (None, row["State"])}
+
+
+class GlobalState:
+    """The state of the cluster, which is one node."""
+
+    def node_table(self) -> list[dict[str, Any]]:
+        """As `nodes`."""
+        return nodes()
+
+    def actor_table(self, actor_id: str | None, job_id: JobID | None = None, actor_state_name: str | None = None) -> dict[str, Any]:
+        """As `actors`."""
+        return actors(actor_id, job_id, actor_state_name)
+
+    def cluster_resources(self) -> dict[str, float]:
+        """As `cluster_resources`."""
+        return cluster_resources()
+
+    def available_resources(self) -> dict[str, float]:
+        """As `available_resources`."""
+        return available_resources()
+
+    def available_resources_per_node(self) -> dict[str, dict[str, float]]:
+        """As `available_resources_per_node`."""
+        return available_resources_per_node()
+
+    def total_resources_per_node(self) -> dict[str, dict[str, Any]]:
+        """As `total_resources_per_node`."""
+        return total_resources_per_node()
+
+    def get_draining_nodes(self) -> dict[str, int]:
+        """No node is about to leave."""
+        return {}
+
+    def get_cluster_config(self) -> None:
+        """There is no autoscaler, and so no configuration of one."""
+
+    def get_max_resources_from_cluster_config(self) -> None:
+        """As `get_cluster_config`."""
+
+
+state = GlobalState()

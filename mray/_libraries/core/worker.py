@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
+from typing import Any
 
-from mray import LoggingConfig, cancel, get, get_actor, get_gpu_ids, init, is_initialized, kill, put, remote, shutdown, wait
-from mray._api.context import SCRIPT_MODE, WORKER_MODE, GlobalWorker, global_worker
+from mray import ClusterID, LoggingConfig, cancel, get, get_actor, get_gpu_ids, init, is_initialized, kill, put, remote, shutdown, wait
+from mray._api.context import SCRIPT_MODE, WORKER_MODE, GlobalWorker, runtime_context
+from mray._api.current import backend_if_started, started_backend
 from mray._api.init import RayContext
+from mray._api.init import after_init as _post_init_hooks
+from mray._libraries.core.core_worker import CoreWorker
+from mray._libraries.core.serialization import SerializationContext
 
 __all__ = [
     "RESTORE_WORKER_MODE",
     "SCRIPT_MODE",
     "SPILL_WORKER_MODE",
     "WORKER_MODE",
-    "GlobalWorker",
     "LoggingConfig",
     "RayContext",
     "Worker",
+    "_mode",
+    "_post_init_hooks",
+    "blocking_get_inside_async_warned",
     "cancel",
     "get",
     "get_actor",
@@ -32,10 +41,75 @@ __all__ = [
     "wait",
 ]
 
+#: Whether the warning about `get` in an event loop has been given. mray gives none.
+blocking_get_inside_async_warned = True
 #: Processes that mray does not have, as Ray numbers them.
 SPILL_WORKER_MODE = 2
 RESTORE_WORKER_MODE = 3
 
-Worker = GlobalWorker
+
+class Node:
+    """The node of the session, as its processes see it."""
+
+    #: The rotation of log files.
+    max_bytes = 100 << 20
+    backup_count = 5
+
+    @property
+    def session_name(self) -> str:
+        return os.path.basename(self.get_session_dir_path())
+
+    @property
+    def node_ip_address(self) -> str:
+        return global_worker.node_ip_address
+
+    @property
+    def cluster_id(self) -> ClusterID:
+        """The id of the cluster; here one that stands for the session."""
+        return ClusterID(hashlib.sha224(self.session_name.encode()).digest())
+
+    def get_session_dir_path(self) -> str:
+        """The directory of the session's files, which ends with it."""
+        return str(started_backend().facts()["session_dir"])
+
+    def get_logs_dir_path(self) -> str:
+        """The directory of the log files of the session's processes."""
+        return os.path.join(self.get_session_dir_path(), "logs")
+
+
+_node = Node()
+
+
+class Worker(GlobalWorker):
+    """The calling process, with what Ray's libraries ask it besides."""
+
+    core_worker = CoreWorker()
+    #: Whether workers' output goes to the drivers of their jobs alone.
+    _filter_logs_by_job = True
+
+    def get_serialization_context(self) -> SerializationContext:
+        """How this process pickles values."""
+        return SerializationContext()
+
+    @property
+    def node(self) -> Node | None:
+        """The node; None without a session."""
+        return _node if self.connected else None
+
+
+#: The calling process.
+global_worker = Worker(runtime_context)
+
+
+def _mode(worker: GlobalWorker = global_worker) -> int | None:
+    return worker.mode
+
+
+def __getattr__(name: str) -> Any:
+    if name == "_global_node":
+        return None if backend_if_started() is None else _node
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+
+
 #: The logger of Ray's own modules.
 logger = logging.getLogger("ray")

@@ -466,6 +466,14 @@ class Client(Owner):
                     return
         callback()
 
+    def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
+        """Call back with the object's id, from the reading thread and without the lock, once no process holds a ref of it."""
+        self.borrowing.check(ref)
+        if ref._entry.owner is not None:
+            raise ValueError(f"{ref} is owned by another process: that one alone knows when it goes out of scope.")
+        weakref.finalize(ref._entry, self.reactor.defer, partial(callback, ref.binary())).atexit = False
+        self.reactor.wake_background_reader()
+
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
         """Leave the session: all waiters fail, connections end, own segments are freed."""

@@ -421,6 +421,8 @@ class Node:
             self._answer_trimmed(connection, request, _TRIM_WAIT)
         elif what == "nodes":
             connection.send((m.ANSWER, request, True, [self._describe()]))
+        elif what == "spilled":
+            connection.send((m.ANSWER, request, True, [self._members.total(SPILLED_EVER), self._members.total(SPILLED_OBJECTS)]))
         elif what == "key_values":
             connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
         else:

@@ -49,7 +49,7 @@ _FORK, _REAP = "fork", "reap"
 #: Bytes of a session's directory, which takes the place of this many others in the environment that the kernel shows.
 _DIRECTORY_ROOM = 256
 #: Settings that processes begin with. All others are read when asked for, so a template may have begun with others than a session.
-_OF_THE_BEGINNING = (settings.POINTS, settings.AS_RAY)
+_OF_THE_BEGINNING = (settings.POINTS, settings.AS_RAY, settings.LIBRARIES)
 #: Variables that change from test to test, and that a template has made nothing of as it began. Sessions get them all the same.
 _PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE}).union(
     *((each.name, each.ray) for each in settings.ALL.values() if each not in _OF_THE_BEGINNING)

@@ -15,9 +15,11 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from time import monotonic
+from time import monotonic, perf_counter
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mray._api.ref_generator import StreamingGeneratorStats
 from mray._common import messages as m
 from mray._common.ids import return_id
 from mray._common.log import logger
@@ -289,16 +291,26 @@ class Producers:
             return self.run(running, generator)
         with self._producer(running) as producer:
             if isinstance(generator, AsyncIterator):
-                async for value in generator:
+                answered = generator if isinstance(generator, AsyncGenerator) else None
+                stats = None
+                while True:
+                    try:
+                        value = await (generator.__anext__() if answered is None or stats is None else answered.asend(stats))
+                    except StopAsyncIteration:
+                        break
+                    begun = perf_counter()
                     producer.put(value)
+                    stats = StreamingGeneratorStats(perf_counter() - begun)
                     await producer.pause_in_loop()
                     if producer.is_unread():
-                        if isinstance(generator, AsyncGenerator):
-                            await generator.aclose()
+                        if answered is not None:
+                            await answered.aclose()
                         break
             else:
-                for value in generator:
+                values = _Answered(generator)
+                for value in values:
                     producer.put(value)
+                    values.stored()
                     await producer.pause_in_loop()
                     if producer.is_unread():
                         _close(generator)
@@ -331,17 +343,49 @@ class Producers:
 
     def _drive(self, producer: Producer, generator: Iterator[Any]) -> None:
         guard = self._executor.client.reactor.guard
-        for value in generator:
+        values = _Answered(generator)
+        for value in values:
             # A cancellation must not come between an item and its count.
             held = guard.enter()
             try:
                 producer.put(value)
+                values.stored()
                 producer.pause()
             finally:
                 guard.leave(held)
             if producer.is_unread():
                 _close(generator)
                 return
+
+
+class _Answered:
+    """The values of an iterator; a generator gets a `StreamingGeneratorStats` for each value that it yields, once that is `stored`."""
+
+    def __init__(self, values: Iterator[Any]) -> None:
+        self._values = values
+        self._generator = values if isinstance(values, GeneratorType) else None
+        self._begun = 0.0
+        self._stats: StreamingGeneratorStats | None = None
+
+    def __iter__(self) -> _Answered:
+        return self
+
+    def __next__(self) -> Any:
+        stats, generator = self._stats, self._generator
+        value = next(self._values) if stats is None or generator is None or not _takes(generator) else generator.send(stats)
+        self._begun = perf_counter()
+        return value
+
+    def stored(self) -> None:
+        """Note that the last value has been stored."""
+        self._stats = StreamingGeneratorStats(perf_counter() - self._begun)
+
+
+def _takes(generator: Any) -> bool:
+    """Whether a suspended generator can be sent a value: one that delegates to a plain iterator cannot."""
+    while isinstance(generator, GeneratorType):
+        generator = generator.gi_yieldfrom
+    return generator is None or hasattr(generator, "send")
 
 
 def _close(generator: Iterator[Any]) -> None:

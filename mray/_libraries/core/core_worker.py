@@ -1,0 +1,25 @@
+"""``CoreWorker``: the compiled side of the calling process, as far as Ray's libraries ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mray import ObjectRef
+from mray._api.current import started_backend
+
+
+class CoreWorker:
+    """The calling process."""
+
+    def add_object_out_of_scope_callback(self, object_ref: ObjectRef, callback: Callable[[bytes], None]) -> bool:
+        """Call back with the object's id once no process holds a ref of it. ValueError when another process owns it."""
+        started_backend().on_out_of_scope(object_ref, callback)
+        return True
+
+    def get_disable_job_level_lineage_reconstruction(self) -> bool:
+        """Whether lost objects of this program are not made again: they are."""
+        return False
+
+    def get_local_memory_store_bytes_used(self) -> int:
+        """Bytes of small values that this process holds. mray does not count them."""
+        return 0

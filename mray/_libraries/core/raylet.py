@@ -1,0 +1,186 @@
+"""``ray._raylet``: the compiled part of Ray, as far as its libraries know it."""
+
+from __future__ import annotations
+
+import contextvars
+import enum
+from typing import Any
+
+from mray import (
+    ActorClassID,
+    ActorID,
+    ClusterID,
+    DynamicObjectRefGenerator,
+    FunctionID,
+    JobID,
+    NodeID,
+    ObjectID,
+    ObjectRef,
+    ObjectRefGenerator,
+    PlacementGroupID,
+    TaskID,
+    UniqueID,
+    WorkerID,
+)
+from mray._api.ref_generator import StreamingGeneratorStats
+from mray._common.ids import BaseID
+from mray._common.labels import selects
+from mray._libraries.core.gcs_client import GcsClient
+from mray._libraries.core.time_series import merge_instantaneous_total as merge_instantaneous_total_cython
+from mray._libraries.core.time_series import time_weighted_average as time_weighted_average_cython
+from mray.cross_language import Language
+
+__all__ = [
+    "ActorClassID",
+    "ActorID",
+    "AuthenticationMode",
+    "BaseID",
+    "ClusterID",
+    "Config",
+    "DynamicObjectRefGenerator",
+    "FunctionID",
+    "GcsClient",
+    "JobID",
+    "Language",
+    "MessagePackSerializer",
+    "NodeID",
+    "ObjectID",
+    "ObjectRef",
+    "ObjectRefGenerator",
+    "PlacementGroupID",
+    "StreamingGeneratorStats",
+    "TaskID",
+    "UniqueID",
+    "WorkerID",
+    "async_task_id",
+    "build_address",
+    "get_all_interfaces_ip",
+    "get_authentication_mode",
+    "get_localhost_ip",
+    "is_ipv6",
+    "is_localhost",
+    "merge_instantaneous_total_cython",
+    "node_ip_address_from_perspective",
+    "node_labels_match_selector",
+    "parse_address",
+    "time_weighted_average_cython",
+]
+
+#: Labels and resources of nodes.
+RAY_NODE_ID_KEY = "ray.io/node-id"
+RAY_NODE_ACCELERATOR_TYPE_KEY = "ray.io/accelerator-type"
+RAY_NODE_GROUP_KEY = "ray.io/node-group"
+RAY_NODE_MARKET_TYPE_KEY = "ray.io/market-type"
+RAY_NODE_REGION_KEY = "ray.io/availability-region"
+RAY_NODE_ZONE_KEY = "ray.io/availability-zone"
+RAY_NODE_TPU_POD_TYPE_KEY = "ray.io/tpu-pod-type"
+RAY_NODE_TPU_SLICE_NAME_KEY = "ray.io/tpu-slice-name"
+RAY_NODE_TPU_TOPOLOGY_KEY = "ray.io/tpu-topology"
+RAY_NODE_TPU_WORKER_ID_KEY = "ray.io/tpu-worker-id"
+IMPLICIT_RESOURCE_PREFIX = "node:__internal_implicit_resource_"
+RESOURCE_UNIT_SCALING = 10000
+#: Namespaces.
+RAY_INTERNAL_NAMESPACE_PREFIX = "_ray_internal_"
+RAY_INTERNAL_DASHBOARD_NAMESPACE = "_ray_internal_dashboard"
+#: Status codes of gRPC.
+GRPC_STATUS_CODE_UNKNOWN = 2
+GRPC_STATUS_CODE_DEADLINE_EXCEEDED = 4
+GRPC_STATUS_CODE_RESOURCE_EXHAUSTED = 8
+GRPC_STATUS_CODE_UNIMPLEMENTED = 12
+GRPC_STATUS_CODE_UNAVAILABLE = 14
+
+async_task_id: contextvars.ContextVar[Any] = contextvars.ContextVar("async_task_id", default=None)
+
+
+class MessagePackSerializer:
+    """Values of plain types as MessagePack."""
+
+    @staticmethod
+    def dumps(obj: Any, python_serializer: object = None) -> bytes:
+        """Pack a value. TypeError for what is not of a plain type."""
+        import msgpack  # noqa: PLC0415  (Ray brings it)
+
+        return bytes(msgpack.packb(obj, use_bin_type=True))
+
+    @staticmethod
+    def loads(s: bytes, python_deserializer: object = None) -> Any:
+        """Unpack a value."""
+        import msgpack  # noqa: PLC0415
+
+        return msgpack.unpackb(s, raw=False, strict_map_key=False)
+
+
+class Config:
+    """The settings of Ray's core that its libraries read, with its defaults."""
+
+    @staticmethod
+    def grpc_client_keepalive_time_ms() -> int:
+        """Milliseconds after which a silent connection of gRPC is tried."""
+        return 300000
+
+    @staticmethod
+    def grpc_client_keepalive_timeout_ms() -> int:
+        """Milliseconds within which the other end answers to that."""
+        return 120000
+
+    @staticmethod
+    def max_grpc_message_size() -> int:
+        """Bytes of a message of gRPC."""
+        return 512 << 20
+
+
+CONFIG = Config()
+
+
+class AuthenticationMode(enum.Enum):
+    """Ways in which processes of a cluster prove who they are. Those of one session need none."""
+
+    DISABLED = 0
+    TOKEN = 1
+
+
+def get_authentication_mode() -> AuthenticationMode:
+    """The way that is in use: none."""
+    return AuthenticationMode.DISABLED
+
+
+def node_labels_match_selector(node_labels: dict[str, str], selector: dict[str, str]) -> bool:
+    """Whether a node with these labels is one that a selector selects."""
+    return selects(selector, node_labels)
+
+
+# -------------------------------------------------------------------------------------------- addresses
+def build_address(host: str, port: int | str) -> str:
+    """``host:port``, with brackets around an address of IPv6."""
+    return f"[{host}]:{port}" if is_ipv6(host) else f"{host}:{port}"
+
+
+def parse_address(address: str) -> tuple[str, str] | None:
+    """Host and port of an address; None where it has no port."""
+    host, colon, port = address.rpartition(":")
+    return (host.removeprefix("[").removesuffix("]"), port) if colon and (":" not in host or host.endswith("]")) else None
+
+
+def is_ipv6(host: str) -> bool:
+    """Whether a host is an address of IPv6."""
+    return ":" in host
+
+
+def is_localhost(host: str) -> bool:
+    """Whether a host is this machine, by the name or an address of the loopback interface."""
+    return host in ("localhost", "127.0.0.1", "::1")
+
+
+def get_localhost_ip() -> str:
+    """The address of the loopback interface."""
+    return "127.0.0.1"
+
+
+def get_all_interfaces_ip() -> str:
+    """The address on which a server listens for all."""
+    return "0.0.0.0"
+
+
+def node_ip_address_from_perspective(_address: str | None = None) -> str:
+    """The address of this machine; of one machine alone, that of the loopback interface."""
+    return get_localhost_ip()

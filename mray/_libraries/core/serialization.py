@@ -1,0 +1,53 @@
+"""``ray._private.serialization``: how this process pickles values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mray._objects import serializer
+
+__all__ = ["SerializationContext", "StandaloneSerializationContext"]
+
+Reducer = Callable[[Any], Any]
+
+
+class SerializedObject:
+    """A pickled value."""
+
+    def __init__(self, packed: serializer.Serialized) -> None:
+        self._packed = packed
+
+    @property
+    def total_bytes(self) -> int:
+        """Its size."""
+        return self._packed.size
+
+    def to_bytes(self) -> bytes:
+        """All of it."""
+        return self._packed.to_bytes()
+
+
+class SerializationContext:
+    """The serializer of this process, and the classes that users have their own ways for."""
+
+    def serialize(self, value: Any) -> SerializedObject:
+        """Pickle a value. TypeError when it cannot be pickled."""
+        return SerializedObject(serializer.serialize(value))
+
+    def _register_cloudpickle_reducer(self, cls: type, reducer: Reducer) -> None:
+        serializer.register_serializer(cls, reducer, _rebuild)
+
+    def _unregister_cloudpickle_reducer(self, cls: type) -> None:
+        serializer.deregister_serializer(cls)
+
+    def _register_cloudpickle_serializer(self, cls: type, custom_serializer: Reducer, custom_deserializer: Reducer) -> None:
+        serializer.register_serializer(cls, custom_serializer, custom_deserializer)
+
+
+def _rebuild(reduced: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, arguments = reduced
+    return function(*arguments)
+
+
+StandaloneSerializationContext = SerializationContext

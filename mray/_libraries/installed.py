@@ -1,0 +1,93 @@
+"""Ray's own files, of the installed package: its libraries, and the modules of its core that are Python alone.
+
+In every process that has `mray.libraries`. They are loaded by Ray's names, as they are; what they import of Ray's core is mray's
+(`mray._libraries.library_names`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mray._common.version import RAY_VERSION
+
+#: Whether this process takes from Ray what mray does not have.
+wanted = False
+_folder: Path | None = None
+
+
+def use() -> None:
+    """Take from the installed Ray what mray does not have. ImportError when none is installed, or one of another version."""
+    global wanted, _folder
+    if wanted:
+        return
+    spec = PathFinder.find_spec("ray", sys.path)
+    if spec is None or spec.origin is None:
+        raise ImportError(
+            f'Ray\'s libraries come from the package ray, which is not installed: pip install "mray[libraries]" ({_demand()})', name="ray"
+        )
+    folder = Path(spec.origin).parent
+    found = re.search(r'^version = "([^"]+)"', (folder / "_version.py").read_text(), re.MULTILINE)
+    version = "unknown" if found is None else found[1]
+    if version.split(".")[:2] != RAY_VERSION.split(".")[:2]:
+        raise ImportError(
+            f'Ray {version} is installed, and its libraries run on mray in version {_demand()} only: pip install "mray[libraries]"',
+            name="ray",
+        )
+    _folder = folder
+    wanted = True
+    bundled = folder / "thirdparty_files"
+    if bundled.is_dir() and str(bundled) not in sys.path:
+        sys.path.append(str(bundled))
+
+
+def _demand() -> str:
+    return ".".join((*RAY_VERSION.split(".")[:2], "*"))
+
+
+def find(name: str) -> ModuleSpec | None:
+    """Where Ray's own file of a module is; None if it has none."""
+    assert _folder is not None
+    spec = PathFinder.find_spec(name, [str(_folder.joinpath(*name.split(".")[1:-1]))])
+    if spec is not None and spec.submodule_search_locations is not None and spec.loader is not None:
+        spec.loader = _PackageLoader(spec.loader)
+    return spec
+
+
+class _PackageLoader(Loader):
+    """Loads a package of Ray whose modules are attributes of it without having been imported.
+
+    Ray's libraries name modules of its core so, which Ray itself has imported with ``import ray``.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        own = vars(module).get("__getattr__")
+
+        def find_attribute(name: str) -> Any:
+            if own is not None:
+                try:
+                    return own(name)
+                except AttributeError:
+                    pass
+            try:
+                return importlib.import_module(f"{module.__name__}.{name}")
+            except ModuleNotFoundError:
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name) from None
+
+        vars(module)["__getattr__"] = find_attribute

@@ -1,0 +1,63 @@
+"""The table of Ray's modules in a process that has Ray's libraries: it goes before the one of `names`.
+
+Public modules that mray has stay mray's. Those that it lacks come from Ray's own files, and so do private modules that are Python alone;
+the rest of Ray's core, which is compiled or talks to its daemons, is mray's here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mray._libraries.names import CLIENT, GRAPH_INSIDE, MODULES, NIXL, STATE_INSIDE, TRANSPORT_INSIDE, Lack, Stand, _from
+
+
+def _with(stand: Stand | Lack, **also: str) -> Stand:
+    """A stand with more names."""
+    assert isinstance(stand, Stand)
+    return stand._replace(also={**stand.also, **also})
+
+
+#: Modules of Ray's core that are mray's.
+CORE: Mapping[str, Stand] = {
+    "ray": _with(MODULES["ray"], _config="mray._libraries.core.raylet:CONFIG"),
+    "ray.autoscaler.sdk": Stand("mray._libraries.core.autoscaler", private=True),
+    "ray._private.serialization": Stand("mray._libraries.core.serialization", private=True),
+    "ray._raylet": Stand("mray._libraries.core.raylet", private=True),
+    "ray.util.rpdb": Stand("mray.util.rpdb", also=_from("mray._libraries.core.debugger", "_is_ray_debugger_post_mortem_enabled")),
+}
+#: Modules that mray has as well, and not in such width that Ray's libraries could use them.
+RAYS: frozenset[str] = frozenset(
+    {
+        "ray._common",
+        "ray._common.network_utils",
+        "ray._common.test_utils",
+        "ray._common.utils",
+        "ray._private",
+        "ray._private.auto_init_hook",
+        "ray._private.client_mode_hook",
+        "ray._private.test_utils",
+        "ray._private.utils",
+        "ray.data",
+        "ray.util.annotations",
+        "ray.util.debug",
+    }
+)
+#: Modules that are lacking with Ray's libraries, too.
+_STAYS_AWAY = frozenset({CLIENT, GRAPH_INSIDE, NIXL, STATE_INSIDE, TRANSPORT_INSIDE})
+
+
+def is_rays(name: str) -> bool:
+    """Whether a module comes from Ray's own file."""
+    if name in CORE:
+        return False
+    if name in RAYS:
+        return True
+    at = name
+    while at:
+        found = MODULES.get(at)
+        if isinstance(found, Lack):
+            return found.reason not in _STAYS_AWAY
+        if found is not None:
+            return False
+        at = at.rpartition(".")[0]
+    return False

@@ -1,0 +1,19 @@
+"""Imported for its effect: `mray.as_ray`, with Ray's own libraries: ``ray.data``, ``ray.tune`` and their like run on mray.
+
+They are files of the installed package ``ray``, of the version that mray has the API of. Before the first ``import ray``::
+
+    import mray.libraries
+
+``mray run --libraries`` and ``MRAY_LIBRARIES=1`` do the same. ImportError when the package is not installed, or in another version.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from mray._common import settings
+from mray._libraries import installed
+
+installed.use()
+importlib.import_module("mray.as_ray")
+settings.preload_everywhere(__name__)
