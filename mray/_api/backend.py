@@ -78,6 +78,9 @@ class Backend(RefBackend):
         """Somebody is about to wait in another way: have callbacks come at once all the same."""
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
+    def flush(self) -> None:
+        """Send the answers to earlier calls that this process holds back for company: what follows may end it."""
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in any thread after so many seconds, or some milliseconds more."""
         raise NotImplementedError(f"{type(self).__name__} has no timers.")

@@ -194,6 +194,9 @@ class NativeBackend(PlacementCalls, Backend):
     def read_along(self) -> None:
         self.client.reactor.wake_background_reader()
 
+    def flush(self) -> None:
+        self.client.reactor.flush()
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.client.reactor.call_later(seconds, lambda: self.client.reactor.defer(callback))
 

@@ -150,7 +150,7 @@ class ActorQueue(Generic[AnyCall]):
 
     def unreachable(self, error: BaseException) -> Instructions:
         """No connection could be made; the next call tries again."""
-        self._story.note("unreachable", error)
+        self._story.note("unreachable", repr(error))
         self.link = None
         return self._fail_queue(error)
 
@@ -188,21 +188,28 @@ class ActorQueue(Generic[AnyCall]):
         """The actor runs in this process."""
         if incarnation == self.incarnation and self.link is not None and not self.link.closed:
             return []
+        # With a link to another process of it, it was restarted in between.
+        out = [] if self.link is None or incarnation == self.incarnation else self._sort_out(self._cut_off(), ALIVE)
         self.incarnation = incarnation
         self.process = process
-        return [Connect(process)]
+        return [*out, Connect(process)]
 
     def _ended(self, before: str) -> Instructions:
         """The actor's process has ended; the link with it, though the process may stay while others hold objects that it owns."""
-        lost: list[AnyCall] = []
-        if self.link is not None:
-            lost = list(self.link.calls.values())
-            self.link.calls.clear()
-            self.link = None
+        lost = self._cut_off()
         if self.state == RESTARTING:
             return self._sort_out(lost, before)
         queue, self.queue = self.queue, deque()
         return [FailDead(call, self.process) for call in lost] + [FailDead(call, "") for call in queue]
+
+    def _cut_off(self) -> list[AnyCall]:
+        """Let go of the link; the calls over it that have no answer."""
+        if self.link is None:
+            return []
+        lost = list(self.link.calls.values())
+        self.link.calls.clear()
+        self.link = None
+        return lost
 
     def _sort_out(self, lost: list[AnyCall], before: str) -> Instructions:
         """Queue in order the calls that may be retried, and fail the others: the actor is being started again.

@@ -80,24 +80,33 @@ class Member:
         return self.call_with(number, args, {})
 
     def call_with(self, number: int, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        function = self._begin(number)
         try:
-            return self._functions[number](*args, **kwargs)
+            return function(*args, **kwargs)
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
     def map(self, number: int, items: bytes | list[Any]) -> bytes | list[Any]:
-        function = self._functions[number]
+        function = self._begin(number)
         try:
             return pack([function(item) for item in unpack(items)])
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
     def starmap(self, number: int, items: bytes | list[Any]) -> bytes | list[Any]:
-        function = self._functions[number]
+        function = self._begin(number)
         try:
             return pack([function(*item) for item in unpack(items)])
         except SystemExit as error:
             raise EscapeError(*error.args) from error
+
+    def _begin(self, number: int) -> Callable[..., Any]:
+        """The function of a job that is about to run. Answers of earlier jobs are sent first: the first job without one is the one that ran
+        when this process dies, and those behind it may be given to others.
+        """
+        current_backend().flush()
+        function: Callable[..., Any] = self._functions[number]
+        return function
 
     def leave(self) -> None:
         exit_actor()
@@ -373,7 +382,7 @@ class WorkerPool:
 
     def _answered(self, worker: Worker, job: Job, answer: ObjectRef, go_on: bool) -> None:
         error, value, died = self._outcome(answer)
-        # Jobs are answered in order, and a death takes the one that ran: those behind it had not begun.
+        # Jobs are answered in order, each before the next one begins: a death takes the one that ran, and those behind it had not begun.
         again = job.recalled and type(error) is TaskCancelledError
         with self._lock:
             if died is not None and worker.lost and self._mends:

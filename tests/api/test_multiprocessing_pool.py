@@ -255,3 +255,30 @@ def test_a_pool_works_in_threads_and_in_tasks(ray_session, pool):
             return inner.map(abs, [-1, -2])
 
     assert ray_session.get(nested.remote()) == [1, 2]
+
+
+@pytest.mark.only("mray")  # in one process its end is the end of all
+def test_of_short_jobs_sent_ahead_to_a_member_that_dies_each_runs_once(ray_session, pool_class, tmp_path):
+    log = tmp_path / "log"
+
+    def run(number):
+        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, b"%d\n" % number)
+        os.close(file)
+        if number == 5:
+            os._exit(1)
+        return number
+
+    with pool_class(1) as pool:
+        for _ in range(5):
+            assert [result.get() for result in [pool.apply_async(abs, (number,)) for number in range(400)]] == list(range(400))
+            log.unlink(missing_ok=True)
+            results = [pool.apply_async(run, (number,)) for number in range(12)]
+            ended = []
+            for result in results:
+                try:
+                    ended.append(result.get())
+                except ray_session.exceptions.ActorDiedError:
+                    ended.append("died")
+            assert sorted(map(int, log.read_text().split())) == list(range(12))
+            assert ended == [*range(5), "died", *range(6, 12)]

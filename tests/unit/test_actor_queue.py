@@ -180,6 +180,15 @@ def test_calls_that_were_made_before_the_first_process_outlive_its_failed_starts
     assert call.sent == 1
 
 
+def test_another_process_without_word_of_a_restart_is_a_restart() -> None:
+    stage = alive()
+    lost, retried = stage.call(), stage.call(retries=1)
+    stage.report(ALIVE, "w2", 1)
+    assert [lost.end, retried.end, retried.sent] == ["unavailable w1", None, 2]
+    stage.report(ALIVE, "w2", 1)
+    assert retried.sent == 2
+
+
 def test_death_fails_everything_and_everything_later() -> None:
     stage = alive()
     sent, waiting = stage.call(retries=3), stage.call(waiting=1)

@@ -73,7 +73,7 @@ class ActorCaller:
     def on_state(self, state: str, process: str, incarnation: int, cause: Cause | None) -> None:
         """Take the state of the actor that the node reports."""
         # POINT actor state heard
-        if state in (RESTARTING, DEAD) and self.actor.link is not None:
+        if self.actor.link is not None and (state in (RESTARTING, DEAD) or incarnation != self.actor.incarnation):
             self.actor.link.read_rest()
         self._follow(self.actor.reported(state, process, incarnation, cause))
 
