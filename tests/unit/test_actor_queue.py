@@ -13,38 +13,18 @@ from mray._caller.records import CANCELLED
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.story import InvalidTransitionError
+from tests.unit.pending import Link, Pending
 
 CRASH = Cause(m.CAUSE_CRASH, "", 7, -9, None)
 
 
-class Call:
-    """A call, and how it ended."""
+class Call(Pending):
+    """A call of a method."""
 
     def __init__(self, number: int, waiting: int = 0, retries: int = 0) -> None:
-        self.number = number
-        self.waiting = waiting
-        self.retries = retries
-        self.most = retries
+        super().__init__(number, waiting, retries)
         self.was_sent = False
         self.sent = 0
-        self.end: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Call({self.number})"
-
-    def use_retry(self) -> None:
-        if self.retries > 0:
-            self.retries -= 1
-
-    def finish(self, how: str) -> None:
-        assert self.end is None, f"{self} ended twice: {self.end}, {how}"
-        self.end = how
-
-
-class Link:
-    def __init__(self) -> None:
-        self.calls: dict[bytes, Any] = {}
-        self.closed = False
 
 
 class Stage:
@@ -66,7 +46,7 @@ class Stage:
                 call = instruction.call
                 call.sent += 1
                 self.sent.append(call.number)
-                self.queue.link.calls[call.number.to_bytes(4, "big")] = call
+                self.queue.link.calls[call.task_id] = call
             elif isinstance(instruction, Cancel):
                 instruction.call.finish("cancelled")
             elif isinstance(instruction, Fail):
@@ -97,7 +77,7 @@ class Stage:
         self.follow(self.queue.reported(state, process, incarnation, CRASH))
 
     def reply(self, call: Call) -> None:
-        del self.queue.link.calls[call.number.to_bytes(4, "big")]
+        del self.queue.link.calls[call.task_id]
         call.finish("answered")
 
     def argument(self, call: Call) -> None:
@@ -282,7 +262,7 @@ def test_whatever_comes_every_call_ends_once_and_is_sent_as_often_as_it_may_be(u
             elif event < 0.8 and under_way:
                 call = chance.choice(under_way)
                 if call.retries > 0:
-                    del link.calls[call.number.to_bytes(4, "big")]
+                    del link.calls[call.task_id]
                     stage.follow(stage.queue.attempt_failed(call))
             elif event < 0.83 and link is not None:
                 link.closed = True

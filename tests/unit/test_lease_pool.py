@@ -46,6 +46,7 @@ from mray._caller.records import CANCELLED
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.story import InvalidTransitionError
+from tests.unit.pending import Link, Pending
 
 CRASH = Cause(m.CAUSE_CRASH, "", 7, -9)
 EXIT = Cause(m.CAUSE_EXIT, "", 7, 0)
@@ -53,39 +54,13 @@ MEMORY = Cause(m.CAUSE_MEMORY, "", 7, -9)
 REFUSED = Cause(m.CAUSE_REFUSED, "no such environment", 7, 1)
 
 
-class Task:
-    """A task, and how it ended."""
-
-    was_sent = False
-    waiting = 0
+class Task(Pending):
+    """A task whose arguments are there."""
 
     def __init__(self, number: int, retries: int = 3) -> None:
-        self.number = number
-        self.task_id = number.to_bytes(4, "big")
-        self.retries = retries
-        self.most = retries
+        super().__init__(number, 0, retries)
         self.lease: Any = None
         self.memory_kills = 0
-        self.charged = 0
-        self.end: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Task({self.number})"
-
-    def use_retry(self) -> None:
-        self.charged += 1
-        if self.retries > 0:
-            self.retries -= 1
-
-    def finish(self, how: str) -> None:
-        assert self.end is None, f"{self} ended twice: {self.end}, {how}"
-        self.end = how
-
-
-class Link:
-    def __init__(self) -> None:
-        self.calls: dict[bytes, Any] = {}
-        self.closed = False
 
 
 class Stage:
