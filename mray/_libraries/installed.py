@@ -15,8 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from mray._common import settings
 from mray._common.version import RAY_VERSION
 
+#: Ray's libraries, whose import takes seconds.
+LIBRARIES = frozenset({"ray.data", "ray.rllib", "ray.serve", "ray.train", "ray.tune"})
 #: Whether this process takes from Ray what mray does not have.
 wanted = False
 _folder: Path | None = None
@@ -91,3 +94,6 @@ class _PackageLoader(Loader):
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name) from None
 
         vars(module)["__getattr__"] = find_attribute
+        if module.__name__ in LIBRARIES:
+            # The program is going to use it: workers of sessions from now on begin with it, at the price of one import.
+            settings.preload_everywhere(module.__name__)
