@@ -15,6 +15,9 @@ import warnings
 from types import ModuleType
 from typing import Any
 
+# As where Ray's core alone is installed: with pydantic a record of its state API has pydantic's methods.
+sys.modules["pydantic"] = None  # type: ignore[assignment]
+
 #: Packages that are libraries, generated, or no business of programs.
 NOT_CORE = {"setup-dev", "thirdparty_files", "jars", "scripts", "includes"}
 #: Below these nobody looks: the table names them whole.
