@@ -11,6 +11,10 @@ In every process that `mray.as_ray` was imported in: the driver of ``mray run`` 
                                               ├─ absent    names that mray does not have: they can be imported, and say so when used
                                               └─ Lack      modules that mray does not have: importing them says why
 
+    with `mray.libraries`, before all that:
+    import ray.data ──▶ finder ──▶ library_names ──┬─ CORE     the compiled part of Ray's core, by mray: `core`
+                                                   └─ is_rays  Ray's own file, of the installed package: `installed`
+
 `names` is the whole table. It is compared with an installed Ray of the same version, so that what a new version brings is a list. `core`
 has what Ray keeps in modules of its own that clients reach into, and mray has elsewhere or in another form.
 
@@ -20,6 +24,7 @@ pickled names mray, and what a program sets in ``ray`` is set there and nowhere 
 ====================  ====================================================================================================
 facade                a module by Ray's name, filled from modules of mray
 lack                  a module that mray does not have, with the reason
+Ray's library         a package of Ray above its core: data, tune, train, serve, rllib; loaded from Ray's own files
 absent name           a name that can be imported, and says so when it is used
 ====================  ====================================================================================================
 
