@@ -14,19 +14,12 @@ from mray.experimental.internal_kv import (
     _internal_kv_put,
 )
 
-Text = str | bytes
-
 
 class GcsClient:
-    """A client of the session's key-value table. Any process of the session; what does not name a method of it is not there."""
+    """A client of the session's key-value table. Any process of the session. Methods that Ray's libraries do not call are lacking."""
 
     def __init__(self, address: str | None = None, cluster_id: ClusterID | None = None) -> None:
         self.address = address or ""
-
-    @property
-    def cluster_id(self) -> ClusterID:
-        """No cluster."""
-        return ClusterID.nil()
 
     # ------------------------------------------------------------------------------------ keys and values
     def internal_kv_get(self, key: bytes, namespace: bytes | None = None, timeout: float | None = None) -> bytes | None:

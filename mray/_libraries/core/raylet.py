@@ -26,6 +26,7 @@ from mray._api.ref_generator import StreamingGeneratorStats
 from mray._common.ids import BaseID
 from mray._common.labels import selects
 from mray._libraries.core.gcs_client import GcsClient
+from mray._libraries.core.network_utils import build_address, get_localhost_ip, is_ipv6, is_localhost, parse_address
 from mray._libraries.core.time_series import merge_instantaneous_total as merge_instantaneous_total_cython
 from mray._libraries.core.time_series import time_weighted_average as time_weighted_average_cython
 from mray.cross_language import Language
@@ -150,32 +151,6 @@ def node_labels_match_selector(node_labels: dict[str, str], selector: dict[str, 
 
 
 # -------------------------------------------------------------------------------------------- addresses
-def build_address(host: str, port: int | str) -> str:
-    """``host:port``, with brackets around an address of IPv6."""
-    return f"[{host}]:{port}" if is_ipv6(host) else f"{host}:{port}"
-
-
-def parse_address(address: str) -> tuple[str, str] | None:
-    """Host and port of an address; None where it has no port."""
-    host, colon, port = address.rpartition(":")
-    return (host.removeprefix("[").removesuffix("]"), port) if colon and (":" not in host or host.endswith("]")) else None
-
-
-def is_ipv6(host: str) -> bool:
-    """Whether a host is an address of IPv6."""
-    return ":" in host
-
-
-def is_localhost(host: str) -> bool:
-    """Whether a host is this machine, by the name or an address of the loopback interface."""
-    return host in ("localhost", "127.0.0.1", "::1")
-
-
-def get_localhost_ip() -> str:
-    """The address of the loopback interface."""
-    return "127.0.0.1"
-
-
 def get_all_interfaces_ip() -> str:
     """The address on which a server listens for all."""
     return "0.0.0.0"
