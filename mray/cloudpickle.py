@@ -7,10 +7,6 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from cloudpickle import (
-    CloudPickler,
-    Pickler,
-    dump,
-    dumps,
     load,
     loads,
     pickle,
@@ -19,6 +15,8 @@ from cloudpickle import (
 )
 
 from mray._common import settings
+from mray._common.reducers import cloud_dumps as dumps
+from mray._common.reducers import cloud_pickler
 from mray._common.serializability import explain
 
 __all__ = [
@@ -34,6 +32,15 @@ __all__ = [
     "register_pickle_by_value",
     "unregister_pickle_by_value",
 ]
+
+
+#: With the ways of `mray.util.serialization.register_serializer`.
+CloudPickler = Pickler = cloud_pickler()
+
+
+def dump(obj: Any, file: IO[bytes], protocol: int | None = None, buffer_callback: Callable[[Any], Any] | None = None) -> None:
+    """As `dumps`, into a file."""
+    CloudPickler(file, protocol=protocol, buffer_callback=buffer_callback).dump(obj)
 
 
 def dumps_debug(obj: Any, *args: Any, **kwargs: Any) -> bytes:

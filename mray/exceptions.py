@@ -9,6 +9,7 @@ The error of a task arrives as a `RayTaskError` that is an instance of the task'
 
 from __future__ import annotations
 
+import re
 import signal
 from functools import lru_cache, partial
 from typing import Any, Protocol, cast
@@ -21,6 +22,8 @@ class _Id(Protocol):
 
 
 _TRACEBACK = "Traceback (most recent call last):"
+#: A frame of Ray Data, between a task and the user's function, with its lines of source.
+_LIBRARYS_FRAME = re.compile(r'^  File "[^"]*ray/data/_internal/.*\n(?:    .*\n)*', re.MULTILINE)
 _DOCS = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 
 
@@ -105,6 +108,8 @@ class RayTaskError(RayError):
 
     def __str__(self) -> str:
         text = self.traceback_str.strip("\n")
+        if isinstance(self.cause, UserCodeException):
+            text = _LIBRARYS_FRAME.sub("", text)
         header = self._header()
         lines = text.split("\n")
         if _TRACEBACK not in lines:
@@ -275,7 +280,7 @@ class TaskPlacementGroupRemoved(RayError):
 
 
 class UserCodeException(RayError):
-    """User code that runs inside mray (a callback, a serializer) raised."""
+    """A function of the user that a library called in a task raised; `__cause__` is its exception, and what `retry_exceptions` looks at."""
 
 
 class PendingCallsLimitExceeded(RayError):

@@ -203,6 +203,25 @@ class ObjectRef(BaseID, Generic[T]):
         _current_backend().on_ready(self, settle)
         return forget
 
+    async def _ready(self) -> ObjectRef[T]:
+        """Wait until the value, or its error, is there, without reading it. Returns the ref."""
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def settle() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def ready() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle)
+
+        _current_backend().on_ready(self, ready)
+        await future
+        return self
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectRef) and self._id == other._id
 

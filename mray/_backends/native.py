@@ -22,6 +22,7 @@ from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
+from mray._common.reducers import cloud_dumps
 from mray._ipc.limits import explaining
 from mray._objects.ownership import why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
@@ -290,11 +291,9 @@ class NativeBackend(PlacementCalls, Backend):
         exports = self.exports(owner)
         code = exports.get("code")
         if code is None:
-            import cloudpickle  # noqa: PLC0415  (10 ms that `import mray` must not take)
-
             name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
             try:
-                pickled = cloudpickle.dumps(value)
+                pickled = cloud_dumps(value)
             except UNPICKLABLE as error:
                 raise serialization_error(error, value, f"the {kind} {name}") from error
             if len(pickled) > LARGEST_CODE:
@@ -600,6 +599,4 @@ def _new_call(
 
 
 def _pickle_types(types: Any) -> bytes:
-    import cloudpickle  # noqa: PLC0415
-
-    return cloudpickle.dumps(tuple(types))  # type: ignore[no-any-return]
+    return cloud_dumps(tuple(types))

@@ -336,6 +336,13 @@ class LeasePool(Generic[AnyTask]):
             out += self._next(lease, now)
         return out
 
+    def worker_leaves(self, lease: Lease) -> None:
+        """The worker of a lease ends after the task that it runs (max_calls); those behind it come back. The lease stays until it is lost:
+        the node would give a worker to others that is about to end.
+        """
+        self._story.note("worker leaves", lease.lease_id)
+        lease.spent = True
+
     def worker_ended(self, lease: Lease) -> None:
         """The worker of a lease has ended. Its last messages are read now; then the lease is lost."""
         self._story.note("worker ended", lease.lease_id)
@@ -368,6 +375,7 @@ class LeasePool(Generic[AnyTask]):
         Those that were pushed since, because they waited for one of these, go elsewhere.
         """
         self._story.note("unread", lease.lease_id)
+        lease.spent = False
         tasks = _taken_off(lease)
         out = self._return(lease)
         out += self._queue_again(tasks)
@@ -461,7 +469,7 @@ class LeasePool(Generic[AnyTask]):
 
     def _next(self, lease: Lease, now: float) -> Instructions:
         """Push more tasks to a worker that has done one."""
-        if self.single or lease.lost:
+        if lease.spent or lease.lost:
             return []  # the worker ends by itself, and the node says that the lease is lost; or has ended, and its last messages are read
         out: Instructions = []
         queue, pipeline = self.queue, lease.pipeline
@@ -507,7 +515,7 @@ class LeasePool(Generic[AnyTask]):
         return Reclaim(lease, count)
 
     def _return(self, lease: Lease) -> Instructions:
-        if lease.over:
+        if lease.over or lease.spent:
             return []
         self._story.note("returned", lease.lease_id)
         lease.over = True

@@ -61,6 +61,7 @@ RECLAIM = 16  # most                                     give back at most so ma
 GIVEN_BACK = 17  # list of task ids                         tasks that will not run here: push them elsewhere
 CANCEL = 18  # task id, force, recursive
 ATTEMPT = 19  # task id                                   an application error that the caller asked to be retried
+LEAVING = 24  # -                                         this worker ends after the task that it runs: keep the lease, push no more
 CANCEL_OBJECT = 23  # object id, force, recursive            a borrower asks the owner to cancel the call that makes it
 
 # --------------------------------------------------------------------- peer to peer: streams of a generator

@@ -210,6 +210,7 @@ _message(m.RECLAIM, CALLING, most=int)
 _message(m.GIVEN_BACK, ANSWERING, tasks=[bytes])
 _message(m.CANCEL, CALLING, task=bytes, force=bool, recursive=bool)
 _message(m.ATTEMPT, ANSWERING, task=bytes)
+_message(m.LEAVING, ANSWERING)
 _message(m.CANCEL_OBJECT, PEERS, object=bytes, force=bool, recursive=bool)
 
 # -------------------------------------------------------------------------- streams of a generator

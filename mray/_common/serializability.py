@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mray._common.reducers import cloud_dumps
+
 #: How deep the walk goes, and how many findings are enough.
 _DEPTH = 8
 _ENOUGH = 5
@@ -42,10 +44,8 @@ def shorten(value: Any, length: int = 200) -> str:
 
 def why_not(value: Any) -> str | None:
     """Why a value cannot be pickled; ``None`` when it can."""
-    import cloudpickle  # noqa: PLC0415  (10 ms: only when something has failed)
-
     try:
-        cloudpickle.dumps(value)
+        cloud_dumps(value)
     except BaseException as error:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise

@@ -487,6 +487,12 @@ def propose_to_library(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+def join_everywhere(address: str) -> None:
+    """Have `init` of this process and its children join this session where neither the program nor the environment names another."""
+    if not ADDRESS.is_set():
+        os.environ[ADDRESS.name] = address
+
+
 def preload_everywhere(module: str) -> None:
     """Have every worker of every session that this process and its children start import a module first."""
     names = PRELOAD.get()

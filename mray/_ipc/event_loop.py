@@ -84,13 +84,44 @@ class LoopSelector(selectors.EpollSelector):
         super().close()
 
 
+class _ActorLoop(asyncio.SelectorEventLoop):
+    """A loop that runs for as long as it is not closed, to those that ask, though the thread leaves it for other work now and then.
+
+    Other threads ask before they hand it a callback, and take one that does not run for one that never will again.
+    """
+
+    #: Whether it is neither being made nor closed.
+    _lasts = False
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        super().__init__(selector)
+        self._lasts = True
+
+    def is_running(self) -> bool:
+        return self._lasts or super().is_running()
+
+    def _check_running(self) -> None:
+        """RuntimeError in a coroutine or callback of a loop; between its turns the thread may run it."""
+        if super().is_running():
+            raise RuntimeError("This event loop is already running")
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise RuntimeError("Cannot run the event loop while another loop is running")
+
+    def close(self) -> None:
+        self._lasts = False
+        super().close()
+
+
 class MainLoop:
     """The event loop of this process's main thread. Main thread only, except `notify`."""
 
     def __init__(self, reactor: Reactor) -> None:
         global _main
         self._selector = LoopSelector(reactor)
-        self.loop = asyncio.SelectorEventLoop(self._selector)
+        self.loop = _ActorLoop(self._selector)
         self._selector.stop = self.loop.stop
         self._selector.ready = vars(self.loop)["_ready"]
         self.notify = self._selector.notify

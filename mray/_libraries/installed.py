@@ -45,6 +45,8 @@ def use() -> None:
         )
     _folder = folder
     wanted = True
+    # Nobody is told of the use of a library; without this, an actor and a thread that asks a web server would still collect it.
+    settings.propose_to_library("RAY_USAGE_STATS_ENABLED", "0")
     bundled = folder / "thirdparty_files"
     if bundled.is_dir() and str(bundled) not in sys.path:
         sys.path.append(str(bundled))

@@ -21,8 +21,11 @@ def _with(stand: Stand | Lack, **also: str) -> Stand:
 CORE: Mapping[str, Stand] = {
     "ray": _with(MODULES["ray"], _config="mray._libraries.core.raylet:CONFIG"),
     "ray.autoscaler.sdk": Stand("mray._libraries.core.autoscaler", private=True),
+    "ray.dashboard.modules.dashboard_sdk": Stand(also=_from("mray._libraries.core.serve_client", "parse_runtime_env_args"), private=True),
+    "ray.dashboard.modules.serve.sdk": Stand(also=_from("mray._libraries.core.serve_client", "ServeSubmissionClient"), private=True),
     "ray._private.serialization": Stand("mray._libraries.core.serialization", private=True),
     "ray._raylet": Stand("mray._libraries.core.raylet", private=True),
+    "ray.util.client.common": Stand(also=_from("mray._libraries.core.client", "ClientObjectRef"), private=True),
     "ray.util.rpdb": Stand("mray.util.rpdb", also=_from("mray._libraries.core.debugger", "_is_ray_debugger_post_mortem_enabled")),
 }
 #: Modules that mray has as well, and not in such width that Ray's libraries could use them.

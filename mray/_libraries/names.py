@@ -80,8 +80,8 @@ MODULES: dict[str, Stand | Lack] = {
             """,
         ),
     ),
-    "ray.cloudpickle.cloudpickle": Stand("cloudpickle.cloudpickle"),
-    "ray.cloudpickle.cloudpickle_fast": Stand("cloudpickle.cloudpickle"),
+    "ray.cloudpickle.cloudpickle": Stand("cloudpickle.cloudpickle", also=_from("mray.cloudpickle", "CloudPickler Pickler dump dumps")),
+    "ray.cloudpickle.cloudpickle_fast": Stand("cloudpickle.cloudpickle", also=_from("mray.cloudpickle", "CloudPickler Pickler dump dumps")),
     "ray.cloudpickle.compat": Lack(INTERNAL),
     "ray.cloudpickle.py_pickle": Stand("pickle", also={"Pickler": "pickle:_Pickler"}),
     "ray.cluster_utils": Stand(absent=_absent("AutoscalingCluster Cluster FAKE_HEAD_NODE_ID", ONE_NODE)),
@@ -286,7 +286,9 @@ MODULES: dict[str, Stand | Lack] = {
         },
         absent=_absent("NODE_ID_LABEL_KEY PLACEMENT_GROUP_BUNDLE_RESOURCE_NAME check_placement_group_index", INTERNAL),
     ),
-    "ray.util.serialization": Stand("mray.util.serialization", absent=_absent("StandaloneSerializationContext", INTERNAL)),
+    "ray.util.serialization": Stand(
+        "mray.util.serialization", also=_from("mray._libraries.core.serialization", "StandaloneSerializationContext")
+    ),
     "ray.util.serialization_addons": Lack(INTERNAL),
     "ray.util.sgd": Lack("Ray has removed it"),
     "ray.util.spark": Lack(ONE_NODE),

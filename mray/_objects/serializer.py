@@ -33,7 +33,9 @@ from typing import Any, NoReturn
 
 from mray._common.device_tensors import carriers, restore_device_tensor
 from mray._common.messages import PACKED, PICKLED
+from mray._common.reducers import cloud_dumps, cloud_pickler, reducers
 from mray._ipc.handlers import is_of_handler
+from mray._objects.tables import arrow_reducers
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
 from mray.exceptions import RayError, RaySystemError
 
@@ -69,9 +71,6 @@ class _Noted(threading.local):
 
 
 _noted = _Noted()
-
-#: type -> (serializer, deserializer), by `register_serializer`.
-_custom: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
 
 
 def note_ref(ref: Any) -> None:
@@ -228,9 +227,7 @@ def _pickle_fast(value: Any, table: Table | None) -> tuple[bytes | None, list[me
 
 
 def _pickle_thoroughly(value: Any, table: Table | None) -> tuple[bytes, list[memoryview]]:
-    import cloudpickle  # noqa: PLC0415  (10 ms: only for values that need it)
-
-    kind = cloudpickle.Pickler
+    kind = cloud_pickler()
     if table is not None:
         # The C pickler reads the table of a subclass once, from the class.
         kind = type("Pickler", (kind,), {"dispatch_table": {**dict(kind.dispatch_table), **table}})
@@ -258,48 +255,31 @@ def dumps(value: Any) -> bytes:
     """A pickle with everything inside, by the same rules as `serialize`; for `pickle.loads`."""
     packed = serialize(value)
     if packed.buffers:
-        import cloudpickle  # noqa: PLC0415  (10 ms: only for values that need it)
-
-        return cloudpickle.dumps(value, 5)  # type: ignore[no-any-return]
+        return cloud_dumps(value, 5)
     return packed.pickled
 
 
 # ------------------------------------------------------------------------------------------ special types
-def register_serializer(cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
-    """Pickle instances of `cls` in this process as ``deserializer(serializer(instance))`` from now on."""
-    _custom[cls] = (serializer, deserializer)
-
-
-def registered_serializers() -> dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]]:
-    """Class to its serializer and deserializer."""
-    return dict(_custom)
-
-
-def deregister_serializer(cls: type) -> None:
-    """Undo `register_serializer`; harmless when there is nothing to undo."""
-    _custom.pop(cls, None)
-
-
-def _restore_custom(deserializer: Callable[[Any], Any], state: Any) -> Any:
-    return deserializer(state)
-
-
 def _special_types(refuse_grad: bool) -> Table | None:
     """The dispatch table of types that are not pickled by their own methods, or None when there is none."""
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
-    if tensor_type is None and not _custom:
+    of_arrow = arrow_reducers()
+    if tensor_type is None and not reducers and not of_arrow:
         return None
-    table: Table = dict(copyreg.dispatch_table)
-    if tensor_type is not None:
-        table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
-    for cls, (serializer, deserializer) in _custom.items():
-        table[cls] = _reducer_of(serializer, deserializer)
+    parts = (copyreg.dispatch_table, of_arrow, tensor_type, reducers)
+    known, table = _tables.get(refuse_grad, ((), {}))
+    if known != parts:
+        table = {**copyreg.dispatch_table, **of_arrow}
+        if tensor_type is not None:
+            table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
+        table.update(reducers)
+        _tables[refuse_grad] = (dict(copyreg.dispatch_table), of_arrow, tensor_type, dict(reducers)), table
     return table
 
 
-def _reducer_of(serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: (_restore_custom, (deserializer, serializer(value)))
+#: Whether grad is refused, to the last table for it with what it was made of: to make one takes longer than to pickle a small value.
+_tables: dict[bool, tuple[tuple[Any, ...], Table]] = {}
 
 
 # ------------------------------------------------------------------------------------------ back

@@ -145,7 +145,7 @@ class Code:
 class Job:
     """One call of a `Member`'s method. Its user subclasses it; what it overrides is called from any thread and must not block."""
 
-    __slots__ = ("arguments", "code", "method", "recalled", "ref", "started")
+    __slots__ = ("arguments", "code", "death", "method", "recalled", "ref", "started")
 
     def __init__(self, code: Code, method: str, *arguments: Any) -> None:
         self.code = code
@@ -154,6 +154,8 @@ class Job:
         #: Its call, once it was sent, and whether it was asked back since.
         self.ref: ObjectRef | None = None
         self.recalled = False
+        #: The death of the member that it was sent to, as long as that is not judged.
+        self.death: BaseException | None = None
         #: `starts` has said yes.
         self.started = False
 
@@ -371,7 +373,10 @@ class WorkerPool:
         except BaseException as error:  # most of all: something that cannot be pickled
             with self._lock:
                 worker.jobs.remove(job)
+                lost = self._judge_deaths(worker)
             job.failed(error)
+            for each, why in lost:
+                each.failed(why)
             if not isinstance(error, Exception):
                 raise
             return
@@ -382,34 +387,59 @@ class WorkerPool:
 
     def _answered(self, worker: Worker, job: Job, answer: ObjectRef, go_on: bool) -> None:
         error, value, died = self._outcome(answer)
-        # Jobs are answered in order, each before the next one begins: a death takes the one that ran, and those behind it had not begun.
-        again = job.recalled and type(error) is TaskCancelledError
+        back = job.recalled and type(error) is TaskCancelledError
         with self._lock:
-            if died is not None and worker.lost and self._mends:
-                again = True
-            worker.lost = worker.lost or died is not None
-            worker.jobs.remove(job)
-            job.ref, job.recalled = None, False
-            if again and self.broken is None:
-                self._queue.appendleft(job)
-            elif died is None:
-                self._measure(worker)
-                if self._jobs_each is not None and worker.taken >= self._jobs_each and worker in self.workers:
-                    self._dismiss([worker])
-                    self._replace()
+            if died is not None:
+                job.death = died
+            else:
+                worker.jobs.remove(job)
+                job.ref, job.recalled = None, False
+                if back and self.broken is None:
+                    self._queue.appendleft(job)
+                elif back:
+                    error, back = self.broken, False
+                else:
+                    self._measure(worker)
+                    if self._jobs_each is not None and worker.taken >= self._jobs_each and worker in self.workers:
+                        self._dismiss([worker])
+                        self._replace()
+            lost = self._judge_deaths(worker)
         if died is not None:
             self._lost(worker, died)
         if go_on:
             self._go_on()
-        if again:
-            if self.broken is not None:
-                self._fail(job)
-        elif error is None:
+        if died is None and not back:
             job.arguments = ()
-            job.succeeded(value)
-        else:
-            job.arguments = ()
-            job.failed(error)
+            if error is None:
+                job.succeeded(value)
+            else:
+                job.failed(error)
+        for each, why in lost:
+            each.failed(why)
+
+    def _judge_deaths(self, worker: Worker) -> list[tuple[Job, BaseException]]:
+        """Once the death of a member is heard by all of its jobs, take them off; returns those that fail with it. Lock held.
+
+        Jobs are answered in order, each before the next one begins: a death takes the first without an answer, which ran, and those behind
+        it had not begun. They hear of it in any order: a job that is sent to the dead fails at once, on the thread that sends.
+        """
+        jobs = worker.jobs
+        if not jobs or any(job.death is None for job in jobs):
+            return []
+        failed: list[tuple[Job, BaseException]] = []
+        again = []
+        for job in jobs:
+            assert job.death is not None
+            if worker.lost and self._mends and self.broken is None:
+                again.append(job)
+            else:
+                failed.append((job, (worker.lost and self._mends and self.broken) or job.death))
+                job.arguments = ()
+            job.ref, job.recalled, job.death = None, False, None
+            worker.lost = True
+        jobs.clear()
+        self._queue.extendleft(reversed(again))
+        return failed
 
     def _measure(self, worker: Worker) -> None:
         """A job was answered: learn from how long it took. Lock held."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._api.counterpart import counterpart_of
-from mray._objects import serializer as _serializer
+from mray._common import reducers as _reducers
 
 __all__ = ["deregister_serializer", "register_serializer"]
 
@@ -18,7 +18,7 @@ def register_serializer(cls: type, *, serializer: Callable[[Any], Any], deserial
     counterpart = counterpart_of("util.serialization")
     if counterpart is not None:
         counterpart.register_serializer(cls, serializer=serializer, deserializer=deserializer)
-    _serializer.register_serializer(cls, serializer, deserializer)
+    _reducers.register_serializer(cls, serializer, deserializer)
 
 
 def deregister_serializer(cls: type) -> None:
@@ -26,4 +26,4 @@ def deregister_serializer(cls: type) -> None:
     counterpart = counterpart_of("util.serialization")
     if counterpart is not None:
         counterpart.deregister_serializer(cls)
-    _serializer.deregister_serializer(cls)
+    _reducers.deregister_serializer(cls)

@@ -647,3 +647,43 @@ def test_an_attribute_of_the_instance_does_not_hide_a_coroutine(ray_session: Any
             return "method", self.value
 
     assert ray.get(A.remote().value.remote()) == ("method", 1)
+
+
+def test_the_loop_runs_for_other_threads_whatever_its_own_does(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class A:
+        def __init__(self) -> None:
+            self.loop = asyncio.get_running_loop()
+            self.over = threading.Event()
+            self.answers: set[bool] = set()
+            self.asking = threading.Thread(target=self.ask, daemon=True)
+            self.asking.start()
+
+        def ask(self) -> None:
+            while not self.over.is_set():
+                self.answers.add(self.loop.is_running())
+
+        async def value(self) -> bool:
+            return self.loop.is_running()
+
+        async def again(self) -> str:
+            waiting = asyncio.sleep(0)
+            try:
+                self.loop.run_until_complete(waiting)
+            except RuntimeError as error:
+                return str(error).lower().strip(".")
+            finally:
+                waiting.close()
+            return "ran"
+
+        async def stop(self) -> set[bool]:
+            self.over.set()
+            self.asking.join()
+            return self.answers
+
+    actor = A.remote()
+    assert all(ray.get(actor.value.remote()) for _ in range(50))
+    assert ray.get(actor.again.remote()) == "this event loop is already running"
+    assert ray.get(actor.stop.remote()) == {True}

@@ -126,6 +126,30 @@ def test_options_override_the_decorator_both_ways(ray_session, attempts):
     assert len(attempts()) == 5
 
 
+@pytest.mark.only("mray", "local", "ray")  # with Ray behind mray, it is a class of mray that Ray does not know
+def test_the_error_of_a_users_function_in_a_library_decides_on_a_retry(ray_session, attempts):
+    ray = ray_session
+
+    def wrapped(cause):
+        raise ray.exceptions.UserCodeException("wrapped") from cause
+
+    @ray.remote(max_retries=1)
+    def fails(path, cause):
+        note(path)
+        wrapped(cause)
+
+    def times(cause, *listed):
+        before = len(attempts())
+        with pytest.raises(ray.exceptions.UserCodeException):
+            ray.get(fails.options(retry_exceptions=list(listed)).remote(attempts.path, cause))
+        return len(attempts()) - before
+
+    assert times(ValueError(), ValueError) == 2
+    assert times(ValueError(), ray.exceptions.UserCodeException) == 1
+    assert times(None, ray.exceptions.UserCodeException) == 1
+    assert times(KeyError(), ValueError) == 1
+
+
 @pytest.mark.parametrize("wrong", [[1], ["ValueError"], "ValueError", 3])
 def test_retry_exceptions_are_a_flag_or_a_list_of_classes(ray_session, wrong):
     with pytest.raises((TypeError, ValueError), match="retry_exceptions"):

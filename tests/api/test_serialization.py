@@ -6,6 +6,8 @@ import collections
 import dataclasses
 import enum
 import functools
+import importlib
+import os
 import re
 import signal
 import threading
@@ -307,6 +309,48 @@ def test_a_serializer_may_be_registered_before_init(fresh, init):
         assert ray.get(ray.put(Holder(5))).x == 5
     finally:
         ray.util.deregister_serializer(Holder)
+
+
+def test_registered_serializers_hold_for_code_and_for_what_users_pickle_themselves(ray_session):
+    ray = ray_session
+    pickler = importlib.import_module(f"{ray.__name__}.cloudpickle")
+
+    class Holder:
+        def __init__(self, x):
+            self.x = x
+            self.lock = threading.Lock()
+
+    ray.util.register_serializer(Holder, serializer=lambda holder: holder.x, deserializer=str)
+    try:
+        captured = Holder(5)
+
+        @ray.remote
+        def read():
+            return captured
+
+        assert pickler.loads(pickler.dumps([captured])) == ["5"]
+        assert ray.get(read.remote()) == "5"
+        assert not ray.util.inspect_serializability(captured)[1]
+    finally:
+        ray.util.deregister_serializer(Holder)
+    with pytest.raises(TypeError):
+        pickler.dumps(captured)
+
+
+@pytest.mark.skipif(os.environ.get("MRAY_TEST_ENGINE") == "mray-on-ray", reason="Ray pickles values there, by a table of its own")
+def test_reducers_of_the_picklers_table_hold_for_values_too(ray_session):
+    ray = ray_session
+    pickler = importlib.import_module(f"{ray.__name__}.cloudpickle")
+
+    class Holder:
+        pass
+
+    pickler.CloudPickler.dispatch[Holder] = lambda holder: (int, ("5",))
+    try:
+        assert pickler.loads(pickler.dumps(Holder())) == 5
+        assert ray.get(ray.put([Holder()])) == [5]
+    finally:
+        del pickler.CloudPickler.dispatch[Holder]
 
 
 def test_modules_of_the_drivers_path_can_be_imported(ray_session, tmp_path, monkeypatch, run_program):

@@ -98,9 +98,12 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_api.runtime_env:RuntimeEnv.deserialize",
         "_common.settings:_object",
         "_common.spilling:_path_of",
+        "_libraries.core.serve_client:parse_runtime_env_args",
         "cli.commands.start:_object",
         "examples.image_pipeline:load_batch",
         "examples.libraries.serve:main",
+        "examples.libraries.train:fit_line",
+        "examples.libraries.train:main",
     ),
     "options in the session's own folder: a process that cannot read them ends and says why": ("_runtime.processes.template:_become_node",),
     "of devices: a handle is taken by the driver of the GPU, which refuses it": (

@@ -63,7 +63,7 @@ def test_everything_that_a_session_says_fits_its_shape(tmp_path: Path, program: 
     environ = {**os.environ, "SAID": str(said), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     words = {
         "large": ["-c", LARGE],
-        "torture": [str(ROOT / "tools" / "torture_work.py"), str(folder), "5", "3", "8"],
+        "torture": [str(ROOT / "tools" / "torture_work.py"), str(folder), "5", "3", "4"],
     }
     command = [sys.executable, *words[program]]
     done = subprocess.run(command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

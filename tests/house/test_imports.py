@@ -33,7 +33,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/processes/zygote.py": "gives a worker the variables of its runtime_env",
     "mray/_runtime/worker/executor.py": "sets CUDA_VISIBLE_DEVICES, and the variables of other accelerators, for a task",
     "mray/_backends/local/worker.py": "sets the variables of accelerators for a simulated process",
-    "mray/_runtime/worker/worker.py": "sets OMP_NUM_THREADS for a task",
+    "mray/_runtime/processes/native_threads.py": "sets OMP_NUM_THREADS for a task",
     "mray/_backends/entry.py": "takes what was handed to a worker started by exec",
     "mray/pytest_plugin/leaks.py": "marks what descends from a test run, and gives its sessions a place",
     "mray/pytest_plugin/stacks.py": "PYTEST_TIMEOUT, a variable of pytest-timeout",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -381,6 +382,37 @@ def test_a_worker_for_one_task_gets_one_and_another_is_asked_for() -> None:
     assert (lease.pipeline, stage.queued(), len(stage.requests)) == ({}, [1], 1)
     stage.lose(lease, EXIT)
     assert stage.grant(2).pipeline.keys() == {stage.tasks[1].task_id}
+
+
+def end_idle(stage: Stage) -> None:
+    stage.pass_time(KEEP_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "wanted_back",
+    [lambda stage: stage.follow(stage.pool.called_in()), lambda stage: stage.recall(stage.held[1]), end_idle],
+    ids=["called in", "recalled", "idle"],
+)
+@pytest.mark.parametrize("single", [True, False])
+def test_a_worker_that_ends_after_its_task_is_not_given_to_others(wanted_back: Callable[[Stage], None], single: bool) -> None:
+    stage, (lease,) = leased(single=single)
+    if not single:
+        stage.with_pace()
+        stage.submit()
+        stage.submit()
+        stage.pool.worker_leaves(lease)
+    stage.submit()
+    assert not lease.takes()
+    stage.reply(lease)
+    if not single:
+        stage.give_back(lease, *lease.pipeline.values())
+    wanted_back(stage)
+    assert (stage.returned, stage.pipeline(lease)) == ([], [])
+    assert len(stage.requests) == len(stage.queued()) == len(stage.tasks) - 1
+    stage.lose(lease, EXIT)
+    stage.pool.validate()
+    other = stage.grant(2)
+    assert stage.pipeline(other)
 
 
 def test_a_task_that_cannot_be_sent_leaves_its_worker_to_the_next_one() -> None:
@@ -785,6 +817,11 @@ def one_event(stage: Stage, chance: random.Random, leases: count[int], answers: 
     elif event < 0.8 and busy:  # it blocks
         lease = chance.choice(busy)
         stage.give_back(lease, *list(lease.pipeline.values())[1:])
+    elif event < 0.81 and busy and not pool.single:
+        lease = chance.choice(busy)
+        pool.worker_leaves(lease)
+        stage.give_back(lease, *list(lease.pipeline.values())[1:])
+        stage.reply(lease)
     elif event < 0.84 and stage.held:
         lease = chance.choice(list(stage.held.values()))
         stage.lose(lease, chance.choice([CRASH, CRASH, EXIT, MEMORY]))
@@ -835,6 +872,8 @@ def test_whatever_comes_every_task_ends_once_and_every_lease_is_returned_once(op
                 break
             if stage.requests:
                 stage.grant(next(leases))
+        for lease in [lease for lease in stage.held.values() if lease.spent and not stage.pool.single]:
+            stage.lose(lease, EXIT)
         for _ in range(3):
             stage.pass_time(KEEP_SECONDS)
         if not stage.pool.single:

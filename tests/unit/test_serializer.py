@@ -10,7 +10,8 @@ import numpy
 import pytest
 
 from mray._common.messages import PACKED, PICKLED
-from mray._objects.serializer import deregister_serializer, deserialize, register_serializer, serialize
+from mray._common.reducers import deregister_serializer, register_serializer
+from mray._objects.serializer import deserialize, serialize
 
 
 def round_trip(value):

@@ -28,7 +28,7 @@ from mray._backends.ray.runtime_facts import QUERIES, RuntimeFacts, cluster_and_
 from mray._backends.ray.shipped_code import Arrival, Shipped
 from mray._backends.ray.values import RAYS_VALUES, rays_own, rays_ref, ref_of, value_of
 from mray._backends.ray.waiting import WaitCalls
-from mray._objects.serializer import registered_serializers
+from mray._common.reducers import registered_serializers
 from mray.exceptions import ActorDiedError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["num_connected_contexts", "ray"]
+__all__ = ["ClientObjectRef", "num_connected_contexts", "ray"]
 
 
 class _Client:
@@ -16,6 +16,13 @@ class _Client:
 
 
 ray = _Client()
+
+
+class ClientObjectRef:
+    """The class of refs that have come through the client. There are none."""
+
+    def __init__(self) -> None:
+        raise TypeError("refs come from calls and put")
 
 
 def num_connected_contexts() -> int:

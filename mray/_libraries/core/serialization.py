@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mray._common import reducers
 from mray._objects import serializer
 
 __all__ = ["SerializationContext", "StandaloneSerializationContext"]
@@ -36,18 +37,13 @@ class SerializationContext:
         return SerializedObject(serializer.serialize(value))
 
     def _register_cloudpickle_reducer(self, cls: type, reducer: Reducer) -> None:
-        serializer.register_serializer(cls, reducer, _rebuild)
+        reducers.register_reducer(cls, reducer)
 
     def _unregister_cloudpickle_reducer(self, cls: type) -> None:
-        serializer.deregister_serializer(cls)
+        reducers.deregister_serializer(cls)
 
     def _register_cloudpickle_serializer(self, cls: type, custom_serializer: Reducer, custom_deserializer: Reducer) -> None:
-        serializer.register_serializer(cls, custom_serializer, custom_deserializer)
-
-
-def _rebuild(reduced: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
-    function, arguments = reduced
-    return function(*arguments)
+        reducers.register_serializer(cls, custom_serializer, custom_deserializer)
 
 
 StandaloneSerializationContext = SerializationContext

@@ -41,8 +41,8 @@ __all__ = [
     "wait",
 ]
 
-#: Whether the warning about `get` in an event loop has been given. mray gives none.
-blocking_get_inside_async_warned = True
+#: Whether the warning about `get` in an event loop has been given, or is not wanted: Ray Serve sets it.
+blocking_get_inside_async_warned = False
 #: Processes that mray does not have, as Ray numbers them.
 SPILL_WORKER_MODE = 2
 RESTORE_WORKER_MODE = 3

@@ -91,6 +91,7 @@ class Client(Owner):
                 m.REPLIES: self._on_replies,
                 m.ATTEMPT: self._on_attempt,
                 m.GIVEN_BACK: self.leases.on_given_back,
+                m.LEAVING: self.leases.on_leaving,
                 m.CANCEL_OBJECT: self.cancelling.on_cancel_object,
                 m.GRAPHED: self._on_graphed,
                 **self.borrowing.handlers,

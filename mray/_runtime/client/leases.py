@@ -365,6 +365,11 @@ class LeasePools:
                     lost_call(call, "GIVEN_BACK", error)
                 raise
 
+    def on_leaving(self, connection: Connection) -> None:
+        pool, lease = connection.facts.get("lease", (None, None))
+        if pool is not None and not lease.over:
+            pool.tasks.worker_leaves(lease)
+
     # ------------------------------------------------------------------------------------ connections
     def unread(self, connection: Connection) -> None:
         """Return the lease of a worker that lives and has read no message of a connection, and push its tasks elsewhere."""

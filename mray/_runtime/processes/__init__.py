@@ -6,8 +6,9 @@
                                         └──▶ interpreters, wrapped: workers that cannot be forked
 
 `launch` starts an interpreter by exec; `host_program` says which interpreter that is. `template` forks nodes, so that a session starts
-sooner. `supervisor` starts the zygote and the workers, and learns how each ends. `line_coverage` has workers measured by coverage.py,
-`object_counts` counts the objects of a process, for tests of growth.
+sooner. `supervisor` starts the zygote and the workers, and learns how each ends. `native_threads` has libraries compute with as many
+threads as a task has CPUs, preloaded ones too. `line_coverage` has workers measured by coverage.py, `object_counts` counts the objects of a
+process, for tests of growth.
 
 ====================  ====================================================================================================
 supervisor            the part of the node that starts, watches and reaps processes

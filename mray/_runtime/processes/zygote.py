@@ -33,6 +33,7 @@ from mray._ipc.frames import decode_message
 from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
 from mray._runtime.processes.launch import PACKET
+from mray._runtime.processes.native_threads import native_threads
 
 #: Runs a worker: takes the facts to join by, ``session_dir, process, environment, options, node``. Returns its exit code.
 WorkerMain = Callable[[dict[str, Any]], "int | None"]
@@ -63,7 +64,8 @@ class Zygote:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         speak_utf8()
         worker_main = load_worker_main()
-        self._preload()
+        with native_threads.one_while_loading():
+            self._preload()
         # Objects that are alive now are never collected: a collection in a worker would write to, and so copy, every page.
         gc.collect()
         gc.freeze()
@@ -219,7 +221,8 @@ def run_fresh_worker(
     speak_utf8()
     stdout, stderr = os.dup(1), os.dup(2)
     become_worker(lifeline, stdout, stderr, {})
-    for module in options.get("preload", ()):
-        with contextlib.suppress(Exception, SystemExit):
-            importlib.import_module(module)
+    with native_threads.one_while_loading():
+        for module in options.get("preload", ()):
+            with contextlib.suppress(Exception, SystemExit):
+                importlib.import_module(module)
     return _work(main, {"session_dir": session_dir, "process": process, "environment": environment, "options": options, "node": node})

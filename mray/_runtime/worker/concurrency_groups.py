@@ -129,10 +129,7 @@ class ConcurrencyGroups:
     def _warn_of_get(self) -> None:
         """Have the first `get` that really waits warn that it holds up the loop."""
         if settings.WARN_BLOCKING_GET.get():
-            self.client.before_first_wait = lambda: logger.warning(
-                "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
-                "asyncio.gather if you want to yield execution to the event loop instead."
-            )
+            self.client.before_first_wait = _warn_of_blocking_get
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Run the constructor: of an async actor inside its loop. SIGTERM keeps its default action until there is an actor."""
@@ -264,6 +261,15 @@ class ConcurrencyGroups:
             return
         text = "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM."
         self.client.reactor.defer(lambda: self.leave(m.CAUSE_CRASH, text))
+
+
+def _warn_of_blocking_get() -> None:
+    # By this name of Ray's module, Ray Serve says that its own processes need no warning.
+    if not getattr(sys.modules.get("ray._private.worker"), "blocking_get_inside_async_warned", False):
+        logger.warning(
+            "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
+            "asyncio.gather if you want to yield execution to the event loop instead."
+        )
 
 
 def _after_fork() -> None:

@@ -41,7 +41,7 @@ from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.worker.exits import EXITED, ExitActor, cause_of, exit_status
 from mray._runtime.worker.running import ActorCall, Cancelled, LoopCall, RunningCall, TaskCall
 from mray._runtime.worker.stream_producer import Collected, Producers
-from mray.exceptions import AsyncioActorExit, RaySystemError, RayTaskError, TaskCancelledError
+from mray.exceptions import AsyncioActorExit, RaySystemError, RayTaskError, TaskCancelledError, UserCodeException
 
 #: Failed calls that are remembered, and in how many bytes.
 FAILURES, FAILURE_BYTES = 200, 1 << 18
@@ -179,12 +179,17 @@ class Executor:
         """TASK. Returns the call's name."""
         self.guard.dismiss()
         name, options = self.name_of(call, call.name.rpartition(".")[2]), call.options
+        most = options.get("max_calls") if options is not None else None
+        is_last = most is not None and self._is_last(call.function_id, most)
+        if is_last:
+            connection.post((m.LEAVING,))
         self.context.running = running = TaskCall(connection, call, name, None)
         self._show(name)
         self.run(running)
         self.context.running = None
-        if options is not None and "max_calls" in options:
-            self._count(call.function_id, options["max_calls"])
+        if is_last:
+            self.end = (m.CAUSE_EXIT, f"Exited because worker reached max_calls={most} for this method.")
+            # POINT last call served
         return name
 
     def run(self, running: RunningCall) -> None:
@@ -265,10 +270,10 @@ class Executor:
     def _terminate(self) -> None:
         raise ExitActor
 
-    def _count(self, function_id: bytes, most: int) -> None:
+    def _is_last(self, function_id: bytes, most: int) -> bool:
+        """Count a call that is about to run; whether this process ends after it."""
         count = self._counts[function_id] = self._counts.get(function_id, 0) + 1
-        if count >= most:
-            self.end = (m.CAUSE_EXIT, f"Exited because worker reached max_calls={most} for this method.")
+        return count >= most
 
     # ------------------------------------------------------------------------------------ answering
     def _reply(self, running: RunningCall, result: Any) -> None:
@@ -432,11 +437,12 @@ class Executor:
         wanted = (running.call.options or {}).get("retry", False)
         if isinstance(wanted, bool):
             return wanted and isinstance(error, Exception)
+        raised = error.__cause__ if isinstance(error, UserCodeException) else error
         if isinstance(wanted, str):  # declared at the method, whose class is here
             method = getattr(type(self.instance), (running.function_name or "").rpartition(".")[2], None)
             wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
-            return isinstance(error, tuple(wanted))
-        return isinstance(error, tuple(pickle.loads(wanted)))
+            return isinstance(raised, tuple(wanted))
+        return isinstance(raised, tuple(pickle.loads(wanted)))
 
     def repr_now(self) -> str:
         """The instance's own repr, for texts."""

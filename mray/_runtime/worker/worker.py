@@ -34,6 +34,7 @@ from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
 from mray._runtime.client.context import Context
 from mray._runtime.connections.endpoint import fault_error
+from mray._runtime.processes.native_threads import VARIABLE, native_threads
 from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.executor import Executor, show_devices
 from mray._runtime.worker.exits import EXITED, ExitActor
@@ -519,10 +520,6 @@ def _flush_output() -> None:
 
 
 def _set_threads(cpus: float, runtime_env: dict[str, Any]) -> None:
-    """Set OMP_NUM_THREADS to the CPUs of the task or actor, unless the user has set it."""
-    if _threads_are_users or "OMP_NUM_THREADS" in (runtime_env.get("env_vars") or {}):
-        return
-    os.environ["OMP_NUM_THREADS"] = str(max(1, int(cpus)))
-
-
-_threads_are_users = "OMP_NUM_THREADS" in os.environ
+    """Let native libraries use as many threads as the task or actor has CPUs, unless the user has said how many."""
+    if VARIABLE not in (runtime_env.get("env_vars") or {}):
+        native_threads.set(max(1, int(cpus)))

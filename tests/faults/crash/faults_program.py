@@ -40,6 +40,11 @@ def plus(number: int, more: int = 1) -> int:
     return number + more
 
 
+@mray.remote(max_calls=1)
+def once(number: int) -> int:
+    return number
+
+
 @mray.remote(num_returns=2)
 def two(number: int) -> tuple[int, int]:
     return number, number + 1
@@ -174,6 +179,7 @@ def same(value: Any, expected: Any) -> None:
 def tasks(folder: str) -> None:
     same(mray.get([plus.remote(number) for number in range(20)]), list(range(1, 21)))
     same(mray.get(two.remote(1)), [1, 2])
+    same(mray.get(once.remote(1)), 1)
     same(mray.get(fails_first.remote(f"{folder}/attempt")), "done")
     same(mray.get(nested.remote(1)), 4)
     same(mray.get([nested.remote(number) for number in range(6)]), [2 * number + 2 for number in range(6)])

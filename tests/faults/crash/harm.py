@@ -26,8 +26,9 @@ GO = "go"
 #: The end of the name of the file where a process waits.
 REACTOR = "/mray/_ipc/reactor.py"
 _AGAIN_SECONDS = 0.005
-#: The end of the name of a file that says that the order is being carried out.
+#: The end of the name of a file that says that the order is being carried out; ... that a partner waits for its order.
 OBEYED = ".obeyed"
+WAITING = ".waiting"
 
 
 class Misbehaved(RuntimeError):

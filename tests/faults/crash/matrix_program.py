@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -135,6 +136,8 @@ def use_graph(phase: str, where: str, partner: Any) -> Any:
             return graph.execute(Traveller(where, "pickle")).get(timeout=PATIENCE)
         if phase == "teardown":
             graph.execute(where + ".late")
+            while not os.path.exists(where + ".late" + harm.WAITING):  # a graph that is torn down before may leave it out
+                time.sleep(0.001)
             with harm.point_asleep(where):
                 graph.teardown()
             return "done"
@@ -179,6 +182,7 @@ class Seat:
         return where
 
     def wait_for_order(self, where: str) -> str:
+        os.close(os.open(where + harm.WAITING, os.O_WRONLY | os.O_CREAT, 0o600))
         harm.ask(where)
         return where
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.crash.harm import GO, OBEYED, ORDERS
+from tests.faults.crash.harm import GO, OBEYED, ORDERS, WAITING
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 #: Seconds after which what should come about counts as never coming about.
@@ -109,7 +109,7 @@ class Gate:
         """Nobody waits here any more."""
         self._listener.close()
         self._late.close()
-        for path in (self.where, self.where + ".late", self.where + OBEYED):
+        for path in (self.where, self.where + ".late", self.where + OBEYED, self.where + ".late" + WAITING):
             Path(path).unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import mray
+from tests.faults.crash.conftest import Run
 
 PRELUDE = """
 import os, signal, subprocess, sys, time
@@ -223,3 +226,36 @@ until(lambda: count() <= before + 10)
 mray.shutdown()
 """,
     )
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_worker_that_ends_after_its_last_call_is_nobodys_actor(run_text: Callable[..., Run], most: int) -> None:
+    """It is late with its end: by then its owner has asked what is free, and an actor waits for a worker."""
+    rules = [{"at": "last call served", "do": "delay", "seconds": 0.5}]
+    run = run_text(
+        f"""
+import os
+import mray
+
+mray.init(num_cpus=1, logging_level="ERROR")
+
+@mray.remote(max_calls={most})
+def once():
+    return os.getpid()
+
+@mray.remote
+class Actor:
+    def pid(self):
+        return os.getpid()
+
+pids = [mray.get(once.remote()) for _ in range({most})]
+mray.available_resources()
+actor = Actor.remote()
+print("OTHER", mray.get(actor.pid.remote()) not in pids, flush=True)
+mray.shutdown()
+""",
+        env={"MRAY_POINTS": json.dumps({"rules": rules})},
+    )
+    assert run.wait() == 0, run.output()
+    assert run.said()["OTHER"] == "True"
+    run.assert_nothing_left()

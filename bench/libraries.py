@@ -1,0 +1,150 @@
+"""Compares Ray's libraries on mray with the same libraries on Ray, on this machine, now.
+
+    python bench/libraries.py [--python PYTHON] [--only LIBRARY ...] [--rounds N] [--json FILE]
+
+PYTHON has the package ray with the libraries (and torch for train and rllib) and finds mray; it runs each program of `library_work.py` on
+both, one after the other. Start-up is the time from the start of the program to its first result. Memory is the sum of the proportional
+set sizes of all processes of the program, and the share of a processor that they use is measured over some seconds, while nothing runs.
+Ratios above 1 say that mray is better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from library_work import WORK
+
+HERE = Path(__file__).resolve().parent
+#: Seconds of idleness: until it counts, and which count.
+SETTLE, IDLE = 3.0, 8.0
+ENGINES = ("mray", "ray")
+_PR_SET_CHILD_SUBREAPER = 36
+Figures = dict[str, float]
+
+
+def descendants() -> list[int]:
+    """The processes below this one; orphans among them are its children (see `main`)."""
+    children = defaultdict(list)
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                parent = int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children[parent].append(int(entry))
+    found, queue = [], [os.getpid()]
+    while queue:
+        below = children[queue.pop()]
+        found += below
+        queue += below
+    return found
+
+
+def memory(pids: list[int]) -> float:
+    """MiB, each shared page divided by those that share it."""
+    total = 0
+    for pid in pids:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+def processor_seconds(pids: list[int]) -> float:
+    total = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def measure(engine: str, library: str, python: str, folder: Path) -> Figures:
+    """The figures of one run."""
+    run = ["-m", "mray", "run", "--libraries"] if engine == "mray" else []
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AIR_NEW_OUTPUT": "0"}
+    found: Figures = {}
+    begun = time.time()
+    errors = folder / f"{library}-{engine}.txt"
+    with errors.open("w") as written, subprocess.Popen(
+        [python, *run, str(HERE / "library_work.py"), library],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=written, text=True, env=environment,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in process.stdout:
+            if not line.startswith('{"name"'):
+                continue
+            told: dict[str, Any] = json.loads(line)
+            if told["name"] == "idle":
+                time.sleep(SETTLE)
+                pids = descendants()
+                before = processor_seconds(pids)
+                time.sleep(IDLE)
+                found["idle: share of a processor, %"] = 100 * (processor_seconds(pids) - before) / IDLE
+                found["idle: memory, MiB"] = memory(pids)
+                found["idle: processes"] = len(pids)
+                process.stdin.close()
+                break
+            found[told["name"]] = told["value"] - begun if told["name"] == "first" else told["value"]
+        process.stdout.read()
+    if process.returncode:
+        raise RuntimeError(f"{library} on {engine} ended with {process.returncode}:\n{errors.read_text()[-4000:]}")
+    found["whole program, s"] = time.time() - begun
+    found["start to first result, s"] = found.pop("first")
+    deadline = time.monotonic() + 20
+    while (left := descendants()) and time.monotonic() < deadline:
+        for pid in left:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+        time.sleep(0.1)
+    found["processes left after 20 s"] = len(left)
+    return found
+
+
+def main() -> None:
+    """Run all and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--python", default=sys.executable, help="a Python with ray, its libraries, and mray")
+    parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="write every figure there")
+    arguments = parser.parse_args()
+    # Daemons that a program leaves become this one's children, and so are counted.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    rounds: dict[str, dict[str, list[Figures]]] = {library: {engine: [] for engine in ENGINES} for library in arguments.only}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(arguments.rounds):
+            for library in arguments.only:
+                for engine in ENGINES:
+                    rounds[library][engine].append(measure(engine, library, arguments.python, Path(folder)))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rounds, indent=1))
+    print(f"{'library':8} {'what':32} {'mray':>10} {'Ray':>10} {'ratio':>7}")
+    for library, figures in rounds.items():
+        for name in figures["mray"][0]:
+            ours, rays = (statistics.median(each[name] for each in figures[engine]) for engine in ENGINES)
+            better = ours / rays if name.endswith("/s") and rays else rays / ours if ours else float("nan")
+            print(f"{library:8} {name:32} {ours:10.4g} {rays:10.4g} {better:7.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Threads of native libraries in a worker: OpenMP's, OpenBLAS's, MKL's, torch's.
+
+In the zygote while it preloads, and in a worker's main thread.
+
+A library reads OMP_NUM_THREADS when it is loaded, or when it first computes, and never again. Preloaded modules load libraries before the
+CPUs of a task are known: these are loaded with one thread, the number of most tasks, so that they start none in the zygote, of which a
+forked process would have none. Where a task or an actor has more CPUs, the libraries that are loaded are told by functions of their own.
+Else two workers of two threads each, on two cores, wait for each other in busy loops, many times as long as they compute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+
+VARIABLE = "OMP_NUM_THREADS"
+#: File names of libraries, each with the names that its function may have.
+_SETTERS = (
+    (re.compile(r"lib(gomp|omp|iomp5)\b"), ("omp_set_num_threads",)),
+    (re.compile(r"lib\w*openblas"), tuple(f"{scipys}openblas_set_num_threads{wide}" for scipys in ("", "scipy_") for wide in ("", "64_"))),
+    (re.compile(r"libmkl_rt\b"), ("MKL_Set_Num_Threads",)),
+)
+
+
+class NativeThreads:
+    """The number of threads that the libraries of this process compute with."""
+
+    def __init__(self) -> None:
+        #: Set by whoever started the session: it holds for all processes, and nothing here changes it.
+        self._is_users = VARIABLE in os.environ
+        #: The number that the loaded libraries know; None before there is one.
+        self._told: int | None = None
+        self._setters: list[Callable[[int], object]] = []
+        #: The number of imported modules when the setters were looked for.
+        self._looked_at = 0
+
+    @contextlib.contextmanager
+    def one_while_loading(self) -> Iterator[None]:
+        """Libraries that are loaded meanwhile use one thread."""
+        if self._is_users or VARIABLE in os.environ:
+            yield
+            return
+        os.environ[VARIABLE] = "1"
+        try:
+            yield
+        finally:
+            del os.environ[VARIABLE]
+            self._told = 1
+
+    def set(self, count: int) -> None:
+        """Let libraries use so many threads: those that are loaded, and those that will be."""
+        if self._is_users:
+            return
+        os.environ[VARIABLE] = str(count)
+        if self._told not in (None, count):
+            for setter in self._find_setters():
+                setter(count)
+            # It keeps a number of its own, for all threads of the process.
+            set_torchs = getattr(sys.modules.get("torch"), "set_num_threads", None)
+            if set_torchs is not None:
+                set_torchs(count)
+        self._told = count
+
+    def _find_setters(self) -> list[Callable[[int], object]]:
+        if self._looked_at != len(sys.modules):
+            self._looked_at = len(sys.modules)
+            self._setters = [setter for path in sorted(loaded_libraries()) for setter in _setters_of(path)]
+        return self._setters
+
+
+def loaded_libraries() -> set[str]:
+    """The files of shared libraries in the memory of this process."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        return {path for line in maps if (path := line.rstrip("\n").partition("/")[2]) and ".so" in path}
+
+
+def _setters_of(path: str) -> Iterator[Callable[[int], object]]:
+    for pattern, names in _SETTERS:
+        if pattern.match(os.path.basename(path)):
+            try:
+                library = ctypes.CDLL(f"/{path}", mode=os.RTLD_NOLOAD)
+            except OSError:  # its file was replaced, or it is another namespace's: no library of this process's users
+                continue
+            found = [getattr(library, name) for name in names if hasattr(library, name)]
+            yield from found[:1]
+
+
+#: Those of this process, and of what is forked from it.
+native_threads = NativeThreads()

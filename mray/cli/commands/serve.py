@@ -1,0 +1,19 @@
+"""``mray serve``: Ray's command ``serve``, with mray as Ray's core.
+
+Its own subcommands and options: ``run``, ``deploy``, ``status``, ``config``, ``build``, ``shutdown``. They meet in a session that ``mray
+start`` has begun; ``run`` begins one of its own where none is.
+"""
+
+from __future__ import annotations
+
+from mray._common import settings
+from mray._runtime.session.address import running
+from mray.cli.script import run
+
+SUMMARY = "Ray Serve: run, deploy, status, config, shutdown (Ray's own command serve)"
+
+
+def main(words: list[str]) -> int:
+    if running() is not None:
+        settings.join_everywhere("auto")
+    return run(["--libraries", "-m", "ray.serve.scripts", *words])
