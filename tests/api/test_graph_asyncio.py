@@ -512,6 +512,31 @@ def test_a_loop_that_ends_in_the_middle_leaves_the_graph_usable(ray_session, act
     assert asyncio.run(use()) == path
 
 
+@pytest.mark.differs("a graph of Ray's is for one event loop")
+def test_a_loop_that_is_gone_leaves_no_descriptor(engine, ray_session, actor, compiled):
+    if engine == "ray":
+        return
+    a = actor()
+    with ray_session.dag.InputNode() as inp:
+        graph = compiled(a.sleep.bind(inp))
+
+    def polls():
+        names = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+        return sum(name.endswith("anon_inode:[eventpoll]") for name in names)
+
+    async def use():
+        return await (await graph.execute_async(0.01))
+
+    before = polls()
+    gc.disable()
+    try:
+        for _ in range(3):
+            asyncio.run(use())
+        assert polls() == before
+    finally:
+        gc.enable()
+
+
 # -------------------------------------------------------------------------------------------- limits
 def test_one_execution_too_many_is_refused(run, ray_session, actor, compiled):
     a = actor()

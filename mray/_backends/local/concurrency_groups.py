@@ -28,6 +28,11 @@ class SimulatedActorProcess(ActorProcess, Protocol):
     def end(self, status: int) -> None: ...
 
 
+def _runs_now(loop: Any) -> bool:
+    """Whether a thread is inside the loop. A loop itself may say so between two of its turns, too."""
+    return bool(sys.modules["asyncio"].BaseEventLoop.is_running(loop))
+
+
 def _number_of(task: Any) -> tuple[int, str]:
     """Sort tasks in the order in which they were made, unless the user has named them."""
     name = str(task.get_name())
@@ -67,7 +72,7 @@ class LocalConcurrencyGroups(ConcurrencyGroups):
             if state.get("_thread") == threading.get_ident():
                 loops.append(state["_loop"])
         for loop in loops:
-            if loop is not None and not loop.is_closed() and not loop.is_running():
+            if loop is not None and not loop.is_closed() and not _runs_now(loop):
                 for group_executor in (self._executors or {}).values():
                     group_executor.drop_all()  # nothing begins in a loop that ends
                 for task in sorted(sys.modules["asyncio"].all_tasks(loop), key=_number_of):

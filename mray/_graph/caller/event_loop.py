@@ -38,7 +38,8 @@ class LoopWatcher:
 
     def __init__(self, host: GraphHost, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
-        self._loop = weakref.ref(loop)
+        #: With the loop goes what it was woken by: this watcher itself is in circles of references.
+        self._loop = weakref.ref(loop, lambda _gone: self._unwatch(None))
         #: Graphs that coroutines of this loop wait for.
         self._awaited: set[Completions] = set()
         self._poll: select.epoll | None = None

@@ -297,7 +297,8 @@ def main() -> None:
     told = globals()[f"of_{sys.argv[1]}"](before)
     with few(0):
         mray.shutdown()
-    assert [name for fd, name in open_files().items() if fd not in before] == []
+    left = [name for fd, name in open_files().items() if fd not in before]
+    assert left == [], left
     print("TOLD", json.dumps(told), flush=True)
 
 
