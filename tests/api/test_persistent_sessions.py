@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,9 @@ from typing import Any
 
 import pytest
 
+from mray._api.current import current_backend
+from mray._ipc.table import BYTES, ROW_WORDS
+from mray._objects.store import SegmentStore
 from mray._runtime.session import address as addresses
 from mray._runtime.session import persistent
 from mray._runtime.session.persistent import stop_persistent
@@ -296,6 +300,23 @@ def test_shutdown_disconnects_and_init_joins_again(session, fresh):
         fresh.shutdown()
     assert jobs[0] != jobs[1]
     assert alive(session.node_pid)
+
+
+def test_a_driver_counts_in_its_row_until_it_has_let_go_of_its_memory(session, fresh, monkeypatch):
+    close = SegmentStore.close
+
+    def close_late(store):
+        time.sleep(0.3)
+        close(store)
+
+    monkeypatch.setattr(SegmentStore, "close", close_late)
+    fresh.init(address="auto", logging_level="ERROR")
+    del [fresh.put(b"x" * 3_000_000)][:]
+    fresh.shutdown()
+    fresh.init(address="auto", logging_level="ERROR")  # the row may be its now
+    table = current_backend().client.reactor.table
+    held = [table.words[ROW_WORDS * row + BYTES] for row in range(table.rows_in_use())]
+    assert min(held) >= 0, held
 
 
 # ------------------------------------------------------------------------------------------------ jobs

@@ -12,6 +12,7 @@ import gc
 import importlib
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ import pytest
 RAY = os.environ.get("MRAY_TEST_ENGINE") == "ray"
 #: Options of `ray_session`.
 SHARED = {"num_cpus": 4}
+#: Seconds; waits have an end far beyond what they take on a busy machine.
+PATIENCE = 60
 
 if not RAY:
     with suppress(ImportError):  # no Ray is installed, or another version: tests ask for what they need of it
@@ -35,6 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore"))
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 def start(ray: ModuleType, **options: Any) -> Any:

@@ -9,18 +9,18 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.conftest import wait_until
 from tests.full import full
+from tests.libraries.conftest import PATIENCE, free_port
 
 pytest.importorskip("ray.serve" if os.environ.get("MRAY_TEST_ENGINE") == "ray" else "fastapi", reason="Ray's libraries are not installed")
 fastapi = pytest.importorskip("fastapi")
@@ -28,15 +28,7 @@ fastapi = pytest.importorskip("fastapi")
 SESSION = {"num_cpus": 8, "namespace": "serve"}
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 PORT = free_port()
-#: Waits have an end far beyond what they take on a busy machine.
-PATIENCE = 60
 
 
 def fetch(path: str = "/", headers: dict[str, str] | None = None, data: bytes | None = None, port: int = PORT) -> str:
@@ -50,13 +42,6 @@ def status_of(path: str) -> int:
     with pytest.raises(urllib.error.HTTPError) as caught:
         fetch(path)
     return int(caught.value.code)
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 class Load:

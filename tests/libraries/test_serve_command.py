@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import wait_until
 from tests.full import full
-from tests.libraries.test_serve import PATIENCE, free_port, wait_until
+from tests.libraries.conftest import PATIENCE, free_port
 
 pytestmark = pytest.mark.skipif(os.environ.get("MRAY_TEST_ENGINE") == "ray", reason="ray stop ends every cluster of the machine")
 

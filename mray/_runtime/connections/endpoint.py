@@ -342,17 +342,21 @@ class Endpoint:
         """Fail all waiters: no message will come any more."""
 
     def _left(self) -> None:
-        """Let go of the session's resources: this process has closed all its connections."""
+        """Let go of the session's resources: this process has closed all its connections but the node's."""
 
     def hang_up(self) -> None:
         """Leave the session. All waiters have failed, and no thread reads any more."""
         with self.lock:
-            for connection in filter(None, [*self.peers.values(), getattr(self, "node", None)]):  # which may not have been reached
+            for connection in self.peers.values():
                 connection.close()
             self.peers.clear()
             if self.facts:
                 self.introductions.close()
             self._left()
+            # A node that goes on without this process takes its row of the table back then, and gives it to another.
+            node: Connection | None = getattr(self, "node", None)
+            if node is not None:
+                node.close()
             if self.facts:
                 assert self.reactor.table is not None
                 self.reactor.table.close()
