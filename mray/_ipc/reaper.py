@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from mray._ipc.limits import above_limit
-from mray._ipc.process import kill, start_of, with_variable
+from mray._ipc.process import kill, shown_title, start_of, with_variable
 from mray._ipc.segment import unlink
 
 SHM = "/dev/shm"
@@ -30,6 +30,8 @@ _SESSION_LINK = ".session"
 #: How often it is looked whether those that were killed are gone, and the seconds in between: some cannot be, while a disk hangs.
 _KILL_LOOKS = 200
 _KILL_LOOK = 0.005
+#: For so many of these the zygote is left to clean by itself: who kills it and dies then would leave everything behind.
+_ZYGOTE_LOOKS = 100
 #: How the names of sessions begin that have one process. That is in the rest, and no lock says whether they live.
 LOCAL = "session_local_"
 #: Folders of a session's ``logs`` that are not removed with it.
@@ -189,12 +191,13 @@ def _reopen(directory: str) -> None:
 
 def kill_processes(directory: str) -> None:
     """End whatever still runs of a session whose node is dead (SIGKILL), and see it gone: it might be making a file, or forking."""
-    for _ in range(_KILL_LOOKS):
+    for look in range(_KILL_LOOKS):
         pids = with_variable(SESSION_VARIABLE, directory)
         if not pids:
             return
         for pid in pids:
-            kill(pid)
+            if look >= _ZYGOTE_LOOKS or shown_title(pid) != "zygote":
+                kill(pid)
         time.sleep(_KILL_LOOK)
 
 
@@ -202,6 +205,7 @@ def kill_processes(directory: str) -> None:
 def clean_after_node(directory: str) -> None:
     """The node is dead: end every process of the session but this one, then remove its names."""
     kill_processes(directory)
+    # POINT session ended
     remove_session(directory)
 
 
