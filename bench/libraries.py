@@ -23,8 +23,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from library_work import WORK
-
+#: In `library_work.py`, which needs Ray.
+LIBRARIES = ("data", "tune", "train", "serve", "rllib")
 HERE = Path(__file__).resolve().parent
 #: Seconds of idleness: until it counts, and which count.
 SETTLE, IDLE = 3.0, 8.0
@@ -124,7 +124,7 @@ def main() -> None:
     """Run all and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--python", default=sys.executable, help="a Python with ray, its libraries, and mray")
-    parser.add_argument("--only", nargs="+", choices=WORK, default=list(WORK))
+    parser.add_argument("--only", nargs="+", choices=LIBRARIES, default=LIBRARIES)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write every figure there")
     arguments = parser.parse_args()

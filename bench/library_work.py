@@ -6,6 +6,7 @@ result. After ``{"name": "idle"}`` it does nothing until its standard input ends
 
 from __future__ import annotations
 
+import importlib
 import json
 import statistics
 import sys
@@ -157,6 +158,7 @@ WORK = {"data": data, "tune": tune, "train": train, "serve": serve, "rllib": rll
 
 
 if __name__ == "__main__":
+    importlib.import_module(f"ray.{sys.argv[1]}")  # at the top, as programs do
     ray.init(num_cpus=CPUS, log_to_driver=False, logging_level="ERROR")
     work = WORK[sys.argv[1]]()
     next(work)
