@@ -461,6 +461,29 @@ def test_coverage_run_counts_lines_of_workers(project, tmp_path, config):
     assert [path.name for path in tmp_path.glob(".coverage*") if path.name != ".coveragerc"] == [".coverage"]
 
 
+def test_a_worker_that_cannot_write_its_lines_says_so(project):
+    pytest.importorskip("coverage")
+    program = """
+        import mray
+
+        @mray.remote
+        def spoil():
+            import coverage
+
+            def fail():
+                raise OSError("the disk is gone")
+
+            coverage.Coverage.current().save = fail
+
+        mray.init(num_cpus=1)
+        mray.get(spoil.remote())
+        mray.shutdown()
+    """
+    done = project({"program.py": program}, "run", "program.py", module="coverage")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"coverage: the lines of this worker \(pid \d+\) are lost: OSError: the disk is gone", done.stdout + done.stderr)
+
+
 def test_unittest_needs_no_plugin(project):
     done = project(
         {

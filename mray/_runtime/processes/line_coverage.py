@@ -79,8 +79,12 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
         if os.getpid() != worker:
             return  # a child that the user's code has forked
         writing.acquire()
-        with contextlib.suppress(Exception):  # no failure here may keep a worker from ending
+        try:
             measurement.save()
+        except Exception as error:  # none may keep a worker from ending
+            with contextlib.suppress(OSError):
+                text = f"coverage: the lines of this worker (pid {worker}) are lost: {type(error).__name__}: {error}\n"
+                os.write(2, text.encode("utf-8", "replace"))
 
     leave = os._exit
 
