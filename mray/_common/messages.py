@@ -46,6 +46,9 @@ PROTOCOL_ERROR = 4  # text                last: a message of yours was invalid, 
 PASS_ON = 5  # process                  to the node, instead of HELLO: give this connection to that process; answered by PASSED or REFUSED
 PASSED = 6  # -                        from now on that process hears what is said here
 FAULT = 7  # text                   last: what you have said made sense, and I have failed at it; the exception, in words
+OFFER_RING = 8  # name, row              a page with rings for this connection, from the process of that row (`mray._ipc.ring_pair`)
+TAKE_RING = 9  # taken, row             ... which the other process has mapped, or not
+NUDGE = 38  # -                        look into your ring
 
 # ------------------------------------------------------------------------------- peer to peer: calls
 FUNCTION = 10  # function id, pickle                     precedes the first call that uses it, once per connection

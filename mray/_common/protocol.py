@@ -196,6 +196,9 @@ _message(m.PROTOCOL_ERROR, EVERYBODY, text=str)
 _message(m.PASS_ON, OBSERVER_TO_NODE, process=str)
 _message(m.PASSED, NODE_TO_OBSERVER)
 _message(m.FAULT, EVERYBODY, text=str)
+_message(m.OFFER_RING, PEERS, name=str, row=int)
+_message(m.TAKE_RING, PEERS, taken=bool, row=int)
+_message(m.NUDGE, PEERS)
 
 # ------------------------------------------------------------------------------------------- calls
 _message(m.FUNCTION, CALLING, function=bytes, pickled=bytes)

@@ -6,6 +6,9 @@ The thread that reads for the reactor reads; any thread writes. A frame is a lit
 Writing is in two halves, so that many small messages share a system call: `post` queues, `flush` sends. Bytes that the kernel does not take
 at once stay queued and go out when the socket is writable; a slow reader never blocks the writer's thread.
 
+Two processes that are both awake may have a ring pair beside the socket (`mray._ipc.ring_pair`): small messages then take it, and no system
+call. Which way a message takes is decided when it is flushed, and nobody above notices.
+
 The peer's user id is checked before a byte is read. A connection that ends, by hang-up or by a broken frame, calls `on_hangup`
 exactly once, in the reading thread. The fault of the frame is logged at this end, and told to the other (PROTOCOL_ERROR). So is an
 exception of this process's own while it acts on a message (FAULT, see `mray._ipc.faults`): `refused` then says at both ends why nothing
@@ -28,12 +31,16 @@ from functools import partial
 from typing import Any
 
 from mray._common.log import logger
-from mray._common.messages import FAULT, PROTOCOL_ERROR
+from mray._common.messages import FAULT, NUDGE, OFFER_RING, PROTOCOL_ERROR, TAKE_RING
 from mray._common.protocol import misfit
 from mray._ipc.closed_descriptors import is_closed
 from mray._ipc.faults import fault_line, fault_text, message_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
+from mray._ipc.ring import DamagedError
+from mray._ipc.ring_pair import SEVERAL, RingPair
+from mray._ipc.table import SessionTable
 from mray._ipc.watching import Watching
+from mray.exceptions import ObjectStoreFullError
 
 Message = tuple[Any, ...]
 MessageCallback = Callable[["Connection", Message], None]
@@ -58,6 +65,9 @@ def encode(message: Message) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
+_NUDGE = encode((NUDGE,))
+
+
 class ProtocolViolationError(ValueError):
     """A peer's message is none that this process can take; raised by an owner, it ends the conversation. Its text says why."""
 
@@ -67,11 +77,16 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
+        "_base",
+        "_by_socket",
+        "_counted",
         "_lock",
+        "_offered",
         "_out",
         "_out_bytes",
         "_partial",
         "_reactor",
+        "_ring",
         "_want_write",
         "calls",
         "careful",
@@ -111,6 +126,12 @@ class Connection:
         self._out: deque[bytes | memoryview] = deque()
         self._out_bytes = 0
         self._want_write = False
+        #: Frames that were given to the socket, those among `_out` counted; how many there are, and how many there had been when the ring
+        #: pair was opened.
+        self._by_socket = self._counted = self._base = 0
+        #: The ring pair; one that was offered to the peer and not taken yet.
+        self._ring: RingPair | None = None
+        self._offered: RingPair | None = None
         #: The beginning of a frame whose rest has not arrived.
         self._partial = bytearray()
         #: Successful reads so far.
@@ -140,10 +161,14 @@ class Connection:
     def send(self, message: Message) -> None:
         """Queue a message and give the queue to the kernel now."""
         body = marshal.dumps(message)
-        frame = _HEADER.pack(len(body)) + body
         with self._lock:
             if self.closed:
                 return
+            ring = self._ring
+            if ring is not None and not self._out and len(body) <= RingPair.MOST and ring.has_room():
+                self._put(ring, 0, body)
+                return
+            frame = _HEADER.pack(len(body)) + body
             self._out.append(frame)
             self._out_bytes += len(frame)
             self._flush_locked()
@@ -154,6 +179,8 @@ class Connection:
         with self._lock:
             assert not self._out, "descriptors go with the first byte of what the peer reads next"
             sent = socket.send_fds(self.socket, [frame[:_SEND_BYTES]], descriptors)
+            self._by_socket += 1
+            self._counted = 1
             self._out.append(frame[sent:])
             self._out_bytes += len(frame) - sent
             self._flush_locked()
@@ -172,10 +199,36 @@ class Connection:
     def _flush_locked(self) -> None:
         if not self._out or self.closed or self._want_write:
             return
+        ring = self._ring
+        if ring is not None and self._out_bytes <= RingPair.MOST and ring.has_room():
+            out = self._out
+            if len(out) == 1:
+                self._put(ring, 0, out[0][_HEADER.size :])
+            else:
+                self._put(ring, SEVERAL, b"".join(out))
+        else:
+            self._send_out()
+
+    def _put(self, ring: RingPair, form: int, body: bytes | memoryview) -> None:
+        """Publish an entry of the ring, which has room, in the place of what is queued."""
+        # An interrupt between the entry and its book-keeping would repeat frames.
+        guard = self._reactor.guard
+        held = guard.enter()
+        self._out.clear()
+        self._out_bytes = 0
+        if not ring.put(form, body, self._by_socket - self._base):
+            # POINT reader of ring asleep
+            self._out.append(_NUDGE)
+            self._send_out()
+        guard.leave(held)
+
+    def _send_out(self) -> None:
+        """Give what is queued to the socket."""
         out = self._out
         # An interrupt between the send and its book-keeping would repeat or skip bytes.
         guard = self._reactor.guard
         held = guard.enter()
+        self._by_socket += len(out) - self._counted
         while out:
             chunk = self._next_chunk()
             try:
@@ -195,6 +248,7 @@ class Connection:
                 break
         else:
             self._out_bytes = 0
+        self._counted = len(out)
         guard.leave(held)
 
     def _torn(self, error: OSError) -> None:
@@ -224,7 +278,84 @@ class Connection:
             if not self._want_write and not self.closed:
                 self._reactor.watch_writable(self.fd, False)
 
+    # ------------------------------------------------------------------------------------ opening a ring pair
+    def offer_ring(self, name: str, table: SessionTable, row: int) -> None:
+        """Offer the peer a ring pair in a page of this name, from the process of this row. Without room for it nothing happens."""
+        try:
+            ring = RingPair.offer(name, table)
+        except (OSError, ObjectStoreFullError):
+            return
+        with self._lock:
+            if self.closed or self._want_write:
+                ring.close()
+                return
+            self._offered = ring
+            self._base = self._last_by_socket((OFFER_RING, name, row))
+
+    def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> RingPair | None:
+        """Take the ring pair that the peer, of that row, has offered, and say so; None if it cannot be had. In the reading thread."""
+        ring: RingPair | None = None
+        with contextlib.suppress(OSError, ValueError):
+            ring = RingPair.take(name, table)
+        with self._lock:
+            if ring is not None and (self.closed or self._want_write):
+                ring.close()
+                ring = None
+            base = self._last_by_socket((TAKE_RING, ring is not None, row))
+            if ring is not None:
+                ring.meet(of_peer)
+                self._base, self._ring = base, ring
+        return ring
+
+    def ring_taken(self, taken: bool, of_peer: int) -> RingPair | None:
+        """Use the ring pair that the peer, of that row, has taken; None if it has not. In the reading thread."""
+        with self._lock:
+            ring, self._offered = self._offered, None
+            if ring is None:
+                return None
+            if not taken:
+                ring.close()
+                return None
+            ring.unlink()
+            ring.meet(of_peer)
+            self._ring = ring
+        return ring
+
+    def _last_by_socket(self, message: Message) -> int:
+        """Send a message through the socket; returns how many have gone that way then."""
+        self._out.append(encode(message))
+        self._out_bytes += len(self._out[-1])
+        if not self._want_write:
+            self._send_out()
+        return self._by_socket
+
     # ------------------------------------------------------------------------------------ reading
+    def read_ring(self) -> None:
+        """Hand on what lies in the ring, as far as it does not wait for the socket (called by the reactor, in the reading thread)."""
+        ring = self._ring
+        while ring is not None and not self.closed:
+            try:
+                entry = ring.next()
+                if entry is None:
+                    return
+                form, body = entry
+                messages = [marshal.loads(body)] if not form else [marshal.loads(frame) for frame in _frames(body)]
+            except Exception as error:  # of any kind: it was not made for what it has not written
+                self.refuse(repr(error))
+                return
+            for message in messages:
+                try:
+                    self.on_message(self, message)
+                except Exception as error:
+                    if self.give_up(message, error):
+                        self.hang_up()
+                    return
+
+    def has_ring_entries(self) -> bool:
+        """Whether the ring has something to hand on."""
+        ring = self._ring
+        return ring is not None and ring.has_more()
+
     def readable(self, buffer: memoryview) -> None:
         """Read what has arrived and hand on every whole message (called by the reactor, in the reading thread)."""
         try:
@@ -234,6 +365,7 @@ class Connection:
         except OSError:
             count = 0
         if not count:
+            self.read_ring()
             self.hang_up()
             return
         self.reads += 1
@@ -283,12 +415,19 @@ class Connection:
             start = end
         buffer.release() if buffer.obj is self._partial else None
         for message in messages:
+            ring = self._ring
+            if ring is not None:
+                self.read_ring()  # what was published before this frame was sent
+                if self.closed:
+                    break
             try:
                 on_message(self, message)
             except Exception as error:
                 # The messages behind this one were sent in the belief that it had its effect.
                 broken = self.give_up(message, error)
                 break
+            if ring is not None:
+                ring.handled += 1
         if broken:
             self.hang_up()
         return start
@@ -370,6 +509,13 @@ class Connection:
             self.socket.detach()
         self._out.clear()
         self._out_bytes = 0
+        if self._ring is not None or self._offered is not None:
+            self._reactor.forget_ring(self)
+            with self._lock:  # another thread may be writing
+                for ring in (self._ring, self._offered):
+                    if ring is not None:
+                        ring.close()
+                self._ring = self._offered = None
 
     def is_cut(self) -> bool:
         """Whether the other end has closed, or is dead, although what it sent before may not have been read. Any thread."""
@@ -398,6 +544,17 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<Connection to {self.role or '?'} {self.process or '?'} pid {self.pid} ({state})>"
+
+
+def _frames(body: bytes) -> Iterator[bytes]:
+    """The bodies of several whole frames; ValueError when they are not whole."""
+    start = 0
+    while start < len(body):
+        end = start + _HEADER.size + _HEADER.unpack_from(body, start)[0]
+        if end > len(body):
+            raise DamagedError("the last frame of an entry is cut")
+        yield body[start + _HEADER.size : end]
+        start = end
 
 
 def receive_fds(sock: socket.socket, size: int, most: int, flags: int = 0) -> tuple[bytes, list[int], bool]:

@@ -1,6 +1,6 @@
 """Where the words of a ring lie: named offsets, one version.
 
-A ring is a region of a segment that one process writes and `readers` processes read. It starts on a page and is made of
+A ring is a region of a segment that one process writes and `readers` processes read. It starts on a line and is made of
 eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
 
     line 0   WRITER LINE    PUBLISHED | WANTED | WRITER_CLOSED | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
@@ -122,9 +122,14 @@ class RingLayout:
         return self.board(reader) + LINE_WORDS + lease * LEASE_WORDS
 
     @property
+    def extent(self) -> int:
+        """Bytes of the whole ring."""
+        return self.entry(self.entries) if not self.leases else self.board(self.readers) * WORD
+
+    @property
     def size(self) -> int:
         """Bytes of the whole ring, in pages."""
-        return round_up(self.entry(self.entries) if not self.leases else self.board(self.readers) * WORD, PAGE)
+        return round_up(self.extent, PAGE)
 
 
 def entries_for(in_flight: int) -> int:

@@ -13,6 +13,9 @@ The right to read is a lock. A thread that leaves `wait_until` gives it to anoth
 every few milliseconds whether nobody reads (then it reads itself, until a waiter asks for the lock) and sleeps without a tick while a
 waiter reads. The node uses none of this: it has one thread and calls `run_once` in a loop.
 
+A few connections that talk often have rings in shared memory beside their sockets (`mray._ipc.ring_pair`). Whoever spins looks into those
+first, and asks the kernel now and then; whoever is about to sleep has said so, and looks once more.
+
 Dispatch runs callbacks in the reading thread, one at a time. A callback must not wait, unless it was deferred.
 
 Finalizers (``__del__``) may run between any two byte codes of any thread, so they may not take locks: they call `defer`.
@@ -45,6 +48,12 @@ from mray._ipc.waiting import Predicate, Timers, Waiter
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _READ_WRITE = _READ | select.EPOLLOUT
 _BUFFER_BYTES = 256 * 1024
+
+#: Ring pairs that a process has at a time: each is looked into by every wait that spins, and keeps a descriptor before Python 3.13.
+MOST_RINGS = 16
+#: Looks into the rings between two questions to the kernel; and so many waits in a row may end without one.
+RING_LOOKS = 12
+MOST_UNASKED = 32
 
 #: How often the background reader looks whether anybody reads, in seconds, while the process is active.
 TICK = 0.004
@@ -103,6 +112,11 @@ class Reactor:
         #: That one, and further eventfds that wake this process.
         self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
         self._pollers: tuple[Callable[[], None], ...] = ()
+        #: Connections with rings; and waits since the kernel was asked.
+        self._rings: tuple[Connection, ...] = ()
+        self._unasked = 0
+        #: Event loops that sleep for this process in selectors of their own.
+        self._outside = 0
         #: One for each listener.
         self._acceptors: list[Acceptor] = []
 
@@ -168,6 +182,21 @@ class Reactor:
 
         self.add_fd(connection.fd, ready)
         return connection
+
+    def has_room_for_ring(self) -> bool:
+        """Whether one more connection may have rings."""
+        return self.table is not None and len(self._rings) < MOST_RINGS
+
+    def watch_ring(self, connection: Connection) -> None:
+        """Look into the rings of a connection from now on."""
+        self._rings = (*self._rings, connection)
+
+    def forget_ring(self, connection: Connection) -> None:
+        """Look into them no more; safe when nobody does."""
+        self._rings = tuple(each for each in self._rings if each is not connection)
+
+    def _rings_have_entries(self) -> bool:
+        return any(connection.has_ring_entries() for connection in self._rings)
 
     def meet(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, careful: bool = False) -> Connection:
         """As `register`, for a peer that is not known yet."""
@@ -263,6 +292,9 @@ class Reactor:
                     raise
                 return
             self._polled = self.activity
+            self._unasked = 0
+            for connection in self._rings:
+                connection.read_ring()
             callbacks = self._callbacks
             for fd, mask in events:
                 callback = callbacks.get(fd)
@@ -430,6 +462,11 @@ class Reactor:
             if deadline is not None and deadline < until:
                 until = deadline
             while True:
+                if self._rings and self._unasked < MOST_UNASKED:
+                    self._unasked += 1
+                    if self._look_into_rings(predicate):
+                        spinner.succeeded()
+                        return True
                 self._run_once_and_notify(0)
                 if predicate():
                     spinner.succeeded()
@@ -449,6 +486,17 @@ class Reactor:
             if predicate():
                 return True
 
+    def _look_into_rings(self, predicate: Predicate) -> bool:
+        """Look into the rings for a moment, without a system call; whether the predicate holds."""
+        for _ in range(RING_LOOKS):
+            for connection in self._rings:
+                connection.read_ring()
+            if predicate():
+                if self._waiters:
+                    self._notify()
+                return True
+        return False
+
     def _park(self, predicate: Predicate, timeout: float | None) -> None:
         """One iteration that may sleep."""
         table = self.table
@@ -462,7 +510,12 @@ class Reactor:
             table.words[self._state_index] = PARKED
             fence()
             # POINT sleep announced
-            if self._deferred or predicate() or (self._waiters and self._any_waiter_ready()):
+            if (
+                self._deferred
+                or predicate()
+                or (self._waiters and self._any_waiter_ready())
+                or (self._rings and self._rings_have_entries())
+            ):
                 timeout = 0
             self._run_once_and_notify(timeout)
         finally:
@@ -477,9 +530,12 @@ class Reactor:
         """One iteration, after which the waiters are woken whose predicates hold."""
         self.run_once(timeout)
         if self._waiters:
-            for waiter in tuple(self._waiters):
-                if waiter.predicate():
-                    waiter.wake()
+            self._notify()
+
+    def _notify(self) -> None:
+        for waiter in tuple(self._waiters):
+            if waiter.predicate():
+                waiter.wake()
 
     # ------------------------------------------------------------------------------------ pollers
     def add_poller(self, poller: Callable[[], None]) -> None:
@@ -502,9 +558,19 @@ class Reactor:
                 self._set_state(self.table, AWAKE)
             self._release_reading()
 
+    def sleep_outside(self, sleeps: bool) -> None:
+        """An event loop's selector watches `fileno` from now on (or no more) and may sleep: peers may not count on this process to look."""
+        self._outside += 1 if sleeps else -1
+        if self.table is not None and not self.closed and not self._pollers:
+            # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
+            self._set_state(self.table, AWAKE)
+            fence()
+            if sleeps and self._rings_have_entries():
+                self.wake()
+
     def _set_state(self, table: SessionTable, state: int) -> None:
         """Set the state to AWAKE or DOZING: peers need not ring, unless there are pollers."""
-        table.words[self._state_index] = state
+        table.words[self._state_index] = DOZING if self._outside else state
         # Invariant: the word is PARKED while there are pollers. It was not, for a moment, so they look again. (A poller that is added after
         # this has the word written after us.)
         if self._pollers:
@@ -557,8 +623,11 @@ class Reactor:
             self.asleep = timeout != 0
             if table is not None and not self._pollers:
                 self._set_state(table, DOZING)
+            if self._rings:
+                # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
+                fence()
             try:
-                self.run_once(0 if self._deferred or self._waiters else timeout)
+                self.run_once(0 if self._deferred or self._waiters or self._rings_have_entries() else timeout)
             finally:
                 self.asleep = False
                 if table is not None and not self.closed:

@@ -172,8 +172,8 @@ class RingReader:
     )
 
     def __init__(self, segment: Segment, offset: int, layout: RingLayout, reader: int) -> None:
-        if offset % WORD or offset < 0 or offset + layout.size > segment.size:
-            raise ValueError(f"no ring of {layout.size} bytes lies at {offset} of {segment.name}, which has {segment.size} bytes")
+        if offset % WORD or offset < 0 or offset + layout.extent > segment.size:
+            raise ValueError(f"no ring of {layout.extent} bytes lies at {offset} of {segment.name}, which has {segment.size} bytes")
         words = segment.words()
         base = offset // WORD
         facts = (

@@ -6,7 +6,7 @@ The reactor makes connections and acceptors, so they know it by this contract on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray._ipc.interrupts import InterruptGuard
@@ -35,3 +35,6 @@ class Watching(Protocol):
 
     def defer(self, callback: Callable[[], None]) -> None:
         """Have the reading thread call `callback` soon. Takes no lock."""
+
+    def forget_ring(self, connection: Any) -> None:
+        """Look into its ring no more."""

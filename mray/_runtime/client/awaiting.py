@@ -63,6 +63,8 @@ class AwaitedRefs:
         #: Whether the loop's selector watches the reactor; how often it was woken in vain since.
         self._watches = False
         self._vain = 0
+        #: Whether the reactor was told that the loop may sleep there.
+        self._outside = False
         #: Whether this thread is reading for the loop, and will set the futures itself.
         self._looks = False
         self._flushes = False
@@ -175,6 +177,15 @@ class AwaitedRefs:
             loop.add_reader(self._reactor.fileno(), self._look)
         except (NotImplementedError, ValueError):
             self._reactor.wake_background_reader()
+        else:
+            self._reactor.sleep_outside(True)
+            self._outside = True
+
+    def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.remove_reader(self._reactor.fileno())
+        if self._outside:
+            self._outside = False
+            self._reactor.sleep_outside(False)
 
     def _look_once(self) -> None:
         self._read()
@@ -200,7 +211,7 @@ class AwaitedRefs:
         if loop is None or (self._count and self._vain < MOST_VAIN):
             return
         # The message is for other threads; or another thread reads, slowly, and will wake the loop.
-        loop.remove_reader(self._reactor.fileno())
+        self._unwatch(loop)
         self._watches = False
         if self._count:
             self._vain = 0
@@ -217,7 +228,7 @@ class AwaitedRefs:
         if not self._watches or loop is None or loop.is_closed():
             return
         self._watches = False
-        call_in_loop(loop, lambda: loop.remove_reader(self._reactor.fileno()))
+        call_in_loop(loop, lambda: self._unwatch(loop))
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:

@@ -40,6 +40,8 @@ from mray._ipc.connection import Connection, Message, ProtocolViolationError, co
 from mray._ipc.faults import fault_text, message_name
 from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
 from mray._ipc.reactor import Reactor
+from mray._ipc.reaper import segment_prefix
+from mray._ipc.segment import new_nonce
 from mray._ipc.table import SessionTable
 from mray._objects.remote_error import pickle_error
 from mray._runtime.connections.deaths import node_error, note_break, note_end
@@ -52,6 +54,8 @@ BATCH_BYTES = 4096
 #: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
 BURST_GAP = 50e-6
 BURST_SECONDS = 2e-3
+#: Calls that this process waits for one by one, over the same connection, until it offers a ring pair.
+CALLS_BEFORE_RING = 64
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class Endpoint:
         closing: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
         #: The handlers of messages, of the node and of peers.
         self.from_node = Dispatch(FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
-        self.from_peers = Dispatch(PEERS | OBSERVING, {**closing, m.HELLO: self._on_hello})
+        self.from_peers = Dispatch(PEERS | OBSERVING, {**closing, m.HELLO: self._on_hello, **self._rings()})
         #: Called in the reading thread, with the lock, for each peer that hangs up, after this process's own tables have heard of it.
         self.on_hang_up: Callable[[HangUp], None] = lambda _hang_up: None
         #: Called when the connection to a peer has ended, although it lives: `Connection.refused` says why.
@@ -258,6 +262,8 @@ class Endpoint:
         self._posted = now
         if reactor.asleep or connection.unsent > BATCH_BYTES or (alone and len(connection.calls) < 2):
             connection.flush()
+            if alone:
+                self._count_alone(connection)
             return
         reactor.post_later(connection)
         if alone:
@@ -266,6 +272,31 @@ class Endpoint:
             # Many peers, a call or two for each: waking each of them for one call would cost more than the calls.
             self._burst = now
             reactor.flush()
+
+    # ------------------------------------------------------------------------------------ rings
+    def _rings(self) -> dict[int, Handler]:
+        return {m.OFFER_RING: self._on_offer_ring, m.TAKE_RING: self._on_ring_taken, m.NUDGE: lambda _peer: None}
+
+    def _count_alone(self, connection: Connection) -> None:
+        """Count a call that is waited for, and offer a ring pair when there have been many."""
+        calls = connection.facts["alone"] = connection.facts.get("alone", 0) + 1
+        if calls == CALLS_BEFORE_RING and self.reactor.has_room_for_ring():
+            table = self.reactor.table
+            assert table is not None
+            connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", table, self.reactor.row)
+
+    def _on_offer_ring(self, connection: Connection, name: str, row: int) -> None:
+        if self.reactor.has_room_for_ring():
+            table = self.reactor.table
+            assert table is not None
+            if connection.take_ring(name, table, self.reactor.row, row):
+                self.reactor.watch_ring(connection)
+        else:
+            connection.send((m.TAKE_RING, False, self.reactor.row))
+
+    def _on_ring_taken(self, connection: Connection, taken: bool, row: int) -> None:
+        if connection.ring_taken(taken, row):
+            self.reactor.watch_ring(connection)
 
     def check(self) -> None:
         """Raise the fatal error, if there is one."""

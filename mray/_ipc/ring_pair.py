@@ -1,0 +1,131 @@
+"""Ring pairs: how two processes that are both awake talk without the kernel.
+
+A page of shared memory beside the socket of a connection, with a small ring (`mray._ipc.ring`) for each direction::
+
+    process A                        one page                       process B
+    Connection ─ RingWriter ──▶ │ ring from A to B │ ──▶ RingReader ─ Connection
+               ◀─ RingReader ── │ ring from B to A │ ◀── RingWriter ─
+
+A pair that talks often opens it: OFFER_RING with the name of the page, TAKE_RING with the answer, after which the name is gone. A message
+takes the ring while it is small, the ring has room, and the other process says in the session's table that it is awake; else the socket,
+which is always there. So the socket wakes who sleeps, carries what is large, and tells of the end.
+
+Guarantee: messages of one direction are handed on in the order in which they were sent, whichever way each has taken. An entry of the ring
+says how many frames had gone through the socket before it since the ring was opened, unless that is the same as for the entry before it. Its
+reader hands on so many frames of the socket first; and before it hands on a frame of the socket, it hands on what lies in the ring: that was
+published before the frame was sent.
+
+Guarantee: whoever sleeps is woken. The writer publishes, and looks again whether the reader is awake; if it is not, a frame without
+meaning goes through the socket (NUDGE). The reader says that it is going to sleep, and looks into its rings again.
+
+Rejected: an eventfd for the ring. It would be one descriptor more at each end, and whoever sleeps waits for the socket anyway.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from mray._ipc.layout import RingLayout
+from mray._ipc.memory_order import fence
+from mray._ipc.ring import DamagedError, RingReader, RingWriter
+from mray._ipc.segment import PAGE, Segment
+from mray._ipc.table import AWAKE, ROW_WORDS, STATE, SessionTable
+
+_LAYOUT = RingLayout(entries=4, entry_bytes=448, readers=1, slots=0)
+_OFFSETS = (0, PAGE // 2)
+assert _LAYOUT.extent <= PAGE // 2
+
+#: The bits of an entry's form: it holds several frames, rather than the body of one; a position goes before that.
+SEVERAL = 1
+PLACED = 2
+
+_POSITION = Struct("<Q")
+
+
+class RingPair:
+    """One end of the two rings. The writing half is used under the connection's lock, the reading half by the thread that reads."""
+
+    __slots__ = ("_asleep", "_position", "_reader", "_segment", "_waiting", "_words", "_writer", "handled")
+
+    #: The most bytes that an entry holds.
+    MOST = _LAYOUT.inline - _POSITION.size
+
+    def __init__(self, segment: Segment, end: int, table: SessionTable) -> None:
+        self._segment = segment
+        self._writer = RingWriter(segment, _OFFSETS[end], _LAYOUT)
+        self._reader = RingReader(segment, _OFFSETS[1 - end], _LAYOUT, 0)
+        self._words = table.words
+        #: Where the other process says whether it sleeps.
+        self._asleep = 0
+        #: Frames that had gone through the socket before the last entry that was written.
+        self._position = 0
+        #: An entry that was taken, and has to wait for the socket: position, form and body.
+        self._waiting: tuple[int, int, bytes] | None = None
+        #: Frames of the socket that were handed on since the ring was opened.
+        self.handled = 0
+
+    @classmethod
+    def offer(cls, name: str, table: SessionTable) -> RingPair:
+        """Make the page, for the other process to open by its name. OSError or ObjectStoreFullError when there is no room."""
+        segment = Segment.create(name, PAGE)
+        for offset in _OFFSETS:
+            RingWriter.format(segment, offset, _LAYOUT)
+        return cls(segment, 0, table)
+
+    @classmethod
+    def take(cls, name: str, table: SessionTable) -> RingPair:
+        """Map the page that the other process has made. OSError when the name is gone, ValueError when it is no such page."""
+        segment = Segment.open(name, writable=True)
+        segment.unlink()
+        return cls(segment, 1, table)
+
+    def meet(self, row: int) -> None:
+        """The other process has this row in the table: from now on messages may be written."""
+        self._asleep = row * ROW_WORDS + STATE
+
+    def has_room(self) -> bool:
+        """Whether the other process is awake, and its ring has room."""
+        return self._words[self._asleep] == AWAKE and self._writer.has_room()
+
+    def put(self, form: int, body: bytes | memoryview, position: int) -> bool:
+        """Publish an entry behind so many frames of the socket. False: the other process has fallen asleep, and has to be nudged."""
+        if position != self._position:
+            self._position = position
+            form |= PLACED
+            body = _POSITION.pack(position) + body
+        self._writer.put(form, body)
+        # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
+        fence()
+        return bool(self._words[self._asleep] == AWAKE)
+
+    def next(self) -> tuple[int, bytes] | None:
+        """The next entry that may be handed on: form and body. DamagedError when no process of ours has written it."""
+        waiting = self._waiting
+        if waiting is None:
+            taken = self._reader.take()
+            if taken is None or taken[0] <= SEVERAL:
+                return taken
+            form, body = taken
+            if form > SEVERAL | PLACED or len(body) < _POSITION.size:
+                raise DamagedError(f"an entry of a connection's ring has form {form} and {len(body)} bytes")
+            waiting = _POSITION.unpack_from(body)[0], form & SEVERAL, body[_POSITION.size :]
+        if waiting[0] > self.handled:
+            self._waiting = waiting
+            return None
+        self._waiting = None
+        return waiting[1:]
+
+    def has_more(self) -> bool:
+        """Whether there is an entry that does not wait for the socket, or may not."""
+        return self._waiting is None and self._reader.ready()
+
+    def unlink(self) -> None:
+        """Take the name away: the other process has mapped the page. More than once is safe."""
+        self._segment.unlink()
+
+    def close(self) -> None:
+        """Let go of the page. Closing twice is safe."""
+        self._writer.close()
+        self._reader.close()
+        self._segment.unlink()
+        self._segment.close()
