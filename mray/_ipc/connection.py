@@ -428,6 +428,8 @@ class Connection:
                 break
             if ring is not None:
                 ring.handled += 1
+        if self._ring is not None:
+            self.read_ring()  # what has waited for these frames
         if broken:
             self.hang_up()
         return start
