@@ -53,6 +53,10 @@ class RefBackend(ABC):
         `through_host`: tensors that stayed with their maker come through host memory.
         """
 
+    def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
+        """As `get`, the value of one ref."""
+        return self.get((ref,), timeout)[0]
+
     @abstractmethod
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
         """Call `callback` once, in any thread, when the value (or error) is there; at once if it is.

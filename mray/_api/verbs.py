@@ -80,7 +80,7 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
             _check_timeout(timeout)
         if _use_object_store:
             return current_backend().get((object_refs,), timeout, True)[0]
-        return current_backend().get((object_refs,), timeout)[0]
+        return current_backend().get_one(object_refs, timeout)
     if isinstance(object_refs, GraphRef):
         return object_refs.get(timeout)
     if isinstance(object_refs, ObjectRefGenerator):

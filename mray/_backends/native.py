@@ -161,6 +161,9 @@ class NativeBackend(PlacementCalls, Backend):
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
         return self.client.get(refs, timeout, through_host)
 
+    def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
+        return self.client.get_one(ref, timeout)
+
     def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
         self.client.check()
         context = self._context
@@ -425,9 +428,10 @@ class NativeBackend(PlacementCalls, Backend):
             check_enabled(handle, options["tensor_transport"], num_returns)
         call, returned = _new_call(client, task_id, method.name, num_returns, options, handle)
         call.handle = handle._token
-        call.parent = self._context.task_id
-        blueprint = handle._blueprint
-        client.arguments.pack(call, args, kwargs or None, method.name, blueprint)
+        running = self._context.running
+        if running is not None:
+            call.parent = running.task_id
+        client.arguments.pack(call, args, kwargs or None, method.name, handle._blueprint)
         if call.arguments is not None:
             warn_if_sent_back(call.arguments, handle)
         with client.lock:
@@ -435,8 +439,8 @@ class NativeBackend(PlacementCalls, Backend):
             if caller is None:
                 check_session(handle)
                 caller = client.actors.of(actor_id)
-                caller.class_name = blueprint.class_name
-                caller.learn(handle.__actor_options__, blueprint.is_async)
+                caller.class_name = handle._blueprint.class_name
+                caller.learn(handle.__actor_options__, handle._blueprint.is_async)
             if options is not None or caller.needs_check:
                 if caller.actor.is_full():
                     raise PendingCallsLimitExceeded(

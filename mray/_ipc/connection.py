@@ -88,6 +88,7 @@ class Connection:
         "_reactor",
         "_ring",
         "_want_write",
+        "alone",
         "calls",
         "careful",
         "cause",
@@ -116,6 +117,8 @@ class Connection:
         self.pid = 0
         #: Calls sent and not yet answered, by task id, in the order sent.
         self.calls: dict[bytes, Any] = {}
+        #: Calls that were waited for one by one, as far as its owner has counted.
+        self.alone = 0
         #: Further facts that the owner of this end remembers of the peer.
         self.facts: dict[str, Any] = {}
         self.on_message = on_message
@@ -330,26 +333,32 @@ class Connection:
         return self._by_socket
 
     # ------------------------------------------------------------------------------------ reading
-    def read_ring(self) -> None:
-        """Hand on what lies in the ring, as far as it does not wait for the socket (called by the reactor, in the reading thread)."""
+    def read_ring(self) -> bool:
+        """Hand on what lies in the ring, as far as it does not wait for the socket; whether there was anything.
+
+        (Called by the reactor, in the reading thread.)
+        """
         ring = self._ring
-        while ring is not None and not self.closed:
+        if ring is None or not ring.has_more():
+            return False
+        while not self.closed:
             try:
                 entry = ring.next()
                 if entry is None:
-                    return
+                    break
                 form, body = entry
-                messages = [marshal.loads(body)] if not form else [marshal.loads(frame) for frame in _frames(body)]
+                messages = [marshal.loads(frame) for frame in _frames(body)] if form else (marshal.loads(body),)
             except Exception as error:  # of any kind: it was not made for what it has not written
                 self.refuse(repr(error))
-                return
+                break
             for message in messages:
                 try:
                     self.on_message(self, message)
                 except Exception as error:
                     if self.give_up(message, error):
                         self.hang_up()
-                    return
+                    return True
+        return True
 
     def has_ring_entries(self) -> bool:
         """Whether the ring has something to hand on."""

@@ -45,6 +45,8 @@ class LoopSelector(selectors.EpollSelector):
         #: Whether somebody else wants the thread.
         self.wanted: Callable[[], object] = _never
         self.spins = True
+        #: Called before the thread sleeps.
+        self.before_sleep: Callable[[], None] = _nothing
         self.stop: Callable[[], None] = _nothing
         #: Callbacks that the loop is going to call: reading may add one (of a future that is done), and nothing else tells.
         self.ready: Sized = ()
@@ -65,7 +67,7 @@ class LoopSelector(selectors.EpollSelector):
         if self._readable or (timeout is not None and timeout <= 0):
             reactor.look()
         else:
-            reactor.wait_until(self._is_due, timeout, spin=self.spins)
+            reactor.wait_until(self._is_due, timeout, spin=self.spins, before_sleep=self.before_sleep)
         # Before looking: what comes from here on sets it again.
         self.woken = False
         events: list[tuple[selectors.SelectorKey, int]] = []
@@ -128,6 +130,10 @@ class MainLoop:
         self._left = 0.0
         asyncio.set_event_loop(self.loop)
         _main = self
+
+    def before_sleep(self, callback: Callable[[], None]) -> None:
+        """Call `callback` before the thread sleeps."""
+        self._selector.before_sleep = callback
 
     def on_each_iteration(self, callback: Callable[[], object]) -> None:
         """Call `callback` in every iteration of the loop, after reading; it may start tasks."""

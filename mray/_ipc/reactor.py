@@ -31,6 +31,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
+from _thread import get_ident
 from time import monotonic
 from typing import Protocol
 
@@ -84,6 +85,8 @@ class Reactor:
         self._waiters: list[Waiter] = []
         #: True while the reader is inside epoll and may sleep long.
         self.asleep = False
+        #: Counts waits that were not over at once.
+        self.waits = 0
         #: Counts API activity, so that the background reader keeps out of the way of a busy thread.
         self.activity = 0
 
@@ -362,12 +365,12 @@ class Reactor:
         try:
             if self._dirty:
                 self.flush()
-            if self._reader == threading.get_ident():
+            if self._reader == get_ident():
                 self._run_once_and_notify(0)
                 return True
             if not self._reading.acquire(False):
                 return False
-            self._reader = threading.get_ident()
+            self._reader = get_ident()
             try:
                 self._run_once_and_notify(0)
             finally:
@@ -376,13 +379,15 @@ class Reactor:
         finally:
             self.guard.leave(held)
 
-    def wait_until(self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True) -> bool:
+    def wait_until(
+        self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True, before_sleep: Callable[[], None] | None = None
+    ) -> bool:
         """Wait until `predicate()` is true, reading meanwhile; from any thread.
 
         `timeout` in seconds: ``None`` waits for ever, ``0`` reads what has arrived and does not wait. Returns the predicate's last
         value. The predicate is called often and in other threads too: it must be quick and without side effects. Something that
         changes its value outside this process's dispatch must ring the doorbell or call `wake`. Without `spin` it sleeps at once, for
-        callers that have spun themselves.
+        callers that have spun themselves. `before_sleep` is called when it has spun in vain, before it sleeps.
         """
         self.activity += 1
         held = self.guard.enter()
@@ -391,16 +396,22 @@ class Reactor:
                 self.flush()
             if predicate():
                 return True
+            self.waits += 1
             deadline = None if timeout is None else monotonic() + timeout
-            if self._reader == threading.get_ident():
-                return self._read_until(predicate, deadline, spin)  # a deferred callback of the user waits: nobody else reads
-            if not self._become_reader(predicate, deadline):
-                return bool(predicate())
-            self._reader = threading.get_ident()
+            thread = get_ident()
+            if self._reader == thread:
+                # A deferred callback of the user waits: nobody else reads.
+                return self._read_until(predicate, deadline, spin, before_sleep)
+            if not self._reading.acquire(False):
+                if before_sleep is not None:
+                    before_sleep()
+                if not self._become_reader(predicate, deadline):
+                    return bool(predicate())
+            self._reader = thread
             try:
                 if self.closed and predicate():
                     return True  # the session ended before this thread became the reader, and the waiter was told
-                return self._read_until(predicate, deadline, spin)
+                return self._read_until(predicate, deadline, spin, before_sleep)
             finally:
                 self._release_reading()
         finally:
@@ -411,7 +422,7 @@ class Reactor:
 
         A finalizer may find itself there, and must not wait for a message.
         """
-        return self._reader == threading.get_ident() or self.guard.owns_lock()
+        return self._reader == get_ident() or self.guard.owns_lock()
 
     def _become_reader(self, predicate: Predicate, deadline: float | None) -> bool:
         """Become the reader (True), or sleep as a waiter until the predicate holds or the deadline has passed (False)."""
@@ -455,26 +466,28 @@ class Reactor:
             with contextlib.suppress(RuntimeError):
                 self._background_alarm.release()
 
-    def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool) -> bool:
+    def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool, before_sleep: Callable[[], None] | None) -> bool:
         spinner = self.spinner
         if spin and spinner is not None and spinner.may_spin():
+            if self._rings and self._unasked < MOST_UNASKED:
+                self._unasked += 1
+                if self._look_into_rings(predicate):
+                    spinner.succeeded()
+                    return True
             until = monotonic() + spinner.window
             if deadline is not None and deadline < until:
                 until = deadline
             while True:
-                if self._rings and self._unasked < MOST_UNASKED:
-                    self._unasked += 1
-                    if self._look_into_rings(predicate):
-                        spinner.succeeded()
-                        return True
                 self._run_once_and_notify(0)
-                if predicate():
+                if predicate() or (self._rings and self._look_into_rings(predicate)):
                     spinner.succeeded()
                     return True
                 if monotonic() >= until:
                     spinner.failed()
                     break
                 os.sched_yield()
+        if before_sleep is not None:
+            before_sleep()
         while True:
             remaining = None
             if deadline is not None:
@@ -488,13 +501,15 @@ class Reactor:
 
     def _look_into_rings(self, predicate: Predicate) -> bool:
         """Look into the rings for a moment, without a system call; whether the predicate holds."""
+        rings = self._rings
         for _ in range(RING_LOOKS):
-            for connection in self._rings:
-                connection.read_ring()
-            if predicate():
-                if self._waiters:
-                    self._notify()
-                return True
+            for connection in rings:
+                if connection.read_ring() and predicate():
+                    if self._waiters:
+                        self._notify()
+                    return True
+        if self._waiters:
+            self._notify()
         return False
 
     def _park(self, predicate: Predicate, timeout: float | None) -> None:
@@ -608,7 +623,7 @@ class Reactor:
             if self._waiters or not self._reading.acquire(False):
                 continue
             self._background_reads = True
-            self._reader = threading.get_ident()
+            self._reader = get_ident()
             try:
                 self._read_in_background(0 if active and not wanted else None)
             finally:

@@ -161,14 +161,14 @@ class RingReader:
         "_mask",
         "_memory",
         "_offsets",
-        "_published",
         "_wanted",
-        "_words",
         "_writer_closed",
         "closed",
         "layout",
         "next",
+        "published",
         "reader",
+        "words",
     )
 
     def __init__(self, segment: Segment, offset: int, layout: RingLayout, reader: int) -> None:
@@ -189,8 +189,9 @@ class RingReader:
         self.closed = False
         self.reader = reader
         self._memory: mmap.mmap = segment.memory
-        self._words = words
-        self._published = base + at.PUBLISHED
+        #: The words of the segment, and which of them counts the messages published.
+        self.words = words
+        self.published = base + at.PUBLISHED
         self._wanted = base + at.WANTED
         self._writer_closed = base + at.WRITER_CLOSED
         self._consumed = base + layout.reader_block(reader) + at.CONSUMED
@@ -203,7 +204,7 @@ class RingReader:
 
     def ready(self) -> bool:
         """Whether a message waits."""
-        return self._words[self._published] > self.next
+        return self.words[self.published] > self.next
 
     def form(self) -> int:
         """The form of the message that waits, without taking it."""
@@ -219,8 +220,8 @@ class RingReader:
         call `consume` when done with what it points to.
         """
         number = self.next
-        words = self._words
-        published = words[self._published]
+        words = self.words
+        published = words[self.published]
         if published <= number:
             return None
         # SYNC POINT message: write the entry, fence, PUBLISHED | read PUBLISHED, fence, copy out.
@@ -247,7 +248,7 @@ class RingReader:
         publish_fence()
         self.next += 1
         # POINT entry done
-        self._words[self._consumed] = self.next
+        self.words[self._consumed] = self.next
 
     def give_up(self) -> None:
         """Take no message any more."""
@@ -255,15 +256,15 @@ class RingReader:
 
     def room_wanted(self) -> bool:
         """Whether the writer waits for room: ring its doorbell after consuming, and look again before sleeping."""
-        return self._words[self._wanted] != 0
+        return self.words[self._wanted] != 0
 
     def close(self) -> None:
         """Tell the writer that this reader has left, and let go of the mapping. Idempotent."""
         if not self.closed:
             self.closed = True
-            self._words[self._consumed - at.CONSUMED + at.READER_CLOSED] = 1
-            self._words.release()
+            self.words[self._consumed - at.CONSUMED + at.READER_CLOSED] = 1
+            self.words.release()
 
     def writer_closed(self) -> bool:
         """Whether no message follows those that are published."""
-        return self._words[self._writer_closed] != 0
+        return self.words[self._writer_closed] != 0

@@ -117,7 +117,10 @@ class RingPair:
 
     def has_more(self) -> bool:
         """Whether there is an entry that does not wait for the socket, or may not."""
-        return self._reader.ready() if self._waiting is None else self._waiting[0] <= self.handled
+        if self._waiting is not None:
+            return self._waiting[0] <= self.handled
+        reader = self._reader
+        return reader.words[reader.published] > reader.next
 
     def unlink(self) -> None:
         """Take the name away: the other process has mapped the page. More than once is safe."""

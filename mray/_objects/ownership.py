@@ -77,6 +77,10 @@ class Entry(Holder):
     target: Any = None
     sent: Any = None
 
+    def is_ready(self) -> bool:
+        """Whether the value is there."""
+        return self.form is not None
+
     def complete(self, form: int, payload: Any, refs: list[Any] | None = None) -> None:
         """The value (or error) is there. A second completion is ignored."""
         if self.form is not None:

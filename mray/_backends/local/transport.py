@@ -40,6 +40,7 @@ class LocalConnection(Connection):
         self.role = ""
         self.pid = 0
         self.calls: dict[bytes, Any] = {}
+        self.alone = 0
         self.facts: dict[str, Any] = {}
         self.on_message = on_message
         self.on_hangup = on_hangup
@@ -116,7 +117,7 @@ class LocalReactor(Reactor):
         #: The process that it belongs to; set once there is one.
         self.process: Any = None
         self.asleep = False
-        self.activity = 0
+        self.activity = self.waits = 0
         self.closed = False
         self.guard = InterruptGuard()
         self.closed_descriptors = ClosedDescriptors()
@@ -152,6 +153,9 @@ class LocalReactor(Reactor):
     def has_unsent(self) -> bool:
         return False
 
+    def has_room_for_ring(self) -> bool:
+        return False
+
     def wake_background_reader(self) -> None:
         """Messages are delivered at each decision: nothing to do."""
 
@@ -168,7 +172,11 @@ class LocalReactor(Reactor):
     def run_deferred(self) -> None:
         self.run_token.run_callbacks()
 
-    def wait_until(self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True) -> bool:
+    def wait_until(
+        self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True, before_sleep: Callable[[], None] | None = None
+    ) -> bool:
+        if before_sleep is not None:
+            before_sleep()
         return self.run_token.wait_until(predicate, timeout)
 
     def is_amidst(self) -> bool:

@@ -57,7 +57,7 @@ class ActorCaller:
     def submit(self, call: Call) -> None:
         """Send the call, or queue it behind calls that must go first."""
         call.source = self
-        if call.waiting == 0 and self.actor.flows():
+        if not call.waiting and self.actor.flows():
             self.push(call)
         else:
             self._follow(self.actor.submitted(call))
@@ -106,10 +106,9 @@ class ActorCaller:
         connection: Connection = self.actor.link
         connection.calls[call.task_id] = call
         # POINT call noted
-        values = call.argument_values(self._callers.borrowing.export)
+        values = None if call.arguments is None else call.argument_values(self._callers.borrowing.export)
         message = (CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, values, call.options)
-        if call.post(connection, message):
-            self.client.posted(connection)
+        call.send(self.client, connection, message)
 
     def connect(self, connect: Connect) -> None:
         try:

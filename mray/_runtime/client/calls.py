@@ -17,7 +17,7 @@ from mray._ipc.connection import Connection, Message
 from mray._objects.ownership import Entry, Holder
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client import failed_calls
-from mray._runtime.connections.endpoint import fault_error
+from mray._runtime.connections.endpoint import Endpoint, fault_error
 from mray._runtime.objects.unheard_errors import hear
 from mray.exceptions import TaskCancelledError
 
@@ -41,29 +41,33 @@ class Call(Holder):
     reply: refs among and inside the arguments, the handle it was made with.
     """
 
-    __slots__ = (
-        "arguments",
-        "entries",
-        "entry",
-        "form",
-        "handle",
-        "keep",
-        "lease",
-        "memory_kills",
-        "method",
-        "name",
-        "num_returns",
-        "options",
-        "parent",
-        "payload",
-        "pins",
-        "refs",
-        "retries",
-        "source",
-        "task_id",
-        "waiting",
-        "was_sent",
-    )
+    # Class attributes rather than slots, as in `Entry`: a call is made for every call, and most fields stay as they are.
+
+    form = 0
+    payload: Any = b""
+    refs: list[tuple[bytes, str]] | None = None
+    #: Top-level refs among the arguments, in the order of their placeholders.
+    arguments: list[ObjectRef] | None = None
+    pins: Any = None
+    #: Keeps the actor alive until the call is answered.
+    handle: Any = None
+    #: The entry of the arguments when they are so large that they lie in a segment.
+    keep: Entry | None = None
+    options: dict[str, Any] | None = None
+    #: Arguments whose values are not there yet.
+    waiting = 0
+    #: The task that made the call, None in a driver.
+    parent: bytes | None = None
+    #: Retries left: after system failures, or after application errors that are retried. `CANCELLED` once it was.
+    retries = 0
+    #: Whether it was sent to a process that is dead now.
+    was_sent = False
+    memory_kills = 0
+    name = ""
+    #: The queue (of an actor, of a scheduling class) the call belongs to.
+    source: Any = None
+    #: The lease a task was pushed to.
+    lease: Any = None
 
     def __init__(self, task_id: bytes, method: Any, num_returns: int, entry: Entry | None, entries: Sequence[Entry] = ()) -> None:
         self.task_id = task_id
@@ -71,31 +75,6 @@ class Call(Holder):
         self.num_returns = num_returns
         self.entry = entry
         self.entries = entries
-        self.form = 0
-        self.payload: Any = b""
-        self.refs: list[tuple[bytes, str]] | None = None
-        #: Top-level refs among the arguments, in the order of their placeholders.
-        self.arguments: list[ObjectRef] | None = None
-        self.pins: Any = None
-        #: Keeps the actor alive until the call is answered.
-        self.handle: Any = None
-        #: The entry of the arguments when they are so large that they lie in a segment.
-        self.keep: Entry | None = None
-        self.options: dict[str, Any] | None = None
-        #: Arguments whose values are not there yet.
-        self.waiting = 0
-        #: The task that made the call, None in a driver.
-        self.parent: bytes | None = None
-        #: Retries left: after system failures, or after application errors that are retried. `CANCELLED` once it was.
-        self.retries = 0
-        #: Whether it was sent to a process that is dead now.
-        self.was_sent = False
-        self.memory_kills = 0
-        self.name = ""
-        #: The queue (of an actor, of a scheduling class) the call belongs to.
-        self.source: Any = None
-        #: The lease a task was pushed to.
-        self.lease: Any = None
 
     def argument_values(self, export: Callable[[ObjectRef], str]) -> list[tuple[Any, ...]] | None:
         """The values of arguments that were refs, for the message: ``(form, payload)``, and (object id, owner) unless they are inline.
@@ -154,10 +133,10 @@ class Call(Holder):
             function = str(method[2]).rpartition(".")[2]
         return (self.options or {}).get("name") or self.name or function, function
 
-    def post(self, connection: Connection, message: Message) -> bool:
-        """Queue its message; if that has a value that messages cannot carry the call fails, and no other. Client's lock held."""
+    def send(self, client: Endpoint, connection: Connection, message: Message) -> bool:
+        """Send its message; if that has a value that messages cannot carry the call fails, and no other. Client's lock held."""
         try:
-            connection.post(message)
+            client.send_call(connection, message)
         except ValueError as error:
             del connection.calls[self.task_id]
             self.options = None  # listings could not have them either

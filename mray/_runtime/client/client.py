@@ -195,7 +195,10 @@ class Client(Owner):
                     call.failed(payload, connection.process)
                     self.unheard.come(entry, payload)
             # POINT reply come
-            self.complete(connection, task_id, entry, form, payload, refs)
+            if form == m.PICKLED and not refs:
+                entry.complete(form, payload)
+            else:
+                self.complete(connection, task_id, entry, form, payload, refs)
             call.source.replied(call)
         except Exception as error:
             raise lost_call(call, "REPLY", error) from None
@@ -322,6 +325,21 @@ class Client(Owner):
                 ref._entry.object_id = ref.binary()
             return [value_of(entry) for entry in entries]
 
+    def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
+        """As `get`, the value of one ref: a pickle that came with a message, mostly."""
+        entry = ref._entry
+        if type(entry) is self.entry and (entry.form is None or entry.form == m.PICKLED) and entry.owner is None:
+            if entry.form is None:
+                entries = (entry,)
+                try:
+                    self._await_all(entries, timeout)
+                except KeyboardInterrupt:
+                    self.cancelling.interrupted(entries)
+                    raise
+            if entry.form == m.PICKLED:
+                return deserialize(m.PICKLED, entry.payload)
+        return self.get((ref,), timeout)[0]
+
     @classmethod
     def waiting_codes(cls) -> tuple[CodeType, ...]:
         """The code in which threads wait for values: those of a local variable `entries`."""
@@ -337,7 +355,7 @@ class Client(Owner):
             if entry.owner is not None and not entry.fetching:
                 with self.lock:
                     hope = self._ask_for(entries)
-            ready = self.wait_as_user(lambda: entry.form is not None, timeout, hope)
+            ready = self.wait_as_user(entry.is_ready, timeout, hope)
         else:
             countdown = Countdown(m.FAILED)
             with self.lock:

@@ -221,9 +221,7 @@ class Pool:
             connection.post((m.FUNCTION, function_id, blob))
         values = call.argument_values(self.pools.borrowing.export)
         message = (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, values, call.options, name)
-        if call.post(connection, message):
-            self.client.posted(connection)
-        else:
+        if not call.send(self.client, connection, message):
             self.follow(self.tasks.unsent(lease, self._clock()))
 
     def give_back(self, returned: Return) -> None:

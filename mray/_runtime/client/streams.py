@@ -33,6 +33,7 @@ from mray.exceptions import ObjectRefStreamEndOfStreamError
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
+    from mray._runtime.connections.endpoint import Endpoint
 
 #: The first item is the second return value of its call.
 _FIRST_ITEM = 2
@@ -43,8 +44,6 @@ Item = tuple[int, Any, Any]
 
 class StreamCall(Call):
     """The call of a generator."""
-
-    __slots__ = ("_given", "stream")
 
     def __init__(self, client: Client, task_id: bytes, method: Any, window: int, per_yield: int, together: int) -> None:
         entry = client.entry()
@@ -62,10 +61,10 @@ class StreamCall(Call):
     def options(self, given: dict[str, Any] | None) -> None:
         self._given = {**(given or {}), "stream": self.stream.stream.state}
 
-    def post(self, connection: Connection, message: Message) -> bool:
+    def send(self, client: Endpoint, connection: Connection, message: Message) -> bool:
         """See `Call`."""
         self.stream.sent()
-        return super().post(connection, message)
+        return super().send(client, connection, message)
 
 
 class StreamReader:

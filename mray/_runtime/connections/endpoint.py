@@ -95,6 +95,8 @@ class Endpoint:
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
         self._posted = 0.0
         self._burst = 0.0
+        #: How often this process had waited when it last sent a call for which it then waited.
+        self._waits = 0
         closing: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
         #: The handlers of messages, of the node and of peers.
         self.from_node = Dispatch(FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
@@ -250,20 +252,26 @@ class Endpoint:
             raise answer.error
         return answer.value
 
-    def posted(self, connection: Connection) -> None:
-        """Send a posted call now, or hold it back for others if this is a burst or the peer is busy anyway.
+    def send_call(self, connection: Connection, message: Message) -> None:
+        """Send a call that stands in ``connection.calls``, or hold it back for others if this is a burst or the peer is busy anyway.
 
-        Calls held back are sent with the next wait, with a later call, or with the background reader's tick.
+        Calls held back are sent with the next wait, with a later call, or with the background reader's tick. The first call after a wait
+        is no burst.
         """
         reactor = self.reactor
         reactor.activity += 1
+        if self._waits != reactor.waits and len(connection.calls) == 1:
+            self._waits = reactor.waits
+            connection.send(message)
+            if connection.alone < CALLS_BEFORE_RING:
+                self._count_alone(connection)
+            return
+        connection.post(message)
         now = monotonic()
         alone = now - self._posted > BURST_GAP
         self._posted = now
         if reactor.asleep or connection.unsent > BATCH_BYTES or (alone and len(connection.calls) < 2):
             connection.flush()
-            if alone:
-                self._count_alone(connection)
             return
         reactor.post_later(connection)
         if alone:
@@ -279,8 +287,8 @@ class Endpoint:
 
     def _count_alone(self, connection: Connection) -> None:
         """Count a call that is waited for, and offer a ring pair when there have been many."""
-        calls = connection.facts["alone"] = connection.facts.get("alone", 0) + 1
-        if calls == CALLS_BEFORE_RING and self.reactor.has_room_for_ring():
+        connection.alone += 1
+        if connection.alone == CALLS_BEFORE_RING and self.reactor.has_room_for_ring():
             table = self.reactor.table
             assert table is not None
             connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", table, self.reactor.row)

@@ -60,6 +60,8 @@ class ActorProcess(Protocol):
     recent: deque[Done]
     served: int
 
+    def rest(self) -> None: ...
+
 
 class ConcurrencyGroups:
     """All groups of one actor."""
@@ -103,6 +105,7 @@ class ConcurrencyGroups:
             self.main = MainLoop(self.client.reactor)
             group_executor = LoopGroupExecutor(self, most, "default", self.main.loop, self.main.notify)
             self.main.on_each_iteration(group_executor.begin)
+            self.main.before_sleep(self.worker.rest)
             executors[""] = group_executor
             self._warn_of_get()
             for group, size in groups.items():
@@ -203,7 +206,7 @@ class ConcurrencyGroups:
         """Record a call that was answered. The group's thread."""
         worker = self.worker
         del self.running[running.task_id]
-        if not self.running:
+        if not self.running and self.main is None:  # else before the main thread sleeps
             self.executor.idle_title()
         worker.recent.append((running.task_id, running.name, running.began, perf_counter(), None))
         with self._lock:

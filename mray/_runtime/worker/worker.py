@@ -299,10 +299,13 @@ class Worker:
             except SystemExit as error:  # of a method in a graph, or of a task of the event loop that no call waits for
                 return self._leave(*executor.exit_by(error, "Its code, in no call,"))
 
-    def _await(self, pending: Callable[[], object], service: Service | None) -> None:
+    def rest(self) -> None:
+        """The main thread is about to sleep: show that, and what the calls have written."""
         if not self.groups.running:
             self.executor.idle_title()
         _flush_output()
+
+    def _await(self, pending: Callable[[], object], service: Service | None) -> None:
         wait_until = self.client.reactor.wait_until
         loop = self.groups.main
         try:
@@ -313,10 +316,10 @@ class Worker:
                     ready = service.ready
                     loop.run_while_idle(lambda: pending() or ready(), spin=False)
             elif service is None or not service.is_active:
-                wait_until(pending)
+                wait_until(pending, before_sleep=self.rest)
             else:
                 ready = service.ready
-                wait_until(lambda: pending() or ready(), spin=False)
+                wait_until(lambda: pending() or ready(), spin=False, before_sleep=self.rest)
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
 
