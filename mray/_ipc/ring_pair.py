@@ -85,7 +85,8 @@ class RingPair:
 
     def has_room(self) -> bool:
         """Whether the other process is awake, and its ring has room."""
-        return self._words[self._asleep] == AWAKE and self._writer.has_room()
+        writer = self._writer
+        return self._words[self._asleep] == AWAKE and (writer.next < writer.limit or writer.has_room())
 
     def put(self, form: int, body: bytes | memoryview, position: int) -> bool:
         """Publish an entry behind so many frames of the socket. False: the other process has fallen asleep, and has to be nudged."""
@@ -96,13 +97,14 @@ class RingPair:
         self._writer.put(form, body)
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
         fence()
-        return bool(self._words[self._asleep] == AWAKE)
+        return self._words[self._asleep] == AWAKE
 
     def next(self) -> tuple[int, bytes] | None:
         """The next entry that may be handed on: form and body. DamagedError when no process of ours has written it."""
         waiting = self._waiting
         if waiting is None:
-            taken = self._reader.take()
+            reader = self._reader
+            taken = reader.take() if reader.words[reader.published] > reader.next else None
             if taken is None or taken[0] <= SEVERAL:
                 return taken
             form, body = taken

@@ -86,6 +86,8 @@ class Executor:
         #: (task id, function or method) of the last calls that were given names.
         self.named: deque[tuple[bytes, str]] = deque(maxlen=NAMED)
         self._noting = threading.Lock()
+        #: Sends the answer of a call, or holds it back for company.
+        self.answer: Callable[[Connection, tuple[Any, ...]], None] = Connection.post
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:
@@ -282,8 +284,9 @@ class Executor:
             if type(result) in PLAIN_TYPES:
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
-                    self.settle()
-                    connection.post((m.REPLY, task_id, m.PICKLED, payload, None))
+                    if self.client.borrowing.unacknowledged:
+                        self.settle()
+                    self.answer(connection, (m.REPLY, task_id, m.PICKLED, payload, None))
                     return
             try:
                 value = self.freeze(connection, task_id, task_id + FIRST, result, running.call.options)

@@ -86,6 +86,7 @@ class Worker:
         #: Runs the calls of an actor that runs several at once; it handles CALL then.
         self.groups = self.groups_class(self)
         self.executor.prepare = self.groups.prepare
+        self.executor.answer = self._answer
         #: The thread that is in `run`.
         self._thread = 0
         #: Messages for the main thread, in the order of arrival.
@@ -257,6 +258,13 @@ class Worker:
         os._exit(1)
 
     # ------------------------------------------------------------------------------------ main thread
+    def _answer(self, connection: Connection, message: tuple[Any, ...]) -> None:
+        """Send the answer of a call at once when no other call waits, else with the answers of others."""
+        if self.inbox:
+            connection.post(message)
+        else:
+            connection.send(message)
+
     def run(self) -> None:
         """Serve until told to end, or until user code ends the worker."""
         inbox = self.inbox
