@@ -642,7 +642,7 @@ class Reactor:
                 # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
                 fence()
             try:
-                self.run_once(0 if self._deferred or self._waiters or self._rings_have_entries() else timeout)
+                self.run_once(0 if self._deferred or self._rings_have_entries() or self._waiters else timeout)
             finally:
                 self.asleep = False
                 if table is not None and not self.closed:

@@ -1,7 +1,7 @@
 """The threads of one process: the background reader, which dozes; a thread that begins to wait; an event loop that attends. And a peer that
 publishes a word and rings.
 
-    peer ── word, then doorbell ──▶ process: reader (`Reactor._read_in_background`)  ⇄  waiter (`wait_until`)  or  loop (`add_poller`)
+    peer ── word, then doorbell (or entry of a ring, then socket) ──▶ process: reader (`Reactor._read_in_background`)  ⇄  waiter (`wait_until`)  or  loop (`add_poller`)
 
 Threads share locations that all of them see at once, because Python's own lock orders them. So the order of memory is SEQUENTIAL
 here: what the fences are for is shown by the other scenarios, and what one thread of a process has announced another one may take back
@@ -21,6 +21,7 @@ import pytest
 from mray._ipc import reactor, waiting
 from mray._ipc.doorbell import Doorbell
 from mray._ipc.reactor import Reactor
+from mray._ipc.ring_pair import RingPair
 from tests.interleavings import explorer
 from tests.interleavings.explorer import AWAIT, CHANGE, GET, POLL, READ, SET, WRITE, Explored, Explorer, Outcome, Run
 from tests.interleavings.stand_ins import DoorbellFd, Table, in_place
@@ -28,6 +29,9 @@ from tests.interleavings.stand_ins import DoorbellFd, Table, in_place
 ROW = 1
 STATE = ("table", ROW * reactor.ROW_WORDS + reactor.STATE)
 PUBLISHED = ("ring", 0)
+#: Of a connection's ring: entries published, and handed on.
+ENTRIES = ("entries", 0)
+HANDED_ON = ("entries", 1)
 
 
 def _run() -> Run:
@@ -111,6 +115,30 @@ def seen() -> bool:
     return bool(_run().access(READ, PUBLISHED))
 
 
+class RingConnection:
+    """A connection whose peer publishes one message in its ring, as the reactor has it: the message sets the word."""
+
+    def has_ring_entries(self) -> bool:
+        return bool(_run().access(READ, ENTRIES)) and not _run().access(GET, HANDED_ON)
+
+    def read_ring(self) -> bool:
+        if not self.has_ring_entries():
+            return False
+        _run().access(SET, HANDED_ON, 1)
+        _run().access(SET, PUBLISHED, 1)
+        return True
+
+
+class EntryWriter:
+    """The `RingWriter` of the peer."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def put(self, _form: int, _body: bytes) -> None:
+        self._run.access(WRITE, ENTRIES, 1)
+
+
 class Poller:
     """The poller of the event loop, called by the thread that reads: looks, and wakes the loop."""
 
@@ -140,7 +168,7 @@ class _Reactor(Reactor):
         super().__setattr__(name, value)
 
 
-def _reactor(run: Run) -> Any:
+def _reactor(run: Run, with_rings: bool = False) -> Any:
     """The process's reactor, as one of its threads has it."""
     run.is_early = True
     own = _Reactor()
@@ -156,20 +184,24 @@ def _reactor(run: Run) -> Any:
     own._reading = reading
     waiters: Any = SharedList("waiters")
     own._waiters = waiters
+    rings: Any = (RingConnection(),) if with_rings else ()
+    own._rings = rings
     run.is_early = False
     return own
 
 
 class Threads:
-    """`waiter`, `loop`: whether there is one.
+    """`waiter`, `loop`: whether there is one. `ring`: the peer publishes in a connection's ring, not in one of a graph.
 
     The background reader reads once here. With both it may have to come again: when it hands over to a waiter that is just leaving, nobody
     reads until its next tick, and a lock that is free in the end is good enough.
     """
 
-    def __init__(self, *, waiter: bool = False, loop: bool = False) -> None:
+    def __init__(self, *, waiter: bool = False, loop: bool = False, ring: bool = False) -> None:
         self._comes_again = waiter and loop
-        self.actors: dict[str, Callable[[Run], Any]] = {"peer": self.publish, "reader": self.read_in_background}
+        self._ring = ring
+        peer = self.publish_entry if ring else self.publish
+        self.actors: dict[str, Callable[[Run], Any]] = {"peer": peer, "reader": self.read_in_background}
         if waiter:
             self.actors["waiter"] = self.wait
         if loop:
@@ -181,9 +213,17 @@ class Threads:
         run.access(WRITE, PUBLISHED, 1)
         Doorbell(doorbell, table, ROW).ring()
 
+    def publish_entry(self, run: Run) -> None:
+        """The socket of the connection is whatever wakes the process besides."""
+        table: Any = Table(run)
+        pair: Any = RingPair.__new__(RingPair)
+        pair._words, pair._asleep, pair._position, pair._writer = table.words, STATE[1], 0, EntryWriter(run)
+        if not pair.put(0, b"", 0):
+            DoorbellFd(run, "process").write()
+
     def read_in_background(self, run: Run) -> None:
         """It is the reader from the beginning."""
-        own = _reactor(run)
+        own = _reactor(run, self._ring)
         own._background_reads = True
         try:
             own._read_in_background(None)
@@ -192,7 +232,7 @@ class Threads:
             own._release_reading()
 
     def wait(self, run: Run) -> None:
-        own = _reactor(run)
+        own = _reactor(run, self._ring)
         own.wait_until(seen, None, spin=False)
 
     def add_poller(self, run: Run) -> None:
@@ -209,6 +249,8 @@ class Threads:
             return
         for name, end in outcome.actors.items():
             assert end.how == "returned" or name == "reader", f"{name} sleeps for ever in {end.value}"
+        if self._ring:
+            assert outcome.memory.get(HANDED_ON), "nobody hands on what came through the ring"
 
     def explore(self) -> Explored:
         """Raises Violation."""

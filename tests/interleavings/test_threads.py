@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mray._ipc.reactor import Reactor
+from mray._ipc.ring_pair import RingPair
 from tests.full import full
 from tests.interleavings.dozing import Threads
 from tests.interleavings.explorer import Violation
@@ -16,6 +17,8 @@ SHAPES = [
     pytest.param({"waiter": True}, id="a thread begins to wait"),
     pytest.param({"loop": True}, id="an event loop attends"),
     pytest.param({"waiter": True, "loop": True}, id="both", marks=full),
+    pytest.param({"ring": True}, id="what comes through a connection's ring is handed on"),
+    pytest.param({"waiter": True, "ring": True}, id="a thread begins to wait for what comes through a connection's ring"),
 ]
 
 
@@ -52,6 +55,23 @@ MUTANTS = [
         id="wakes it only if it was alone",
     ),
     pytest.param(Reactor._read_in_background, "or self._waiters else", "else", {"waiter": True}, id="dozes though somebody waits"),
+    pytest.param(
+        Reactor._read_in_background,
+        "self._rings_have_entries() or",
+        "",
+        {"ring": True},
+        id="dozes without a look into its rings",
+    ),
+    pytest.param(
+        Reactor._park,
+        "or (self._rings and self._rings_have_entries())",
+        "",
+        {"waiter": True, "ring": True},
+        id="sleeps without a look into its rings",
+    ),
+    pytest.param(
+        RingPair.put, "return self._words[self._asleep] == AWAKE", "return True", {"waiter": True, "ring": True}, id="lets the sleeper sleep"
+    ),
     pytest.param(Reactor._release_reading, "self._offer_reading()", "pass", {"waiter": True}, id="leaves reading to nobody"),
     pytest.param(Reactor._release_reading, "self._reading.release()", "pass", {"waiter": True}, id="keeps the reading lock"),
 ]

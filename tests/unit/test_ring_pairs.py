@@ -1,0 +1,235 @@
+"""Connections with a ring pair beside their socket: both ends in this process, which says in the table whether each is awake."""
+
+from __future__ import annotations
+
+import marshal
+import random
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mray._common import messages as m
+from mray._ipc.connection import Connection
+from mray._ipc.reactor import Reactor
+from mray._ipc.reaper import local_name, segment_prefix
+from mray._ipc.ring_pair import RingPair
+from mray._ipc.segment import new_nonce, unlink
+from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
+
+Message = tuple[Any, ...]
+
+
+class End:
+    """One process's end of the conversation."""
+
+    def __init__(self, sock: socket.socket, table: SessionTable, row: int) -> None:
+        self.table = table
+        self.row = row
+        self.reactor = Reactor()
+        self.reactor.join_table(table, row)
+        self.got: list[Message] = []
+        self.gone = 0
+        self.connection = self.reactor.register(sock, self._on_message, self._on_hangup)
+
+    def _on_message(self, connection: Connection, message: Message) -> None:
+        if message[0] == m.OFFER_RING:
+            if connection.take_ring(message[1], self.table, self.row, message[2]):
+                self.reactor.watch_ring(connection)
+        elif message[0] == m.TAKE_RING:
+            if connection.ring_taken(*message[1:]):
+                self.reactor.watch_ring(connection)
+        elif message[0] != m.NUDGE:
+            self.got.append(message)
+
+    def _on_hangup(self, _connection: Connection) -> None:
+        self.gone += 1
+
+    def says(self, state: int) -> None:
+        """This process is awake, or is not."""
+        self.table.words[self.row * ROW_WORDS + STATE] = state
+
+    def read(self) -> None:
+        """Read all there is, in some order."""
+        for _ in range(4):
+            self.reactor.run_once(0)
+
+    def close(self) -> None:
+        self.connection.close()
+        self.reactor.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[End, End]]:
+    table = SessionTable.create(f"{segment_prefix(local_name(1))}table-{new_nonce():x}")
+    left, right = (End(sock, table, row) for row, sock in enumerate(socket.socketpair(), 1))
+    yield left, right
+    left.close()
+    right.close()
+    table.close()
+
+
+def opened(ends: tuple[End, End]) -> tuple[End, End]:
+    left, right = ends
+    left.connection.offer_ring(f"{segment_prefix(local_name(1))}ring-{new_nonce():x}", left.table, left.row)
+    right.read()
+    left.read()
+    return ends
+
+
+class Counted:
+    """Counts what a connection gives to its socket."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._socket = connection.socket
+        self.sent = 0
+        connection.socket = self  # type: ignore[assignment]
+
+    def send(self, data: bytes) -> int:
+        self.sent += 1
+        return self._socket.send(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+def test_small_messages_between_processes_that_are_awake_need_no_system_call(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    counted = Counted(left.connection)
+    for number in range(100):
+        left.connection.send((m.RECLAIM, number))
+        assert right.connection.read_ring()
+    assert right.got == [(m.RECLAIM, number) for number in range(100)]
+    assert counted.sent == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_messages_keep_their_order_whichever_way_each_takes(ends: tuple[End, End], seed: int) -> None:
+    draw = random.Random(seed)
+    left, right = opened(ends)
+    expected: dict[int, list[Message]] = {1: [], 2: []}
+    steps: list[Callable[[End, End], object]] = [
+        lambda here, _there: here.connection.flush(),
+        lambda _here, there: there.says(draw.choice([AWAKE, AWAKE, PARKED, DOZING])),
+        lambda _here, there: there.connection.read_ring(),
+        lambda _here, there: there.reactor.run_once(0),
+    ]
+    for number in range(600):
+        here, there = draw.choice([(left, right), (right, left)])
+        if draw.random() < 0.5:
+            message = (m.FUNCTION, number, bytes(draw.choice([1, 50, 150, 400, 500, 5000])))
+            expected[there.row].append(message)
+            (here.connection.send if draw.random() < 0.6 else here.connection.post)(message)
+        else:
+            draw.choice(steps)(here, there)
+    for end in ends:
+        end.connection.flush()
+    for end in (*ends, *ends):
+        end.read()
+    assert left.got == expected[1]
+    assert right.got == expected[2]
+
+
+def test_a_reader_that_falls_asleep_as_an_entry_is_published_is_nudged(ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = opened(ends)
+    counted = Counted(left.connection)
+    put = RingPair.put
+
+    def put_as_it_falls_asleep(pair: RingPair, form: int, body: bytes, position: int) -> bool:
+        right.says(PARKED)
+        return put(pair, form, body, position)
+
+    monkeypatch.setattr(RingPair, "put", put_as_it_falls_asleep)
+    left.connection.send((m.RECLAIM, 1))
+    assert counted.sent == 1
+    assert not right.got
+    right.reactor.wait_until(lambda: right.got, 10)
+    assert right.got == [(m.RECLAIM, 1)]
+    left.connection.send((m.RECLAIM, 2))  # it is awake again, and falls asleep again
+    right.says(AWAKE)
+    right.read()
+    assert right.got == [(m.RECLAIM, 1), (m.RECLAIM, 2)]
+
+
+def test_a_process_that_sleeps_gets_its_messages_through_the_socket(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    counted = Counted(left.connection)
+    right.says(DOZING)
+    left.connection.send((m.RECLAIM, 1))
+    assert counted.sent == 1
+    right.read()
+    assert right.got == [(m.RECLAIM, 1)]
+
+
+def test_who_is_about_to_sleep_looks_into_its_rings_once_more(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    left.connection.send((m.RECLAIM, 1))
+    assert right.reactor.wait_until(lambda: right.got, 10, spin=False)
+
+
+def test_a_full_ring_sends_its_writer_through_the_socket(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    counted = Counted(left.connection)
+    messages = [(m.RECLAIM, number) for number in range(20)]
+    for message in messages:
+        left.connection.send(message)
+    assert 0 < counted.sent < len(messages)
+    right.read()
+    assert right.got == messages
+
+
+def test_what_a_process_has_said_before_its_end_is_handed_on_before_it(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    left.connection.send((m.RECLAIM, 1))
+    left.connection.send((m.FUNCTION, b"", bytes(5000)))
+    left.connection.send((m.RECLAIM, 2))
+    left.connection.close()
+    right.connection.read_rest()
+    assert [message[0] for message in right.got] == [m.RECLAIM, m.FUNCTION, m.RECLAIM]
+    assert right.gone == 1
+
+
+def test_a_page_whose_name_is_gone_is_done_without(ends: tuple[End, End]) -> None:
+    left, right = ends
+    name = f"{segment_prefix(local_name(1))}ring-{new_nonce():x}"
+    left.connection.offer_ring(name, left.table, left.row)
+    unlink(name)
+    right.read()
+    left.read()
+    counted = Counted(left.connection)
+    left.connection.send((m.RECLAIM, 1))
+    right.read()
+    assert right.got == [(m.RECLAIM, 1)]
+    assert counted.sent == 1
+
+
+def test_an_end_before_the_answer_leaves_no_name(ends: tuple[End, End]) -> None:
+    left, right = ends
+    name = f"{segment_prefix(local_name(1))}ring-{new_nonce():x}"
+    left.connection.offer_ring(name, left.table, left.row)
+    left.connection.close()
+    right.read()
+    with pytest.raises(FileNotFoundError):
+        RingPair.take(name, left.table)
+
+
+@pytest.mark.parametrize(
+    ("form", "body"),
+    [
+        pytest.param(0, b"no marshal", id="not a message"),
+        pytest.param(1, b"\x50\0\0\0" + marshal.dumps((m.RECLAIM, 1)), id="a frame that is cut"),
+        pytest.param(2, b"\0", id="no room for its position"),
+        pytest.param(77, b"\0" * 20, id="no form of ours"),
+    ],
+)
+def test_a_ring_with_what_no_process_of_ours_writes_ends_the_conversation(ends: tuple[End, End], form: int, body: bytes) -> None:
+    left, right = opened(ends)
+    ring = left.connection._ring  # noqa: SLF001
+    assert ring is not None
+    ring.put(form, body, 0)
+    right.read()
+    assert right.connection.closed
+    assert "invalid message" in right.connection.refused
+    left.read()
+    assert [message[0] for message in left.got] == [m.PROTOCOL_ERROR]
