@@ -282,21 +282,22 @@ class Connection:
                 self._reactor.watch_writable(self.fd, False)
 
     # ------------------------------------------------------------------------------------ opening a ring pair
-    def offer_ring(self, name: str, table: SessionTable, row: int) -> None:
-        """Offer the peer a ring pair in a page of this name, from the process of this row. Without room for it nothing happens."""
+    def offer_ring(self, name: str, table: SessionTable, row: int) -> bool:
+        """Offer the peer a ring pair in a page of this name, from the process of this row. False: there is no room for it."""
         try:
             ring = RingPair.offer(name, table)
         except (OSError, ObjectStoreFullError):
-            return
+            return False
         with self._lock:
             if self.closed or self._want_write:
                 ring.close()
-                return
+                return False
             self._offered = ring
             self._base = self._last_by_socket((OFFER_RING, name, row))
+        return True
 
-    def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> RingPair | None:
-        """Take the ring pair that the peer, of that row, has offered, and say so; None if it cannot be had. In the reading thread."""
+    def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> bool:
+        """Take the ring pair that the peer, of that row, has offered, and say so. False: it cannot be had. In the reading thread."""
         ring: RingPair | None = None
         with contextlib.suppress(OSError, ValueError):
             ring = RingPair.take(name, table)
@@ -308,21 +309,20 @@ class Connection:
             if ring is not None:
                 ring.meet(of_peer)
                 self._base, self._ring = base, ring
-        return ring
+        return ring is not None
 
-    def ring_taken(self, taken: bool, of_peer: int) -> RingPair | None:
-        """Use the ring pair that the peer, of that row, has taken; None if it has not. In the reading thread."""
+    def ring_taken(self, taken: bool, of_peer: int) -> bool:
+        """Use the ring pair that the peer, of that row, has taken. False: it has not. In the reading thread."""
         with self._lock:
             ring, self._offered = self._offered, None
-            if ring is None:
-                return None
-            if not taken:
-                ring.close()
-                return None
+            if ring is None or not taken:
+                if ring is not None:
+                    ring.close()
+                return False
             ring.unlink()
             ring.meet(of_peer)
             self._ring = ring
-        return ring
+        return True
 
     def _last_by_socket(self, message: Message) -> int:
         """Send a message through the socket; returns how many have gone that way then."""
@@ -359,6 +359,11 @@ class Connection:
                         self.hang_up()
                     return True
         return True
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether the two processes may talk through a ring pair."""
+        return self._ring is not None
 
     def has_ring_entries(self) -> bool:
         """Whether the ring has something to hand on."""

@@ -38,8 +38,7 @@ class End:
             if connection.take_ring(message[1], self.table, self.row, message[2]):
                 self.reactor.watch_ring(connection)
         elif message[0] == m.TAKE_RING:
-            if connection.ring_taken(*message[1:]):
-                self.reactor.watch_ring(connection)
+            connection.ring_taken(*message[1:])
         elif message[0] != m.NUDGE:
             self.got.append(message)
 
@@ -72,7 +71,8 @@ def ends() -> Iterator[tuple[End, End]]:
 
 def opened(ends: tuple[End, End]) -> tuple[End, End]:
     left, right = ends
-    left.connection.offer_ring(f"{segment_prefix(local_name(1))}ring-{new_nonce():x}", left.table, left.row)
+    assert left.connection.offer_ring(f"{segment_prefix(local_name(1))}ring-{new_nonce():x}", left.table, left.row)
+    left.reactor.watch_ring(left.connection)
     right.read()
     left.read()
     return ends

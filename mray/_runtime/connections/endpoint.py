@@ -291,7 +291,8 @@ class Endpoint:
         if connection.alone == CALLS_BEFORE_RING and self.reactor.has_room_for_ring():
             table = self.reactor.table
             assert table is not None
-            connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", table, self.reactor.row)
+            if connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", table, self.reactor.row):
+                self.reactor.watch_ring(connection)
 
     def _on_offer_ring(self, connection: Connection, name: str, row: int) -> None:
         if self.reactor.has_room_for_ring():
@@ -303,8 +304,8 @@ class Endpoint:
             connection.send((m.TAKE_RING, False, self.reactor.row))
 
     def _on_ring_taken(self, connection: Connection, taken: bool, row: int) -> None:
-        if connection.ring_taken(taken, row):
-            self.reactor.watch_ring(connection)
+        if not connection.ring_taken(taken, row):
+            self.reactor.forget_ring(connection)
 
     def check(self) -> None:
         """Raise the fatal error, if there is one."""

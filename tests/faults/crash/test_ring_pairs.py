@@ -1,0 +1,142 @@
+"""Deaths, interrupts and large messages between processes that talk through the ring pair of their connection."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import mray
+from mray._api.current import started_backend
+from mray.exceptions import ActorDiedError, TaskCancelledError, WorkerCrashedError
+
+#: Calls after which a pair of processes certainly talks through its rings.
+MANY = 300
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    mray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False)
+    yield
+    mray.shutdown()
+
+
+@mray.remote(num_cpus=0)
+class Talker:
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def hear(self, what: Any) -> Any:
+        self.heard.append(what)
+        return what
+
+    def all_heard(self) -> list[Any]:
+        return self.heard
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def talk_to(self, other: Any, count: int) -> int:
+        return sum(mray.get(other.hear.remote(1)) for _ in range(count))
+
+
+def talked(actor: Any) -> Any:
+    """The actor, after this process and it have opened a ring pair."""
+    for number in range(MANY):
+        assert mray.get(actor.hear.remote(number)) == number
+    connections = [peer for peer in started_backend().client.peers.values() if peer.has_ring]  # type: ignore[attr-defined]
+    assert connections, "no pair of processes talks through rings"
+    return actor
+
+
+def test_calls_of_every_size_keep_their_order() -> None:
+    actor = talked(Talker.remote())
+    sent = [bytes(size) for size in (1, 300, 50, 5_000, 10, 70_000, 1, 1, 400, 90_000, 3)] * 5
+    refs = []
+    for number, value in enumerate(sent):
+        refs.append(actor.hear.remote(value))
+        if number % 7 == 0:
+            assert mray.get(refs[-1]) == value
+    assert mray.get(refs) == sent
+    assert mray.get(actor.all_heard.remote())[-len(sent) :] == sent
+
+
+@pytest.mark.parametrize("how", ["by itself", "from outside", "while it sleeps"])
+def test_an_actor_that_dies_fails_the_call_at_once(how: str) -> None:
+    actor = talked(Talker.remote())
+    pid = mray.get(actor.pid.remote())
+    if how == "by itself":
+        ref = actor.die.remote()
+    elif how == "from outside":
+        ref = actor.sleep.remote(600)
+        os.kill(pid, signal.SIGKILL)
+    else:
+        ref = actor.sleep.remote(600)
+        with pytest.raises(mray.exceptions.GetTimeoutError):
+            mray.get(ref, timeout=0.1)
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ActorDiedError, match=str(pid)):
+        mray.get(ref, timeout=30)
+
+
+def test_an_actor_that_is_started_again_opens_a_ring_pair_again() -> None:
+    actor = talked(Talker.options(max_restarts=1, max_task_retries=1).remote())
+    before = mray.get(actor.pid.remote())
+    os.kill(before, signal.SIGKILL)
+    after = mray.get(actor.pid.remote(), timeout=30)
+    assert after != before
+    talked(actor)
+
+
+def test_a_caller_that_dies_leaves_the_actor_to_others() -> None:
+    callee = Talker.remote()
+    caller = Talker.remote()
+    assert mray.get(caller.talk_to.remote(callee, MANY)) == MANY
+    ref = caller.talk_to.remote(callee, 10**9)
+    mray.get(callee.hear.remote(0))
+    mray.kill(caller)
+    with pytest.raises(ActorDiedError):
+        mray.get(ref, timeout=30)
+    talked(callee)
+
+
+def test_tasks_of_a_worker_that_talks_through_rings_are_cancelled_and_crash_as_others_do() -> None:
+    @mray.remote(max_retries=0)
+    def task(what: str) -> int:
+        if what == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "sleep":
+            time.sleep(600)
+        return os.getpid()
+
+    for _ in range(MANY):
+        mray.get(task.remote("return"))
+    ref = task.remote("sleep")
+    with pytest.raises(mray.exceptions.GetTimeoutError):
+        mray.get(ref, timeout=0.05)
+    mray.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        mray.get(ref, timeout=30)
+    for _ in range(MANY):
+        mray.get(task.remote("return"))
+    with pytest.raises(WorkerCrashedError):
+        mray.get(task.remote("die"), timeout=30)
+
+
+def test_more_actors_than_rings_all_answer() -> None:
+    actors = [Talker.remote() for _ in range(24)]
+    for _ in range(100):
+        for number, actor in enumerate(actors):
+            assert mray.get(actor.hear.remote(number)) == number
+    backend: Any = started_backend()
+    assert sum(peer.has_ring for peer in backend.client.peers.values()) <= 16
