@@ -426,7 +426,12 @@ class NativeBackend(PlacementCalls, Backend):
         task_id = new_task_id(actor_id)
         if options is not None and options.get("tensor_transport"):
             check_enabled(handle, options["tensor_transport"], num_returns)
-        call, returned = _new_call(client, task_id, method.name, num_returns, options, handle)
+        if num_returns == 1:
+            entry = client.entry()
+            call = entry.task = Call(task_id, method.name, 1, entry)
+            returned: Any = ObjectRef(task_id + FIRST, entry)
+        else:
+            call, returned = _new_call(client, task_id, method.name, num_returns, options, handle)
         call.handle = handle._token
         running = self._context.running
         if running is not None:

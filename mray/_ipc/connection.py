@@ -149,17 +149,19 @@ class Connection:
         self.careful = False
 
     # ------------------------------------------------------------------------------------ writing
-    def post(self, message: Message) -> None:
-        """Queue a message; it leaves with the next `flush`, or by itself when much is queued."""
+    def post(self, message: Message) -> int:
+        """Queue a message; it leaves with the next `flush`, or by itself when much is queued. Returns how many bytes are."""
         body = marshal.dumps(message)
         frame = _HEADER.pack(len(body)) + body
         with self._lock:
             if self.closed:
-                return
+                return 0
             self._out.append(frame)
-            self._out_bytes += len(frame)
-            if self._out_bytes > FLUSH_BYTES:
+            self._out_bytes = queued = self._out_bytes + len(frame)
+            if queued > FLUSH_BYTES:
                 self._flush_locked()
+                return self._out_bytes
+            return queued
 
     def send(self, message: Message) -> None:
         """Queue a message and give the queue to the kernel now."""

@@ -51,9 +51,10 @@ class LocalConnection(Connection):
         self.reads = 0
         self.refused = ""
 
-    def post(self, message: Message) -> None:
+    def post(self, message: Message) -> int:
         if not self.closed:
             self._run_token.callbacks.append((_deliver, (self.other, message)))
+        return 0
 
     def send(self, message: Message) -> None:
         if not self.closed:

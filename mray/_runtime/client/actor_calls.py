@@ -57,10 +57,12 @@ class ActorCaller:
     def submit(self, call: Call) -> None:
         """Send the call, or queue it behind calls that must go first."""
         call.source = self
-        if not call.waiting and self.actor.flows():
+        actor = self.actor
+        link = actor.link
+        if link is not None and not call.waiting and not link.closed and (not actor.queue or actor.unordered):  # as `ActorQueue.flows`
             self.push(call)
         else:
-            self._follow(self.actor.submitted(call))
+            self._follow(actor.submitted(call))
 
     def subscribe(self) -> None:
         """Have the node send this process the actor's place, and each change."""
@@ -108,7 +110,10 @@ class ActorCaller:
         # POINT call noted
         values = None if call.arguments is None else call.argument_values(self._callers.borrowing.export)
         message = (CALL, call.task_id, call.method, call.num_returns, call.form, call.payload, call.refs, values, call.options)
-        call.send(self.client, connection, message)
+        if call.options is None:
+            self.client.send_call(connection, message)
+        else:
+            call.send(self.client, connection, message)
 
     def connect(self, connect: Connect) -> None:
         try:

@@ -50,6 +50,7 @@ class StreamCall(Call):
         stream = Stream(self, task_id, window, per_yield, together)
         self.stream = StreamReader(client, entry, task_id, stream)
         super().__init__(task_id, method, 1, entry)
+        self.options = None
         entry.task = self
 
     @property

@@ -266,11 +266,11 @@ class Endpoint:
             if connection.alone < CALLS_BEFORE_RING:
                 self._count_alone(connection)
             return
-        connection.post(message)
+        queued = connection.post(message)
         now = monotonic()
         alone = now - self._posted > BURST_GAP
         self._posted = now
-        if reactor.asleep or connection.unsent > BATCH_BYTES or (alone and len(connection.calls) < 2):
+        if reactor.asleep or queued > BATCH_BYTES or (alone and len(connection.calls) < 2):
             connection.flush()
             return
         reactor.post_later(connection)
