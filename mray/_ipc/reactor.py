@@ -29,9 +29,9 @@ import os
 import select
 import socket
 import threading
+from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
-from _thread import get_ident
 from time import monotonic
 from typing import Protocol
 

@@ -111,7 +111,7 @@ class RingWriter:
         # SYNC POINT room: WANTED, fence, look at CONSUMED again | CONSUMED, fence before sleeping, look at WANTED.
         fence()
 
-    def put(self, form: int, payload: bytes) -> None:
+    def put(self, form: int, payload: bytes | memoryview) -> None:
         """Publish one message; there must be room, and the payload fit the entry."""
         number = self.next
         offset = self._offsets[number & self._mask]

@@ -225,7 +225,7 @@ def test_an_end_before_the_answer_leaves_no_name(ends: tuple[End, End]) -> None:
 )
 def test_a_ring_with_what_no_process_of_ours_writes_ends_the_conversation(ends: tuple[End, End], form: int, body: bytes) -> None:
     left, right = opened(ends)
-    ring = left.connection._ring  # noqa: SLF001
+    ring = left.connection._ring
     assert ring is not None
     ring.put(form, body, 0)
     right.read()

@@ -87,7 +87,7 @@ class Executor:
         self.named: deque[tuple[bytes, str]] = deque(maxlen=NAMED)
         self._noting = threading.Lock()
         #: Sends the answer of a call, or holds it back for company.
-        self.answer: Callable[[Connection, tuple[Any, ...]], None] = Connection.post
+        self.answer: Callable[[Connection, tuple[Any, ...]], object] = Connection.post
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:

@@ -20,8 +20,8 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from mray._common.ids import TaskID
-from mray._common.messages import PICKLED
 from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
+from mray._common.messages import PICKLED
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import InterruptGuard
 from mray._objects.serializer import deserialize
