@@ -1,7 +1,9 @@
 """The threads of one process: the background reader, which dozes; a thread that begins to wait; an event loop that attends. And a peer that
 publishes a word and rings.
 
-    peer ── word, then doorbell (or entry of a ring, then socket) ──▶ process: reader (`Reactor._read_in_background`)  ⇄  waiter (`wait_until`)  or  loop (`add_poller`)
+    peer ── word, then doorbell ──▶ process: reader (`Reactor._read_in_background`)  ⇄  waiter (`wait_until`)  or  loop (`add_poller`)
+
+The word may also come as an entry of the ring of a connection, whose socket is the doorbell then.
 
 Threads share locations that all of them see at once, because Python's own lock orders them. So the order of memory is SEQUENTIAL
 here: what the fences are for is shown by the other scenarios, and what one thread of a process has announced another one may take back

@@ -69,9 +69,7 @@ MUTANTS = [
         {"waiter": True, "ring": True},
         id="sleeps without a look into its rings",
     ),
-    pytest.param(
-        RingPair.put, "return self._words[self._asleep] == AWAKE", "return True", {"waiter": True, "ring": True}, id="lets the sleeper sleep"
-    ),
+    pytest.param(RingPair.put, "return self._words[self._asleep] == AWAKE", "return True", {"ring": True}, id="lets the sleeper sleep"),
     pytest.param(Reactor._release_reading, "self._offer_reading()", "pass", {"waiter": True}, id="leaves reading to nobody"),
     pytest.param(Reactor._release_reading, "self._reading.release()", "pass", {"waiter": True}, id="keeps the reading lock"),
 ]
