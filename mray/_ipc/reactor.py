@@ -53,7 +53,7 @@ _BUFFER_BYTES = 256 * 1024
 #: Ring pairs that a process has at a time: each is looked into by every wait that spins, and keeps a descriptor before Python 3.13.
 MOST_RINGS = 16
 #: Looks into the rings between two questions to the kernel; and so many waits in a row may end without one.
-RING_LOOKS = 12
+RING_LOOKS = 60
 MOST_UNASKED = 32
 
 #: How often the background reader looks whether anybody reads, in seconds, while the process is active.
@@ -525,12 +525,7 @@ class Reactor:
             table.words[self._state_index] = PARKED
             fence()
             # POINT sleep announced
-            if (
-                self._deferred
-                or predicate()
-                or (self._waiters and self._any_waiter_ready())
-                or (self._rings and self._rings_have_entries())
-            ):
+            if self._deferred or predicate() or (self._waiters and self._any_waiter_ready()) or self._rings_have_entries():
                 timeout = 0
             self._run_once_and_notify(timeout)
         finally:
