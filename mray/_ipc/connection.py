@@ -349,7 +349,8 @@ class Connection:
                 if entry is None:
                     break
                 form, body = entry
-                messages = [marshal.loads(frame) for frame in _frames(body)] if form else (marshal.loads(body),)
+                read = decode_message if self.careful else marshal.loads
+                messages = [read(frame) for frame in _frames(body)] if form else (read(body),)
             except Exception as error:  # of any kind: it was not made for what it has not written
                 self.refuse(repr(error))
                 break

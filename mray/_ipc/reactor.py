@@ -13,8 +13,8 @@ The right to read is a lock. A thread that leaves `wait_until` gives it to anoth
 every few milliseconds whether nobody reads (then it reads itself, until a waiter asks for the lock) and sleeps without a tick while a
 waiter reads. The node uses none of this: it has one thread and calls `run_once` in a loop.
 
-A few connections that talk often have rings in shared memory beside their sockets (`mray._ipc.ring_pair`). Whoever spins looks into those
-first, and asks the kernel now and then; whoever is about to sleep has said so, and looks once more.
+A few connections that talk often have rings in shared memory beside their sockets (`mray._ipc.ring_pair`). A thread that spins looks into
+those first, and asks the kernel now and then; one that is about to sleep has said so, and looks once more.
 
 Dispatch runs callbacks in the reading thread, one at a time. A callback must not wait, unless it was deferred.
 

@@ -37,9 +37,10 @@ from mray._ipc.process import start_of
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import ADDRESS
 from mray._ipc.ring import RingReader, RingWriter
-from mray._ipc.segment import Segment, new_nonce, open_memory
+from mray._ipc.ring_pair import RingPair
+from mray._ipc.segment import PAGE, Segment, new_nonce, open_memory
 from mray._ipc.slots import PLACE, SlotReader
-from mray._ipc.table import ROW_WORDS, ROWS, SessionTable
+from mray._ipc.table import AWAKE, ROW_WORDS, ROWS, STATE, SessionTable
 from mray._objects.serializer import deserialize, serialize, spans
 from mray._runtime.observe.observer import _Reader
 from mray._runtime.processes.launch import Interpreter, Wrapper
@@ -164,6 +165,58 @@ class _Ring:
             reader.close()
 
 
+class _RingOfPeer:
+    """The ring of a connection with a few messages in it, one of which comes behind frames of the socket."""
+
+    def __init__(self) -> None:
+        self.table = SessionTable.create(f"/mray-fuzz-{os.getpid()}-{next(_numbers)}")
+        self.table.words[ROW_WORDS + STATE] = AWAKE
+        pair = self._pair()
+        writing = RingPair.take(pair[1], self.table)
+        writing.meet(1)
+        bodies = [encode(message)[4:] for message in MESSAGES[:4]]
+        writing.put(0, bodies[0], 0)
+        writing.put(1, b"".join(encode(message) for message in MESSAGES[:2]), 0)
+        writing.put(0, bodies[3], 1)
+        writing.put(0, bodies[2], 1)
+        # The other half is where this process would write itself.
+        half = PAGE // 2
+        self.whole = bytes(pair[2].memory[half:])
+        writing.close()
+        pair[0].close()
+
+    def _pair(self) -> tuple[RingPair, str, Any]:
+        name = f"/mray-fuzz-{os.getpid()}-{next(_numbers)}"
+        pair = RingPair.offer(name, self.table)
+        return pair, name, Segment.open(name, writable=True)
+
+    def read(self, memory: bytes) -> object:
+        heard: list[Any] = []
+        reactor = Reactor()
+        here, there = socket.socketpair()
+        connection = reactor.register(here, lambda _connection, message: heard.append(message), lambda _connection: None)
+        connection.careful = True
+        name = f"/mray-fuzz-{os.getpid()}-{next(_numbers)}"
+        disabled, logger.disabled = logger.disabled, True
+        try:
+            assert connection.offer_ring(name, self.table, 1)
+            segment = Segment.open(name, writable=True)
+            connection.ring_taken(True, 1)
+            half = PAGE // 2
+            segment.memory[half : half + len(self.whole)] = memory.ljust(len(self.whole), b"\0")[: len(self.whole)]
+            for _ in range(8):
+                connection.read_ring()
+            assert all(type(message) is tuple for message in heard)
+            if connection.closed:
+                raise ValueError(connection.refused)
+            return heard
+        finally:
+            logger.disabled = disabled
+            connection.close()
+            there.close()
+            reactor.close()
+
+
 class _Slots:
     """A slot with an array in it."""
 
@@ -274,6 +327,7 @@ def _read_ring_facts(memory: bytes) -> object:
 
 
 _ring = _Ring()
+_ring_of_peer = _RingOfPeer()
 _slots = _Slots()
 
 
@@ -357,6 +411,7 @@ DECODERS: dict[str, Decoder] = {
         (ValueError,),
     ),
     "ring": Decoder((_ring.whole,), _ring.read, (ValueError,)),
+    "ring of a peer": Decoder((_ring_of_peer.whole,), _ring_of_peer.read, (ValueError,), is_cheap=False),
     "facts of a ring": Decoder((_ring.whole[:64],), _read_ring_facts, (ValueError,)),
     "place of a slot": Decoder((_slots.place(),), _slots.read, (ValueError, FileNotFoundError)),
     "array": Decoder(
