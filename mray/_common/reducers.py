@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ reducers: dict[type, Serializer] = {}
 #: Of those that are given as a pair: serializer and deserializer.
 _pairs: dict[type, tuple[Serializer, Serializer]] = {}
 _pickler: type[Pickler] | None = None
+#: What cloudpickle 3.1.3 writes in the place of the name of a code's file.
+_NAMELESS = "<dynamic-code>"
 
 
 def register_serializer(cls: type, serializer: Serializer, deserializer: Serializer) -> None:
@@ -57,12 +60,28 @@ def cloud_pickler() -> type[Pickler]:
 
         import cloudpickle  # noqa: PLC0415
 
-        table = ChainMap(reducers, *cloudpickle.Pickler.dispatch_table.maps)
+        theirs = cloudpickle.Pickler.dispatch_table
+        table = ChainMap(reducers, {CodeType: _code_reducer(theirs[CodeType])}, *theirs.maps)
         # Programs know the table by either name.
         _pickler = type(
             "CloudPickler", (cloudpickle.Pickler,), {"dispatch_table": table, "dispatch": table, "__module__": "mray.cloudpickle"}
         )
     return _pickler
+
+
+def _code_reducer(reduce: Serializer) -> Serializer:
+    """cloudpickle's reducer of code, with the name of the code's file.
+
+    From 3.1.3 on cloudpickle leaves the name out, so that equal functions have equal pickles wherever they are defined. Without it no
+    traceback shows the lines of a function that was sent to a worker, no debugger finds them and no coverage counts them.
+    """
+
+    def reduce_with_name(code: CodeType) -> Any:
+        make, arguments, *more = reduce(code)
+        named = tuple(code.co_filename if value.__class__ is str and value == _NAMELESS else value for value in arguments)
+        return make, named, *more
+
+    return reduce_with_name
 
 
 def cloud_dumps(value: Any, protocol: int | None = None, buffer_callback: Callable[[Any], Any] | None = None) -> bytes:

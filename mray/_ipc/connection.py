@@ -402,6 +402,7 @@ class Connection:
             before = self.reads
             self.readable(buffer)
             if self.reads == before:
+                self.read_ring()
                 return
 
     def _take(self, buffer: memoryview, count: int) -> int:
