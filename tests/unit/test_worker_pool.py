@@ -10,7 +10,6 @@ import pytest
 
 from mray.exceptions import ActorDiedError
 from mray.util import _worker_pool
-from mray.util import _worker_pool
 from mray.util._worker_pool import Job, WorkerPool
 
 
