@@ -52,8 +52,9 @@ _BUFFER_BYTES = 256 * 1024
 
 #: Ring pairs that a process has at a time: each is looked into by every wait that spins, and keeps a descriptor before Python 3.13.
 MOST_RINGS = 16
-#: Looks into the rings between two questions to the kernel; and so many waits in a row may end without one.
-RING_LOOKS = 60
+#: Looks into rings, all together, between two questions to the kernel: some microseconds, in which nobody else gets the core. And so many
+#: waits in a row may end without a question.
+RING_LOOKS = 12
 MOST_UNASKED = 32
 
 #: How often the background reader looks whether anybody reads, in seconds, while the process is active.
@@ -502,7 +503,7 @@ class Reactor:
     def _look_into_rings(self, predicate: Predicate) -> bool:
         """Look into the rings for a moment, without a system call; whether the predicate holds."""
         rings = self._rings
-        for _ in range(RING_LOOKS):
+        for _ in range(RING_LOOKS // len(rings)):
             for connection in rings:
                 if connection.read_ring() and predicate():
                     if self._waiters:
