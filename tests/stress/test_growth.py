@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(900)
 SHARE = 0.5
 #: ... and some dozens of the builtin ones, and of places in tables.
 COMMON = 200
-#: What the node has for each process of the session, idle workers included: a record with three sets. The sets are taken for a part of the
+#: For each process of the session, idle workers included, the node has a record with three sets. The sets are taken for a part of the
 #: record, or else four idle workers more (which were about to begin when it was first counted) are a dozen objects of one class.
 RECORD, SET, SETS = f"{records.__name__}.Member", f"{records.__name__}.Ordered", 3
 
