@@ -186,8 +186,8 @@ class Backend(RefBackend):
         """A ref that becomes `value` once the group is created."""
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
-    def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
-        """Whether the group is created in this time; an exception when it is removed."""
+    def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
+        """Whether the group is created in so many seconds; an exception when it is removed."""
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
     def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:

@@ -5,11 +5,15 @@ In every process. It is a name: whoever has it may put tasks and actors into the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import PlacementGroupID
+
+#: Ray counts the seconds of `PlacementGroup.wait` in 64 bits.
+_LONGEST = 1 << 63
 
 
 class PlacementGroup:
@@ -56,12 +60,15 @@ class PlacementGroup:
         return backend.placement_group_ready(self.id.binary(), self)
 
     def wait(self, timeout_seconds: float = 30) -> bool:
-        """Wait until all bundles are reserved: True, or False after `timeout_seconds` (negative: no limit).
+        """Wait until all bundles are reserved: True, or False after `timeout_seconds`.
 
         False at once, with a warning, when this machine can never give what it asks for; an exception when the group is removed. A task
-        that waits here gives its CPUs back meanwhile. Any thread.
+        that waits here gives its CPUs back meanwhile. Any thread. Ray's errors for what is no number of seconds in 64 bits: TypeError,
+        ValueError for nan, OverflowError.
         """
-        return current_backend().wait_placement_group(self.id.binary(), None if timeout_seconds < 0 else timeout_seconds)
+        if not -_LONGEST <= math.trunc(timeout_seconds) < _LONGEST:
+            raise OverflowError("Python int too large to convert to C long")
+        return current_backend().wait_placement_group(self.id.binary(), max(0, timeout_seconds))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PlacementGroup) and self.id == other.id

@@ -77,7 +77,7 @@ class PlacementCalls:
                 settle()
         return ObjectRef(new_object_id(), entry)
 
-    def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
+    def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
         client = self.client
         answer = client.request(client.node, m.GROUP_AWAIT, group_id)
         if not client.wait_as_user(answer.is_ready, timeout):

@@ -1,8 +1,8 @@
 """The commands: ``mray run script.py``, ``mray list actors`` and what else is typed in a terminal.
 
 A command is a module of `mray.cli.commands`: its name is the command's, ``SUMMARY`` says in a line what it does, and ``main(words)`` does
-it and returns an exit status. Adding the file adds the command; the help text is made from the files. Only the module of the command
-that is typed is imported.
+it and returns an exit status. Adding the file adds the command; the help text is made from the files, which are read for it and not
+imported. Only the module of the command that is typed is imported.
 
 ``run`` executes a program written for Ray with mray behind the name ``ray``:
 
@@ -23,10 +23,12 @@ finding               a result of `mray doctor`: what was checked, its level, th
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
 from mray._common.version import __version__
@@ -62,7 +64,14 @@ def _summaries() -> Iterator[str]:
     known = names()
     width = max(map(len, known)) + 2
     for name in known:
-        yield f"  {name:<{width}}{load(name).SUMMARY}"
+        yield f"  {name:<{width}}{_summary(name)}"
+
+
+def _summary(name: str) -> str:
+    """The ``SUMMARY`` of a command, from its source: all commands together import most of mray."""
+    mark = "SUMMARY = "
+    lines = Path(commands.__path__[0], f"{name}.py").read_text(encoding="utf-8").splitlines()
+    return str(ast.literal_eval(next(line for line in lines if line.startswith(mark)).removeprefix(mark)))
 
 
 def main(arguments: list[str] | None = None) -> int:

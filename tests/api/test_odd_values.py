@@ -160,6 +160,20 @@ def test_a_timeout_is_a_number_of_milliseconds_in_64_bits(ray_session, timeout, 
     assert ray_session.get(ref, timeout=True) == 1
 
 
+def test_seconds_to_wait_for_a_placement_group_are_a_number_in_64_bits(ray_session):
+    group = ray_session.util.placement_group([{"CPU": 0.5}])
+    assert group.wait(30)
+    for error, values in ((OverflowError, (math.inf, -math.inf, 1 << 63, 1e30)), (ValueError, (math.nan,)), (TypeError, ("x", None))):
+        for seconds in values:
+            with pytest.raises(error):
+                group.wait(seconds)
+    assert group.wait(np.float64(30))
+    more_than_there_is = ray_session.util.placement_group([{"CPU": 1000}])
+    assert not more_than_there_is.wait(-1)
+    for each in (group, more_than_there_is):
+        ray_session.util.remove_placement_group(each)
+
+
 def test_wait_asks_for_whole_numbers_of_refs(ray_session):
     refs = [ray_session.put(1) for _ in range(2)]
     assert len(ray_session.wait(refs, num_returns=1.5)[0]) == 1

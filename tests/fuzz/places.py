@@ -135,7 +135,6 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_scheduler.affinity:CpuLoads._load",
         "_scheduler.affinity:CpuLoads.give",
         "_scheduler.affinity:CpuLoads.take",
-        "cli.__init__:_summaries",
         "cli.__init__:main",
         "cli.script:run",
     ),

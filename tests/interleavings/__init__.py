@@ -24,6 +24,9 @@ that find each other, work on streams, and all that takes longer than some secon
 Not explored, only argued where they stand: *null event* (`mray.testing.null_event`); the background reader's ticks, which only take the
 reading lock when nobody has it.
 
+The order of x86-64 has every sequential order among its own, and whoever may die need not: what is explored with one of the two is not
+explored without it as well, but with MRAY_TEST_FULL=1, where a fault is told in fewer steps.
+
 Bounds: at most so many messages, members and joins as the shapes of the tests say; with three readers, and where a full ring or a growing
 slot is waited for by two, the first message is there from the beginning. Two loads at a time wait for their answers in the weak order.
 Threads of one process in sequential order (Python's lock orders them). Changes of files and names are seen by all at once. A library that

@@ -16,7 +16,7 @@ from tests.interleavings.stand_ins import mutated
 @pytest.mark.parametrize(
     ("order", "victim", "times"),
     [
-        pytest.param(SEQUENTIAL, None, 1, id="one after another"),
+        pytest.param(SEQUENTIAL, None, 1, id="one after another", marks=full),
         pytest.param(SEQUENTIAL, "member 0", 1, id="one dies"),
         pytest.param(TOTAL, None, 1, id="stores are held back"),
         pytest.param(TOTAL, "member 0", 1, id="stores are held back, one dies", marks=full),

@@ -29,6 +29,7 @@ LARGE = [
 ]
 
 
+@full
 @pytest.mark.parametrize("shape", [*SHAPES, *LARGE])
 def test_who_joins_gets_every_message_in_every_order_of_steps(shape: dict[str, Any]) -> None:
     explored = Joining(**shape).explore()

@@ -8,7 +8,7 @@ import pytest
 
 from mray._ipc import slots
 from mray._ipc.slots import SlotReader, SlotWriter
-from tests.full import FULL, full
+from tests.full import full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
 from tests.interleavings.passing_on import PassingOn
 from tests.interleavings.stand_ins import mutated
@@ -25,9 +25,10 @@ def test_what_was_passed_on_stays_what_it_is_in_every_order_of_steps(shape: dict
     assert explored.states > explored.outcomes > 1
 
 
+@full
 @pytest.mark.parametrize("victim", ["writer", "relay", "reader"])
 def test_who_passes_on_may_die_after_any_step(victim: str) -> None:
-    PassingOn(values=2 if FULL else 1).explore(victim=victim)
+    PassingOn(values=2).explore(victim=victim)
 
 
 @pytest.mark.parametrize("closes", [True, False])

@@ -22,6 +22,7 @@ SHAPES = [
 ]
 
 
+@full
 @pytest.mark.parametrize(("work", "stays"), SHAPES)
 def test_what_all_have_queued_is_done_in_every_order_of_steps(work: tuple[int, ...], stays: tuple[int, ...]) -> None:
     explored = Queueing(*work, stays=stays).explore()

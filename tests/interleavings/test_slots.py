@@ -10,7 +10,7 @@ from mray._channel.shm import ShmReader
 from mray._ipc import slots
 from mray._ipc.ring import RingWriter
 from mray._ipc.slots import SlotWriter
-from tests.full import full
+from tests.full import FULL, full
 from tests.interleavings.channel import Channel, array
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
 from tests.interleavings.stand_ins import mutated
@@ -30,6 +30,7 @@ SHAPES = [
 ]
 
 
+@full
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values_in_slots_stay_what_they_are_in_every_order_of_steps(shape: dict[str, Any]) -> None:
     Channel(**shape).explore()
@@ -52,7 +53,7 @@ GROWTHS = [
 ]
 
 
-@pytest.mark.parametrize("shape", GROWTHS)
+@pytest.mark.parametrize("shape", GROWTHS if FULL else GROWTHS[2:])
 def test_slots_grow_while_some_have_read_and_some_have_not(shape: dict[str, Any]) -> None:
     Channel(**shape).explore()
 

@@ -36,7 +36,14 @@ def test_the_help_names_every_command_file() -> None:
     done = run("--help")
     files = {path.stem for path in Path(cli.commands.__file__).parent.glob("*.py")} - {"__init__"}
     assert done.returncode == 0
-    assert {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")} == files
+    described = dict(line.split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  "))
+    assert described == {name: cli.load(name).SUMMARY for name in files}
+
+
+def test_the_help_imports_no_command() -> None:
+    program = "import sys; from mray.cli import main; main(['--help']); print([name for name in sys.modules if 'cli.commands.' in name])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("name", [name for name in cli.names() if name not in ("run", "serve")])

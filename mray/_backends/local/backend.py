@@ -317,7 +317,7 @@ class LocalBackend(Backend):
         return self._here().placement_group_ready(group_id, value)
 
     @_holding_token
-    def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
+    def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
         return self._here().wait_placement_group(group_id, timeout)
 
     # ------------------------------------------------------------------------------------ listings

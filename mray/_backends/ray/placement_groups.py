@@ -43,8 +43,8 @@ class PlacementGroupCalls:
         ref = _group(group_id).ready()
         return ObjectRef(ref.binary(), ref)
 
-    def wait_placement_group(self, group_id: bytes, timeout: float | None) -> bool:
+    def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
         try:
-            return bool(_group(group_id).wait(-1 if timeout is None else timeout))
+            return bool(_group(group_id).wait(timeout))
         except ray.exceptions.RayError as error:
             raise translated(error) from None

@@ -12,9 +12,11 @@ from types import NoneType
 from typing import Any
 
 from mray._api.accelerators import registered_accelerator
+from mray._api.actor import ActorClass
 from mray._api.communicator import Communicator
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
+from mray._api.decorator import make_remote
 from mray._channel.select import DEVICE
 from mray._channel.site import Site
 from mray._graph.caller.compiled import CompiledGraph
@@ -23,7 +25,6 @@ from mray._graph.caller.liveness import Liveness, LivenessReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
 from mray._graph.compiler.allocate import allocate
 from mray._graph.compiler.deadlock import check_deadlock
-from mray._graph.compiler.function_worker import lease_worker
 from mray._graph.compiler.resolve import resolve
 from mray._graph.compiler.schedule import schedule
 from mray._graph.compiler.validate import Validated, validate
@@ -33,6 +34,9 @@ from mray._graph.plan import Graph, Plan
 from mray._graph.sites import ask_sites, endpoints_to_ask, owners
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
+
+#: The options of a plain function that apply to its worker as a whole.
+_OPTIONS_OF_WORKERS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "scheduling_strategy")
 
 
 def plan_graph(
@@ -122,3 +126,15 @@ def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> di
         return {}
     workers.update({endpoint: lease_worker(options) for endpoint, options in validated.workers.items() if endpoint in asked})
     return ask_sites(host, asked, own, {**validated.handles, **workers})
+
+
+class GraphFunctions:
+    """Runs plain functions of a graph: an actor without a state. Functions that follow each other share one (`validate`)."""
+
+
+def lease_worker(options: dict[str, Any]) -> Any:
+    """The handle of a new worker, which ends with its last handle. Holds a CPU only if the function asks for some by name."""
+    given = {name: options[name] for name in _OPTIONS_OF_WORKERS if options.get(name) is not None}
+    actor_class = make_remote(GraphFunctions, {"num_cpus": 0, **given})
+    assert isinstance(actor_class, ActorClass)
+    return actor_class.remote()

@@ -8,8 +8,8 @@ from typing import Any
 from mray._api.actor_handle import ids_of
 from mray._api.communicator import ReduceOp, TorchTensorAllocator
 from mray._channel.cpu_communicator import SharedMemoryGroup
+from mray._channel.membership import join
 from mray._channel.rank_communicator import RankCommunicator
-from mray.experimental.channel._membership import join
 
 __all__ = ["CPUCommunicator"]
 
@@ -42,7 +42,8 @@ class CPUCommunicator(RankCommunicator[SharedMemoryGroup]):
         self._refuse_second_rank()
         if not 0 <= rank < len(self._actor_handles):
             raise ValueError(f"rank {rank} is none of the {len(self._actor_handles)} of the group")
-        self._membership = join(f"communicator {self._id}", len(self._actor_handles), rank, actors=ids_of(self._actor_handles))
+        size, members = len(self._actor_handles), ids_of(self._actor_handles)
+        self._membership = join(f"communicator {self._id}", size, rank, actors=members, kind=SharedMemoryGroup)
 
     def send(self, tensor: Any, peer_rank: int) -> None:
         """Send a tensor to a member; returns when it is on its way, and waits when eight messages are already."""

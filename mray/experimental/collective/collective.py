@@ -20,8 +20,9 @@ from mray._api.backend import Backend
 from mray._api.current import current_backend
 from mray._api.verbs import get
 from mray.exceptions import RayActorError
-from mray.experimental.collective._groups import backend_of, group_collectives
 from mray.experimental.collective.communicator import CommunicatorHandle
+from mray.util import collective
+from mray.util.collective.types import Backend as BackendName
 
 __all__ = ["create_collective_group", "destroy_all_collective_groups", "destroy_collective_group", "get_collective_groups"]
 
@@ -35,7 +36,7 @@ def _own_groups() -> dict[str, CommunicatorHandle]:
 
 def get_collective_groups(actors: Sequence[Any] | None = None, backend: str | None = None) -> list[CommunicatorHandle]:
     """The groups made by this process that all these actors are members of, of one backend or of any."""
-    wanted = None if backend is None else backend_of(backend)
+    wanted = None if backend is None else BackendName(backend)
     members = set(actors or ())
     return [group for group in _own_groups().values() if members.issubset(group.actors) and (wanted is None or group.backend == wanted)]
 
@@ -46,7 +47,7 @@ def create_collective_group(actors: Sequence[Any], backend: str, name: str | Non
     They then call `mray.util.collective.allreduce` and the like with ``group_name=name`` (by default a new name). An actor is in one group
     of each backend at a time: RuntimeError. ValueError when an actor or the name appears twice, and for a backend that does not exist.
     """
-    backend = backend_of(backend)
+    backend = BackendName(backend)
     name = str(uuid.uuid4()) if name is None else name
     actors = list(actors)
     if not actors:
@@ -102,9 +103,9 @@ def destroy_all_collective_groups() -> None:
 
 def _join(_actor: Any, actors: Sequence[Any], rank: int, backend: str, name: str) -> None:
     """In the actor; ends when another of them dies before it has joined."""
-    group_collectives().init_collective_group(len(actors), rank, backend, group_name=name, actors=actors)
+    collective.init_collective_group(len(actors), rank, backend, group_name=name, actors=actors)
 
 
 def _leave(_actor: Any, name: str) -> None:
     """In the actor."""
-    group_collectives().destroy_collective_group(name)
+    collective.destroy_collective_group(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mray._api.collective_node import AllGatherOp, AllReduceOp, ReduceScatterOp, bind_collective
 from mray._api.communicator import Communicator, ReduceOp
-from mray.experimental.collective._groups import group_collectives
+from mray.util import collective
 
 __all__ = ["allgather", "allreduce", "reducescatter"]
 
@@ -30,7 +30,7 @@ class AllGatherWrapper:
 
     def __call__(self, tensor_list: Any, tensor: Any, group_name: str = "default") -> Any:
         """In a member of the group: its tensor to all, and theirs into `tensor_list`; see `mray.util.collective.allgather`."""
-        return group_collectives().allgather(tensor_list, tensor, group_name)
+        return collective.allgather(tensor_list, tensor, group_name)
 
 
 class AllReduceWrapper:
@@ -43,7 +43,7 @@ class AllReduceWrapper:
 
     def __call__(self, tensor: Any, group_name: str = "default", op: Any = None) -> Any:
         """In a member of the group: reduce `tensor` in place; `op` is one of `mray.util.collective`, by default the sum."""
-        return group_collectives().allreduce(tensor, group_name, *_given(op))
+        return collective.allreduce(tensor, group_name, *_given(op))
 
 
 class ReduceScatterWrapper:
@@ -58,7 +58,7 @@ class ReduceScatterWrapper:
         """In a member of the group: the reduction of the members' lists, of which it gets its tensor; see
         `mray.util.collective.reducescatter`.
         """
-        return group_collectives().reducescatter(tensor, tensor_list, group_name, *_given(op))
+        return collective.reducescatter(tensor, tensor_list, group_name, *_given(op))
 
 
 def _given(op: Any) -> tuple[Any, ...]:

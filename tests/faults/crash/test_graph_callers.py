@@ -153,7 +153,9 @@ user = User.remote()
 mray.get(user.hold.remote(graph))
 pending = user.flood.remote()
 until(lambda: graph._submitted == 4)
-touch("reached", open(os.path.join(folder, "flooded")).read())
+flooded = os.path.join(folder, "flooded")
+until(lambda: os.path.exists(flooded))
+touch("reached", open(flooded).read())
 try:
     mray.get(pending)
 except mray.exceptions.ActorDiedError:

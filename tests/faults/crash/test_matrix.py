@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.crash.matrix import ALL, EXCLUDED, MANNERS, PHASES, ROWS, Row, Told, covering
+from tests.faults.crash.matrix import ALL, EXCLUDED, ROWS, Row, Told, covering
 from tests.faults.crash.matrix_scene import Drive, Nursery, is_gone, until
 from tests.full import FULL
+from tests.full import covering as choose
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +119,14 @@ def test_a_death_is_told_and_the_session_goes_on(shared: Shared, row: Row) -> No
         raise
 
 
-def of_this_run(row: Row) -> bool:
-    """Rows with a session of their own are dear: one of eight in the quick suite, all with MRAY_TEST_FULL=1."""
-    return FULL or (PHASES.index(row.phase) + 3 * MANNERS.index(row.manner)) % 8 == 0
+#: Rows with a session of their own are dear: each victim with each manner and from each seat, and each phase. With MRAY_TEST_FULL=1 all.
+ALONE = choose(
+    [row for row in ROWS if row.session_is_over],
+    lambda row: ((row.victim, row.manner), ("from", row.victim, row.seat), row.phase),
+)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.session_is_over and of_this_run(row)], ids=str)
+@pytest.mark.parametrize("row", ALONE, ids=str)
 def test_a_death_is_told_and_nothing_is_left_of_the_session(nursery: Nursery, row: Row) -> None:
     drive = Drive(nursery)
     try:

@@ -30,7 +30,7 @@ def note(name, wait):
     except Exception as error:
         kinds[name] = type(error).__name__
 
-ways = {"ready": lambda: mray.get(group.ready()), "wait": lambda: group.wait(-1)}
+ways = {"ready": lambda: mray.get(group.ready()), "wait": lambda: group.wait(1000)}
 threads = [threading.Thread(target=note, args=pair) for pair in ways.items()]
 for thread in threads:
     thread.start()

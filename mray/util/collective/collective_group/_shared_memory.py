@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._api.communicator import ReduceOp
-from mray.experimental.channel._membership import join
+from mray._channel import cpu_communicator
+from mray._channel.membership import join
 from mray.util.collective import types
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
 
@@ -23,7 +24,8 @@ class SharedMemoryGroup(BaseGroup):
         """Join; waits until all members do, `gloo_timeout` milliseconds at most. `actors`: their ids by rank, where they are known."""
         super().__init__(world_size, rank, group_name)
         timeout = None if gloo_timeout is None else gloo_timeout / 1000
-        self._group = join(f"collective {group_name}", world_size, rank, timeout=timeout, actors=actors)
+        kind = cpu_communicator.SharedMemoryGroup
+        self._group = join(f"collective {group_name}", world_size, rank, timeout=timeout, actors=actors, kind=kind)
 
     def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:
         return self._group.refusing(sent, received)
