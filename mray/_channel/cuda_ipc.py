@@ -31,7 +31,8 @@ from mray._common.device_tensors import carriers
 from mray._device.arrivals import Arrivals, sweep_retired
 from mray._device.base import DeviceOutOfMemoryError, Event, Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
-from mray._device.pool import all_pools
+from mray._device.platform import known_platform
+from mray._device.pool import all_pools, drop_outputs
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import MOST_NOTE, RingLayout
@@ -261,5 +262,8 @@ def trim_pools() -> bool:
     done = sweep_retired()
     if not sweep_orphans():
         return False
-    trimmed = [pool.trim() for pool in all_pools()]
-    return done and all(trimmed)
+    pools = all_pools()
+    trimmed = [pool.trim() for pool in pools]
+    known = known_platform()
+    devices = {pool.device for pool in pools}.union(() if known is None else known.devices)
+    return all([done, *trimmed, *[drop_outputs(device) for device in devices]])

@@ -202,7 +202,14 @@ class Device(ABC):
 
     @abstractmethod
     def is_output(self, allocation: Allocation) -> bool:
-        """Whether the allocation belongs to `outputs`: then it lives as long as the process uses edges, and may be exported."""
+        """Whether the allocation belongs to `outputs`: then it stays until `drop_outputs`, and may be exported."""
+
+    @abstractmethod
+    def drop_outputs(self) -> bool:
+        """Give the memory of `outputs` back, what tensors still lie in once they are gone; False: a thread makes outputs just now.
+
+        Nobody else may have any of it open. The next `outputs` gets other memory.
+        """
 
 
 class Platform(ABC):

@@ -335,12 +335,21 @@ class CudaDevice(Device):
             self._are_outputs[allocation.number] = known
         return known
 
+    def drop_outputs(self) -> bool:
+        """See the base. What lies in the pool goes back to the driver at once, but for tensors that are there still: torch frees those when
+        its cache is emptied.
+        """
+        if self._has_outputs:
+            if not self._tensors.drop_pools(self.index):
+                return False
+            self._has_outputs = None
+            self._are_outputs.clear()
+        return True
+
     def close(self) -> None:
         """Give up the pool of `outputs`, and marks; the next use makes others."""
         self._marks.close()
-        self._tensors.drop_pools(self.index)
-        self._has_outputs = None
-        self._are_outputs.clear()
+        self.drop_outputs()
 
 
 class CudaPlatform(Platform):

@@ -217,10 +217,17 @@ class CudaTensors:
                 self._pools[index] = torch.cuda.MemPool()
         return True
 
-    def drop_pools(self, *devices: int) -> None:
-        """Give up the pools of these devices, or all: what no tensor lies in goes back to the driver. Nobody else may have it open."""
-        for index in devices or tuple(self._pools):
-            self._pools.pop(index, None)
+    def drop_pools(self, *devices: int) -> bool:
+        """Give up the pools of these devices, or all: what no tensor lies in goes back to the driver. Nobody else may have it open.
+
+        False: some thread has entered one of them, which stays.
+        """
+        with self._lock:
+            idle = [index for index in devices or tuple(self._pools) if index not in self._busy]
+            dropped = [self._pools.pop(index, None) for index in idle]
+        # Outside of the lock: torch frees the memory, which may wait for the device.
+        del dropped
+        return not any(index in self._pools for index in devices or tuple(self._pools))
 
     def outputs(self, index: int) -> AbstractContextManager[None]:
         """While entered, this thread's tensors come from the pool of the device, unless a pool of that device is entered already."""

@@ -589,6 +589,19 @@ def test_teardown_gives_the_memory_of_edges_back(ray_session, actor, compiled, e
     eventually(lambda: used_bytes() <= after_one + 5 * 20 * 4096)
 
 
+def test_teardown_gives_the_memory_of_what_methods_returned_back(ray_session, actor, compiled, eventually):
+    ray = ray_session
+    a, b = actor(), actor()
+    ray.get([a.sum.remote(np.ones(3)), b.sum.remote(np.ones(3))])
+    before = used_bytes()
+    with ray.dag.InputNode() as inp:
+        graph = compiled(b.sum.bind(a.make_shape.bind(inp)))
+    assert ray.get(graph.execute(4 << 20)) == [4 << 20]
+    assert used_bytes() > before + (16 << 20)
+    graph.teardown()
+    eventually(lambda: used_bytes() < before + (4 << 20))
+
+
 def test_graphs_are_compiled_again_over_the_same_actors(ray_session, actor, compiled):
     ray = ray_session
     a, b = actor(), actor()

@@ -358,6 +358,44 @@ def test_closing_gives_all_device_memory_back(edge: Edge, shm: Any, eventually: 
     eventually(lambda: edge.free() == free)
 
 
+def test_closing_gives_the_memory_of_outputs_back(edge_of: Callable[..., Edge], shm: Any, eventually: Any) -> None:
+    edge = edge_of()
+    free = edge.free()
+    for number in range(3):
+        edge.give(lambda number=number: null.full(1 << 20, number))
+        assert edge.host(edge.read())[0] == number
+    assert edge.free()[0] <= free[0] - (4 << 20)
+    shm.close_rings()
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+
+
+def test_outputs_that_no_edge_has_sent_are_given_back_too(edge: Edge, shm: Any, eventually: Any) -> None:
+    free = edge.free()
+    with edge.here.outputs():
+        output = null.full(1 << 20, 1)
+        shm.close_rings()
+        assert not trim_pools(), "a thread makes outputs"
+    del output
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+
+
+def test_outputs_stay_as_long_as_a_reader_has_them_open(same_gpu: Edge, shm: Any, eventually: Any) -> None:
+    edge = same_gpu
+    free = edge.free()
+    edge.give(lambda: null.full(1 << 20, 7))
+    value = edge.read()
+    assert edge.counts["device_shared"] == 1
+    assert not trim_pools(), "the edge is open"
+    shm.close_rings()
+    assert not trim_pools()
+    assert set(edge.host(value).tolist()) == {7}
+    del value
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+
+
 def test_a_value_stays_valid_after_both_ends_are_closed(edge: Edge, shm: Any, eventually: Any) -> None:
     free = edge.free()
     edge.send(null.full(1000, 8))

@@ -132,12 +132,15 @@ class FakeTensors(CudaTensors):
             self._pools[index] = FakePool(index + 1)
         return self.has_pools
 
-    def drop_pools(self, *devices: int) -> None:
-        for index in devices or tuple(self._pools):
-            for addresses in getattr(self._pools.get(index), "unused", {}).values():
-                for address in addresses:
-                    free(self.cuda, address)
-        super().drop_pools(*devices)
+    def drop_pools(self, *devices: int) -> bool:
+        pools = {index: pool for index, pool in self._pools.items() if index in devices or not devices}
+        dropped = super().drop_pools(*devices)
+        for index, pool in pools.items():
+            if index not in self._pools:
+                for addresses in pool.unused.values():
+                    for address in addresses:
+                        free(self.cuda, address)
+        return dropped
 
     def enter_pool(self, index: int, pool: Any) -> AbstractContextManager[None]:
         @contextmanager

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from mray._api.blueprint import bound_method
 from mray._api.communicator import Communicator
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._channel.select import BLOCKING, DEVICE
+from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE
 from mray._device.platform import platform
 from mray._graph.actor.coroutines import to_the_end
 from mray._graph.actor.inlets import Inlet, any_ready, read_all
@@ -153,8 +153,8 @@ def _is_given_away(channel: Channel, assignment: Assignment) -> bool:
 
 
 def _makes_tensors(step: Step, channels: Sequence[Channel]) -> bool:
-    """Whether a step's value goes along an edge of devices."""
-    return any(channel.source.step == step.index and channel.transport in DEVICE for channel in channels)
+    """Whether a step's value goes along an edge that can send tensors as they lie."""
+    return any(channel.source.step == step.index and channel.transport == CUDA_IPC for channel in channels)
 
 
 def _with_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
