@@ -18,7 +18,8 @@ from typing import Any
 from mray._common.version import __version__
 from mray._device import cupy_nccl, discovery, nccl, nvml
 from mray._device.platform import platform
-from mray._ipc.reaper import SHM, session_of
+from mray._ipc.process import all_pids, start_of
+from mray._ipc.reaper import SHM, events_by_pid, session_of
 from mray._runtime.observe.observer import all_sessions
 from mray.util.state.common import _bytes
 
@@ -178,18 +179,47 @@ def leftovers() -> Iterator[Finding]:
     dead = dead_sessions()
     for directory in dead:
         yield Finding("left over", WARNING, f"{directory}: its processes are dead", "mray doctor --clean")
+    events = orphaned_events()
+    if events:
+        text = f"{len(events)} names in {SHM} of events of GPUs, whose processes are dead"
+        yield Finding("left over", WARNING, text, "mray doctor --clean")
     names = orphaned_segments()
     if names:
         size = sum(_size(os.path.join(SHM, name)) for name in names)
         text = f"{len(names)} names in {SHM}, {_bytes(size)}, of no session that is known"
         yield Finding("left over", WARNING, text, "mray doctor --clean")
-    if not dead and not names:
+    if not dead and not names and not events:
         yield Finding("left over", OK, f"nothing; {sum(alive for _path, alive in all_sessions())} sessions are running")
 
 
 def dead_sessions() -> list[str]:
     """Directories of this user's sessions that nobody holds the lock of."""
     return _stays(lambda: [directory for directory, alive in all_sessions() if not alive])
+
+
+def orphaned_events() -> list[str]:
+    """Names of events of CUDA that a process of this user has made which is dead, whether mray started it or not.
+
+    Not those that somebody has mapped. What `orphaned_segments` says of containers holds here too.
+    """
+    return _stays(_orphaned_events_now)
+
+
+def _orphaned_events_now() -> list[str]:
+    names = {name for pid, names in events_by_pid(SHM).items() if not start_of(pid) for name in names}
+    return sorted(names - _mapped(names)) if names else []
+
+
+def _mapped(names: set[str]) -> set[str]:
+    """Those of the names in shared memory that some process has mapped."""
+    found: set[str] = set()
+    for pid in all_pids():
+        try:
+            with open(f"/proc/{pid}/maps") as file:
+                found.update(name for line in file if SHM in line for name in names if name in line)
+        except OSError:
+            continue
+    return found
 
 
 def orphaned_segments() -> list[str]:

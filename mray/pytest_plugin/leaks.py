@@ -41,7 +41,7 @@ _LOCAL = re.compile(r"mray-local_(\d+)_")
 #: Names that mray's own tests make outside of sessions, with the pid of the run.
 _TEST = re.compile(r"mray-test-(?:[a-z]+-)*(\d+)-")
 _NUMBERED = re.compile(r"\[\d+\]")
-#: Files that the driver of NVIDIA's GPUs keeps open in a process, from its first use of one on. (Memory that contexts share lies in the second.)
+#: Files that the driver of NVIDIA's GPUs keeps open in a process, from its first use of one on.
 _OF_DRIVER = re.compile(r"/dev/nvidia.*|/dev/zero|/dev/shm/cuda\..*")
 #: Descriptors without a name that it opens with a context, and then keeps.
 _OF_CONTEXT = frozenset({"anon_inode:[eventfd]", "anon_inode:[eventpoll]", "pipe:", "socket:"})

@@ -602,6 +602,25 @@ def test_teardown_gives_the_memory_of_what_methods_returned_back(ray_session, ac
     eventually(lambda: used_bytes() < before + (4 << 20))
 
 
+def test_events_that_a_killed_process_has_made_leave_no_names(ray_session, actor, eventually):
+    ray = ray_session
+
+    def make_name(_self):
+        # As the driver does for an event that other processes can open.
+        path = f"/dev/shm/cuda.shm.{os.getuid():x}.{os.getpid():x}.1"
+        with open(path, "xb") as file:
+            file.write(bytes(4096))
+        return path
+
+    a, b = actor(), actor()
+    killed, living = ray.get([each.__ray_call__.remote(make_name) for each in (a, b)])
+    ray.kill(a)
+    eventually(lambda: not os.path.exists(killed))
+    assert os.path.exists(living)
+    ray.kill(b)
+    eventually(lambda: not os.path.exists(living))
+
+
 def test_graphs_are_compiled_again_over_the_same_actors(ray_session, actor, compiled):
     ray = ray_session
     a, b = actor(), actor()
