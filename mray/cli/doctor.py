@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common.version import __version__
-from mray._device import cupy_nccl, discovery, nccl, nvml
+from mray._device import cupy_nccl, discovery, libcuda, nccl, nvml
 from mray._device.platform import platform
 from mray._ipc.process import all_pids, start_of
 from mray._ipc.reaper import SHM, events_by_pid, session_of
@@ -133,7 +133,9 @@ def devices() -> Iterator[Finding]:
         yield Finding("visible gpus", OK if visible else WARNING, f"CUDA_VISIBLE_DEVICES={','.join(map(str, visible))}")
     cuda, version = platform(), _cuda_version()
     if cuda is None or not cuda.devices:
-        yield Finding("cuda", BAD, f"driver {version or 'not found'}; mray sees no device", "is the driver's libcuda.so.1 here, and torch?")
+        lacks = _lacks()
+        text = f"driver {version or 'not found'}; {f'it has no {lacks}' if lacks else 'mray sees no device'}"
+        yield Finding("cuda", BAD, text, "update the driver" if lacks else "is the driver's libcuda.so.1 here, and torch?")
     else:
         yield Finding("cuda", OK, f"driver for CUDA {version or '?'}; {len(cuda.devices)} devices seen")
     for one, other in itertools.combinations([gpu for gpu in there if gpu.uuid], 2):
@@ -156,6 +158,14 @@ def _cuda_version() -> str:
     except (OSError, AttributeError):
         return ""
     return "" if status else f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def _lacks() -> str:
+    """The functions that the driver's library is too old to have; empty where there is none at all."""
+    try:
+        return ", ".join(libcuda.missing_functions(ctypes.CDLL(libcuda.LIBRARY)))
+    except OSError:
+        return ""
 
 
 def extras() -> Iterator[Finding]:
