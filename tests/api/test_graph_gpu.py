@@ -621,6 +621,12 @@ def test_events_that_a_killed_process_has_made_leave_no_names(ray_session, actor
     eventually(lambda: not os.path.exists(living))
 
 
+def test_cuda_counts_gpus_by_their_place_in_processes_of_a_session(ray_session, actor):
+    order = "CUDA_DEVICE_ORDER" in os.environ or "CUDA_VISIBLE_DEVICES" in os.environ
+    said = os.environ.get("CUDA_DEVICE_ORDER") if order else "PCI_BUS_ID"
+    assert ray_session.get(actor().__ray_call__.remote(lambda _self: os.environ.get("CUDA_DEVICE_ORDER"))) == said
+
+
 def test_graphs_are_compiled_again_over_the_same_actors(ray_session, actor, compiled):
     ray = ray_session
     a, b = actor(), actor()
