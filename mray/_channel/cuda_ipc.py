@@ -164,7 +164,9 @@ class CudaIpcWriter(ShmWriter):
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool."""
+        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; and how often
+        methods of this process ran out of memory within `Device.outputs`.
+        """
         departures = self._departures
         return {
             **super().statistics(),
@@ -173,6 +175,7 @@ class CudaIpcWriter(ShmWriter):
             "device_refused": departures.refused,
             "device_leases": self._lender.lent,
             "device_bytes": departures.held,
+            "device_exhausted": sum(device.exhausted for device in self._platform.devices),
         }
 
     def close(self) -> None:

@@ -104,6 +104,8 @@ class Heap:
             try:
                 region = null_memory.allocate(self.scope, self.device, self.total, room, is_output=is_output)
             except MemoryError:
+                if is_output:  # as torch's allocator, which keeps what it has cached then
+                    raise
                 self.trim()
                 region = null_memory.allocate(self.scope, self.device, self.total, room, is_output=is_output)
             if is_output:
