@@ -328,7 +328,7 @@ class CudaDevice(Device):
         # out. That takes a segment, which the first small outputs find there.
         if not settings.DEVICE_OUTPUTS.get() or not self._tensors.create_pool(self.index):
             return False
-        # What was cached before, such as by constructors, could neither be used within the pool nor given back.
+        # Memory that was cached before, such as by constructors, could neither be used within the pool nor given back.
         self._tensors.free_cache(self.index)
         try:
             with self._tensors.outputs(self.index):
@@ -350,8 +350,8 @@ class CudaDevice(Device):
         return known
 
     def drop_outputs(self) -> bool:
-        """See the base. What lies in the pool goes back to the driver at once, but for tensors that are there still: torch frees those when
-        its cache is emptied.
+        """See the base. Memory of tensors that are there still goes back to the driver when torch's cache is emptied after them; the rest
+        at once.
         """
         if self._has_outputs:
             if not self._tensors.drop_pools(self.index):

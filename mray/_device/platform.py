@@ -31,7 +31,7 @@ def platform() -> Platform | None:
 
 
 def known_platform() -> Platform | None:
-    """What `platform` has found; None too where nobody in this process has asked."""
+    """The platform that `platform` has found; None too where nobody in this process has asked."""
     known = _known
     return known[1] if known is not None and known[0] == kernel_pid() else None
 

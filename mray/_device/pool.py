@@ -315,7 +315,7 @@ def drop_outputs(device: Device) -> bool:
     When no peer has it open.
     """
     pool = pool_of(device)
-    # Who sends an output counts as a user first, and then looks it up under the lock of the pool: it finds none, or is seen here.
+    # An edge counts as a user before it looks an output up, which it does under the lock of the pool: it finds none, or is seen here.
     with pool.hold_still():
         if pool.users or not device.drop_outputs():
             return False

@@ -79,7 +79,7 @@ def events_by_pid(place: str = SHM) -> dict[int, list[str]]:
 
 
 def unlink_events(pids: Collection[int]) -> None:
-    """These processes were ours and are dead: take away the names of their events. Who has one open keeps it."""
+    """These processes were ours and are dead: take away the names of their events. Events that are open elsewhere stay so."""
     if not pids:
         return
     for pid, names in events_by_pid().items():

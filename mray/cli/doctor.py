@@ -210,7 +210,7 @@ def dead_sessions() -> list[str]:
 def orphaned_events() -> list[str]:
     """Names of events of CUDA that a process of this user has made which is dead, whether mray started it or not.
 
-    Not those that somebody has mapped. What `orphaned_segments` says of containers holds here too.
+    Not those that somebody has mapped. For containers see `orphaned_segments`.
     """
     return _stays(_orphaned_events_now)
 
