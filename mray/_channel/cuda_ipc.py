@@ -12,6 +12,8 @@ Nobody on the host waits for a device, and what crosses is as small for ten giga
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
 
+Arrays of other libraries and subclasses of tensors are pickled as anywhere else, through the host; a warning says so once for each class.
+
 Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.pool`); and waiting on the host until a
 tensor is ready, as queues of torch.multiprocessing do at the sender.
 """
@@ -19,8 +21,10 @@ tensor is ready, as queues of torch.multiprocessing do at the sender.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import marshal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,6 +42,21 @@ from mray._ipc.frames import decode_short
 from mray._ipc.layout import MOST_NOTE, RingLayout
 from mray._ipc.segment import Ask, Segment
 from mray._objects.serializer import Serialized
+
+#: Items of a list, tuple or dict whose classes are looked at, for a warning.
+MOST_LOOKED_AT = 16
+#: Classes of which this process has been warned, and builtin ones.
+_known_kinds: set[type] = {int, float, str, bytes, bool, type(None), list, tuple, dict}
+
+
+def _is_on_device(kind: type, value: Any) -> bool:
+    """Whether a value describes memory of a CUDA device (cupy, JAX, numba, subclasses of torch's tensors), by what these agree on."""
+    if not hasattr(kind, "__cuda_array_interface__"):
+        return False
+    try:
+        return value.__cuda_array_interface__ is not None
+    except Exception:  # on the host; what is raised depends on the library
+        return False
 
 
 class _Lent:
@@ -122,6 +141,7 @@ class CudaIpcWriter(ShmWriter):
                     self._put(DEVICE, marshal.dumps(facts))
                     self._unsent.clear()
                     return
+            self._tell_of_others(value)
             super()._write_any(value)
             self._unsent.clear()
         except DeviceOutOfMemoryError as error:
@@ -132,6 +152,24 @@ class CudaIpcWriter(ShmWriter):
                 for lease in self._unsent:
                     self._lender.cancel_loan(lease)
                 self._unsent.clear()
+
+    def _tell_of_others(self, value: Any) -> None:
+        """Warn, once of each class, of arrays of a device that are not the platform's own: their pickles pass through the host."""
+        kind = value.__class__
+        if kind in (list, tuple, dict):
+            items = value.values() if kind is dict else value
+            kinds = {item.__class__: item for item in itertools.islice(items, MOST_LOOKED_AT)}
+        else:
+            kinds = {kind: value}
+        for each, item in kinds.items():
+            if each not in _known_kinds and _is_on_device(each, item):
+                _known_kinds.add(each)
+                warnings.warn(
+                    f"{self._name} carries a {each.__module__}.{each.__qualname__} of a GPU, which is pickled through host memory. Only "
+                    "tensors of exactly torch.Tensor stay on the device: send torch.as_tensor(value) or torch.from_dlpack(value).",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
     def _serialize(self, value: Any) -> Serialized:
         outer = carriers.take
