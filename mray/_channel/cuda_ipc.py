@@ -12,6 +12,8 @@ Nobody on the host waits for a device, and what crosses is as small for ten giga
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
 
+Arrays of other libraries and subclasses of tensors are pickled as anywhere else, through the host; a warning says so once for each class.
+
 Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.pool`); and waiting on the host until a
 tensor is ready, as queues of torch.multiprocessing do at the sender.
 """
@@ -19,8 +21,10 @@ tensor is ready, as queues of torch.multiprocessing do at the sender.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import marshal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,12 +35,28 @@ from mray._common.device_tensors import carriers
 from mray._device.arrivals import Arrivals, sweep_retired
 from mray._device.base import DeviceOutOfMemoryError, Event, Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
-from mray._device.pool import all_pools
+from mray._device.platform import known_platform
+from mray._device.pool import all_pools, drop_outputs
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import MOST_NOTE, RingLayout
 from mray._ipc.segment import Ask, Segment
 from mray._objects.serializer import Serialized
+
+#: Items of a list, tuple or dict whose classes are looked at, for a warning.
+MOST_LOOKED_AT = 16
+#: Classes of which this process has been warned, and builtin ones.
+_known_kinds: set[type] = {int, float, str, bytes, bool, type(None), list, tuple, dict}
+
+
+def _is_on_device(kind: type, value: Any) -> bool:
+    """Whether a value describes memory of a CUDA device (cupy, JAX, numba, subclasses of torch's tensors), by what these agree on."""
+    if not hasattr(kind, "__cuda_array_interface__"):
+        return False
+    try:
+        return value.__cuda_array_interface__ is not None
+    except Exception:  # on the host; what is raised depends on the library
+        return False
 
 
 class _Lent:
@@ -121,6 +141,7 @@ class CudaIpcWriter(ShmWriter):
                     self._put(DEVICE, marshal.dumps(facts))
                     self._unsent.clear()
                     return
+            self._tell_of_others(value)
             super()._write_any(value)
             self._unsent.clear()
         except DeviceOutOfMemoryError as error:
@@ -131,6 +152,24 @@ class CudaIpcWriter(ShmWriter):
                 for lease in self._unsent:
                     self._lender.cancel_loan(lease)
                 self._unsent.clear()
+
+    def _tell_of_others(self, value: Any) -> None:
+        """Warn, once of each class, of arrays of a device that are not the platform's own: their pickles pass through the host."""
+        kind = value.__class__
+        if kind in (list, tuple, dict):
+            items = value.values() if kind is dict else value
+            kinds = {item.__class__: item for item in itertools.islice(items, MOST_LOOKED_AT)}
+        else:
+            kinds = {kind: value}
+        for each, item in kinds.items():
+            if each not in _known_kinds and _is_on_device(each, item):
+                _known_kinds.add(each)
+                warnings.warn(
+                    f"{self._name} carries a {each.__module__}.{each.__qualname__} of a GPU, which is pickled through host memory. Only "
+                    "tensors of exactly torch.Tensor stay on the device: send torch.as_tensor(value) or torch.from_dlpack(value).",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
     def _serialize(self, value: Any) -> Serialized:
         outer = carriers.take
@@ -163,7 +202,9 @@ class CudaIpcWriter(ShmWriter):
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool."""
+        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; and how often
+        methods of this process ran out of memory within `Device.outputs`.
+        """
         departures = self._departures
         return {
             **super().statistics(),
@@ -172,6 +213,7 @@ class CudaIpcWriter(ShmWriter):
             "device_refused": departures.refused,
             "device_leases": self._lender.lent,
             "device_bytes": departures.held,
+            "device_exhausted": sum(device.exhausted for device in self._platform.devices),
         }
 
     def close(self) -> None:
@@ -261,5 +303,8 @@ def trim_pools() -> bool:
     done = sweep_retired()
     if not sweep_orphans():
         return False
-    trimmed = [pool.trim() for pool in all_pools()]
-    return done and all(trimmed)
+    pools = all_pools()
+    trimmed = [pool.trim() for pool in pools]
+    known = known_platform()
+    devices = {pool.device for pool in pools}.union(() if known is None else known.devices)
+    return all([done, *trimmed, *[drop_outputs(device) for device in devices]])

@@ -5,6 +5,7 @@
       cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_tensors, nvml)
     platform             the devices that this process has: CUDA's, or the pretended ones of `mray.testing.null`
     pool, pinned_memory  memory that is shared with others, in regions that are exported once
+    outputs              methods that make their tensors where they can be sent from
     departures           tensors on their way out
     arrivals             tensors that come in
     events               events that are never destroyed while somebody may have them open

@@ -99,6 +99,8 @@ class Device(ABC):
     uuid: str
     #: The model.
     name: str
+    #: How often a method ran out of memory within `outputs`.
+    exhausted: int = 0
 
     @cached_property
     def belongings(self) -> dict[str, Any]:
@@ -202,7 +204,18 @@ class Device(ABC):
 
     @abstractmethod
     def is_output(self, allocation: Allocation) -> bool:
-        """Whether the allocation belongs to `outputs`: then it lives as long as the process uses edges, and may be exported."""
+        """Whether the allocation belongs to `outputs`: then it stays until `drop_outputs`, and may be exported."""
+
+    def ran_out(self) -> None:
+        """A method has run out of memory within `outputs`: give back what this process only keeps for later. Counts in `exhausted`."""
+        self.exhausted += 1
+
+    @abstractmethod
+    def drop_outputs(self) -> bool:
+        """Give the memory of `outputs` back, what tensors still lie in once they are gone; False: a thread makes outputs just now.
+
+        Nobody else may have any of it open. The next `outputs` gets other memory.
+        """
 
 
 class Platform(ABC):

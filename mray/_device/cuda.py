@@ -36,6 +36,8 @@ from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
 #: Smaller allocations would share a piece of memory with others, and be exported together with them.
 _GRAIN = 2 << 20
+#: So many entries into `outputs` one after another leave memory that other streams have used unseen to.
+_ENTRIES = 8
 #: Allocations of which it is remembered whether they are of `outputs`.
 _MOST_REMEMBERED = 4096
 
@@ -131,6 +133,8 @@ class CudaDevice(Device):
         self._are_outputs: dict[int, bool] = {}
         #: Whether there is a pool for `outputs`; None: not tried.
         self._has_outputs: bool | None = None
+        #: How often `outputs` was entered.
+        self._entries = 0
 
     # ------------------------------------------------------------------------------------ identity, without a context
     def _ask_uuid(self) -> str:
@@ -309,13 +313,23 @@ class CudaDevice(Device):
         """
         if self._has_outputs is None:
             self._has_outputs = self._create_outputs()
+        if self._has_outputs:
+            self._entries += 1
+            if self._entries % _ENTRIES == 0:
+                self._tensors.process_events(self.index)
         return self._tensors.outputs(self.index)
+
+    def ran_out(self) -> None:
+        super().ran_out()
+        self._tensors.free_cache(self.index)
 
     def _create_outputs(self) -> bool:
         # A pool is of use if what lies in it can be exported, which several settings of torch's allocator preclude. So it is tried
         # out. That takes a segment, which the first small outputs find there.
         if not settings.DEVICE_OUTPUTS.get() or not self._tensors.create_pool(self.index):
             return False
+        # Memory that was cached before, such as by constructors, could neither be used within the pool nor given back.
+        self._tensors.free_cache(self.index)
         try:
             with self._tensors.outputs(self.index):
                 probe = self._tensors.empty(self.index, "uint8", (1,), None)
@@ -335,12 +349,21 @@ class CudaDevice(Device):
             self._are_outputs[allocation.number] = known
         return known
 
+    def drop_outputs(self) -> bool:
+        """See the base. Memory of tensors that are there still goes back to the driver when torch's cache is emptied after them; the rest
+        at once.
+        """
+        if self._has_outputs:
+            if not self._tensors.drop_pools(self.index):
+                return False
+            self._has_outputs = None
+            self._are_outputs.clear()
+        return True
+
     def close(self) -> None:
         """Give up the pool of `outputs`, and marks; the next use makes others."""
         self._marks.close()
-        self._tensors.drop_pools(self.index)
-        self._has_outputs = None
-        self._are_outputs.clear()
+        self.drop_outputs()
 
 
 class CudaPlatform(Platform):

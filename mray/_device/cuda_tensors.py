@@ -16,7 +16,10 @@ pool is dropped; so other processes may keep them open. Two of torch's habits ar
   over what the pool has given to others since. So our pool is left while a graph is captured or another pool is used (`_make_way`).
 * A pool is entered by one thread at a time. A second one makes its tensors in ordinary memory, which only costs a copy later.
 
-While any pool is entered, torch does not give cached memory back to the driver in order to try again when the device is full.
+While any pool of a device is entered, by whichever thread, torch does not give cached memory back to the driver in order to try again when
+the device is full, and does not look whether other streams are done with tensors that were freed while those used them (`record_stream`):
+that memory is nobody's until then. Both it does when something is made outside, so now and then something is (`process_events`), and the
+cache is emptied before a pool is used (`free_cache`).
 
 Private functions of torch used here, each looked for first: ``_cuda_getCurrentRawStream`` (what torch's compiled code calls; a part of the
 price of `torch.cuda.current_stream`), ``_storage_Use_Count`` and ``Tensor._use_count``, and the two that begin and end the use of a pool.
@@ -217,10 +220,17 @@ class CudaTensors:
                 self._pools[index] = torch.cuda.MemPool()
         return True
 
-    def drop_pools(self, *devices: int) -> None:
-        """Give up the pools of these devices, or all: what no tensor lies in goes back to the driver. Nobody else may have it open."""
-        for index in devices or tuple(self._pools):
-            self._pools.pop(index, None)
+    def drop_pools(self, *devices: int) -> bool:
+        """Give up the pools of these devices, or all: what no tensor lies in goes back to the driver. Nobody else may have it open.
+
+        False: some thread has entered one of them, which stays.
+        """
+        with self._lock:
+            idle = [index for index in devices or tuple(self._pools) if index not in self._busy]
+            dropped = [self._pools.pop(index, None) for index in idle]
+        # Outside of the lock: torch frees the memory, which may wait for the device.
+        del dropped
+        return not any(index in self._pools for index in devices or tuple(self._pools))
 
     def outputs(self, index: int) -> AbstractContextManager[None]:
         """While entered, this thread's tensors come from the pool of the device, unless a pool of that device is entered already."""
@@ -236,6 +246,17 @@ class CudaTensors:
         except TypeError:  # an older torch, which tells everything
             segments = pool.snapshot()
         return [segment["address"] for segment in segments]
+
+    def free_cache(self, index: int) -> None:
+        """Have torch give the driver back what no tensor lies in. Waits for streams that use what was freed."""
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            with torch.cuda.device(index):
+                torch.cuda.empty_cache()
+
+    def process_events(self, index: int) -> None:
+        """Have torch see which memory other streams are done with. Does not wait; nothing happens while any thread has entered the pool."""
+        self.empty(index, "uint8", (1,), None)
 
     def take_pool(self, index: int) -> Any:
         """The pool of a device, for who takes it until `give_back_pool`; None if there is none, or it is in use."""

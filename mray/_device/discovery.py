@@ -11,6 +11,9 @@ from collections.abc import Mapping
 
 GpuId = int | str
 
+#: CUDA's variable for the order in which it counts GPUs.
+ORDER = "CUDA_DEVICE_ORDER"
+
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _CGROUP = "/sys/fs/cgroup"
 #: Limits above this mean "no limit" in version 1.
@@ -154,6 +157,15 @@ def visible_ids(environment: Mapping[str, str] | None = None) -> list[GpuId] | N
     return ids
 
 
+def with_order(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a session's processes, in which CUDA counts GPUs as `machine_gpus` does: by their place on the bus.
+
+    CUDA's own order begins with the fastest. Left alone where the user has said something: an order, or numbers that count in CUDA's.
+    """
+    order = {} if "CUDA_VISIBLE_DEVICES" in environment else {ORDER: "PCI_BUS_ID"}
+    return {**order, **environment}
+
+
 def gpu_ids(asked: float | None, environment: Mapping[str, str] | None = None, gpus: list[Gpu] | None = None) -> list[GpuId]:
     """Ids of the GPUs that a session hands out.
 
@@ -188,12 +200,24 @@ def accelerator_type(model: str) -> str | None:
     return name or None
 
 
+def is_named(gpu: Gpu, name: GpuId) -> bool:
+    """Whether an id in CUDA_VISIBLE_DEVICES is of this GPU: its number, the beginning of its uuid, or the older name of a part of it.
+
+    The newer names of parts (``MIG-`` and a uuid of their own) do not tell whose they are.
+    """
+    if isinstance(name, int):
+        return gpu.index == name
+    if not gpu.uuid:
+        return False
+    return name.removeprefix("MIG-").partition("/")[0] == gpu.uuid if name.startswith("MIG-") else gpu.uuid.startswith(name)
+
+
 def accelerator_types(ids: list[GpuId], gpus: list[Gpu] | None = None) -> list[str]:
     """The types of these GPUs, each once."""
     there = machine_gpus() if gpus is None else gpus
     types = []
     for gpu in there:
-        if gpu.index in ids or any(isinstance(name, str) and gpu.uuid.startswith(name) for name in ids):
+        if any(is_named(gpu, name) for name in ids):
             kind = accelerator_type(gpu.model)
             if kind is not None and kind not in types:
                 types.append(kind)

@@ -12,6 +12,7 @@ even a call that only queues work waits when the queue of a stream is full. Call
 from __future__ import annotations
 
 import ctypes
+import warnings
 from typing import Any
 
 LIBRARY = "libcuda.so.1"
@@ -153,9 +154,23 @@ class LibCuda:
             raise self.error(action, status)
 
 
+def missing_functions(library: Any) -> list[str]:
+    """The functions that a library is too old (or too new) to have, of those that mray calls."""
+    return [name for name in (*GIVES_LOCK_AWAY, *KEEPS_LOCK) if not hasattr(library, name)]
+
+
 def load() -> LibCuda | None:
-    """The driver's library, or None where there is none, or one older than CUDA 11.4."""
+    """The driver's library, or None where there is none, or one older than CUDA 11.4; which functions it lacks is then a warning."""
     try:
-        return LibCuda(ctypes.CDLL(LIBRARY), ctypes.PyDLL(LIBRARY))
-    except (OSError, AttributeError):
+        library = ctypes.CDLL(LIBRARY)
+        missing = missing_functions(library)
+        if missing:
+            warnings.warn(
+                f"mray uses no GPU: {LIBRARY} has no {', '.join(missing)}. Drivers have it from CUDA 11.4 on: update this one.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        return LibCuda(library, ctypes.PyDLL(LIBRARY))
+    except OSError:
         return None

@@ -11,6 +11,7 @@ A block is free *in the order of streams*: whoever frees it says which streams m
 and who claims it for another stream has that one wait for them. Nobody on the host waits.
 
 Besides, a pool knows the allocations of `Device.outputs`, which tensors of user code are made in, and which can be exported as they are.
+They belong to no pool, and are given back where regions are: when no edge from here is open and no peer has anything of it open.
 
 `claim` and `find` are for the thread that writes edges, under a lock; `free` is for any thread and for finalizers, which may run between
 any two byte codes: it takes no lock.
@@ -25,6 +26,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from struct import Struct
 
 from mray._common import settings
@@ -244,6 +246,14 @@ class Pool:
             return None
         return Region(_new_key(allocation.number << 1 | 1), self.device.uuid, allocation.base, allocation.size, handle)
 
+    def hold_still(self) -> AbstractContextManager[object]:
+        """While entered, no other thread claims or finds anything here."""
+        return self._lock
+
+    def forget_outputs(self) -> None:
+        """The memory of `Device.outputs` goes."""
+        self._outputs.clear()
+
     # ------------------------------------------------------------------------------------ the whole
     def held(self) -> int:
         """Bytes of its regions."""
@@ -297,6 +307,20 @@ def pool_of(device: Device, *, pinned: bool = False) -> Pool:
             pool = device.belongings[name] = Pool(device, pinned=pinned)
             _pools.add(pool)
         return pool
+
+
+def drop_outputs(device: Device) -> bool:
+    """Give the memory of `Device.outputs` back to the device, unless an edge from here is open; whether nothing is left of it to give.
+
+    When no peer has it open.
+    """
+    pool = pool_of(device)
+    # An edge counts as a user before it looks an output up, which it does under the lock of the pool: it finds none, or is seen here.
+    with pool.hold_still():
+        if pool.users or not device.drop_outputs():
+            return False
+        pool.forget_outputs()
+    return True
 
 
 def all_pools() -> list[Pool]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from mray._common import settings
-from mray._device.discovery import Gpu, GpuId, machine_gpus
+from mray._device.discovery import Gpu, GpuId, is_named, machine_gpus
 from mray._scheduler.affinity import Topology
 
 _SYSTEM = "/sys"
@@ -60,6 +60,6 @@ def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYS
     gpus = machine_gpus()
     for name in ids:
         for gpu in gpus:
-            if gpu.index == name or (isinstance(name, str) and gpu.uuid.startswith(name)):
+            if is_named(gpu, name):
                 near.setdefault(name, cpus_near(gpu, allowed, root))
     return Topology(numa_nodes(allowed, root), near)

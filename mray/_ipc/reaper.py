@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from mray._ipc.limits import above_limit
 from mray._ipc.process import kill, shown_title, start_of, with_variable
@@ -34,6 +34,8 @@ _KILL_LOOK = 0.005
 _ZYGOTE_LOOKS = 100
 #: How the names of sessions begin that have one process. That is in the rest, and no lock says whether they live.
 LOCAL = "session_local_"
+#: How names of CUDA's interprocess events begin.
+_EVENTS = "cuda.shm."
 #: Folders of a session's ``logs`` that are not removed with it.
 KEPT_LOGS = ("nsight", "profiles")
 
@@ -60,6 +62,31 @@ def unlink_segments(session: str) -> None:
     for name in _names_in(SHM, segment_prefix(session)[1:]):
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(SHM, name))
+
+
+def events_by_pid(place: str = SHM) -> dict[int, list[str]]:
+    """Names in shared memory of CUDA's interprocess events, by the process that made them: ``cuda.shm.<user>.<pid>.<number>``, in hex.
+
+    The driver removes them when the process ends in order, and nobody does otherwise. Of this user only.
+    """
+    found: dict[int, list[str]] = {}
+    for name in _names_in(place, _EVENTS):
+        parts = name.split(".")
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if os.lstat(os.path.join(place, name)).st_uid == os.getuid():
+                found.setdefault(int(parts[3], 16), []).append(name)
+    return found
+
+
+def unlink_events(pids: Collection[int]) -> None:
+    """These processes were ours and are dead: take away the names of their events. Events that are open elsewhere stay so."""
+    if not pids:
+        return
+    for pid, names in events_by_pid().items():
+        if pid in pids:
+            for name in names:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(SHM, name))
 
 
 @above_limit()
@@ -191,14 +218,17 @@ def _reopen(directory: str) -> None:
 
 def kill_processes(directory: str) -> None:
     """End whatever still runs of a session whose node is dead (SIGKILL), and see it gone: it might be making a file, or forking."""
+    ended: set[int] = set()
     for look in range(_KILL_LOOKS):
         pids = with_variable(SESSION_VARIABLE, directory)
         if not pids:
-            return
+            break
+        ended.update(pids)
         for pid in pids:
             if look >= _ZYGOTE_LOOKS or shown_title(pid) != "zygote":
                 kill(pid)
         time.sleep(_KILL_LOOK)
+    unlink_events(ended.difference(pids))
 
 
 @above_limit()

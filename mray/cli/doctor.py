@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common.version import __version__
-from mray._device import cupy_nccl, discovery, nccl, nvml
+from mray._device import cupy_nccl, discovery, libcuda, nccl, nvml
 from mray._device.platform import platform
-from mray._ipc.reaper import SHM, session_of
+from mray._ipc.process import all_pids, start_of
+from mray._ipc.reaper import SHM, events_by_pid, session_of
 from mray._runtime.observe.observer import all_sessions
 from mray.util.state.common import _bytes
 
@@ -132,7 +133,9 @@ def devices() -> Iterator[Finding]:
         yield Finding("visible gpus", OK if visible else WARNING, f"CUDA_VISIBLE_DEVICES={','.join(map(str, visible))}")
     cuda, version = platform(), _cuda_version()
     if cuda is None or not cuda.devices:
-        yield Finding("cuda", BAD, f"driver {version or 'not found'}; mray sees no device", "is the driver's libcuda.so.1 here, and torch?")
+        lacks = _lacks()
+        text = f"driver {version or 'not found'}; {f'it has no {lacks}' if lacks else 'mray sees no device'}"
+        yield Finding("cuda", BAD, text, "update the driver" if lacks else "is the driver's libcuda.so.1 here, and torch?")
     else:
         yield Finding("cuda", OK, f"driver for CUDA {version or '?'}; {len(cuda.devices)} devices seen")
     for one, other in itertools.combinations([gpu for gpu in there if gpu.uuid], 2):
@@ -157,6 +160,14 @@ def _cuda_version() -> str:
     return "" if status else f"{number.value // 1000}.{number.value % 1000 // 10}"
 
 
+def _lacks() -> str:
+    """The functions that the driver's library is too old to have; empty where there is none at all."""
+    try:
+        return ", ".join(libcuda.missing_functions(ctypes.CDLL(libcuda.LIBRARY)))
+    except OSError:
+        return ""
+
+
 def extras() -> Iterator[Finding]:
     """Optional packages: their versions, or what they would be for."""
     for module, package, extra, use in _EXTRAS:
@@ -178,18 +189,47 @@ def leftovers() -> Iterator[Finding]:
     dead = dead_sessions()
     for directory in dead:
         yield Finding("left over", WARNING, f"{directory}: its processes are dead", "mray doctor --clean")
+    events = orphaned_events()
+    if events:
+        text = f"{len(events)} names in {SHM} of events of GPUs, whose processes are dead"
+        yield Finding("left over", WARNING, text, "mray doctor --clean")
     names = orphaned_segments()
     if names:
         size = sum(_size(os.path.join(SHM, name)) for name in names)
         text = f"{len(names)} names in {SHM}, {_bytes(size)}, of no session that is known"
         yield Finding("left over", WARNING, text, "mray doctor --clean")
-    if not dead and not names:
+    if not dead and not names and not events:
         yield Finding("left over", OK, f"nothing; {sum(alive for _path, alive in all_sessions())} sessions are running")
 
 
 def dead_sessions() -> list[str]:
     """Directories of this user's sessions that nobody holds the lock of."""
     return _stays(lambda: [directory for directory, alive in all_sessions() if not alive])
+
+
+def orphaned_events() -> list[str]:
+    """Names of events of CUDA that a process of this user has made which is dead, whether mray started it or not.
+
+    Not those that somebody has mapped. For containers see `orphaned_segments`.
+    """
+    return _stays(_orphaned_events_now)
+
+
+def _orphaned_events_now() -> list[str]:
+    names = {name for pid, names in events_by_pid(SHM).items() if not start_of(pid) for name in names}
+    return sorted(names - _mapped(names)) if names else []
+
+
+def _mapped(names: set[str]) -> set[str]:
+    """Those of the names in shared memory that some process has mapped."""
+    found: set[str] = set()
+    for pid in all_pids():
+        try:
+            with open(f"/proc/{pid}/maps") as file:
+                found.update(name for line in file if SHM in line for name in names if name in line)
+        except OSError:
+            continue
+    return found
 
 
 def orphaned_segments() -> list[str]:

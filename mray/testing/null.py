@@ -207,6 +207,13 @@ class NullDevice(Device):
         region = null_memory.find(allocation.base)
         return region is not None and region.is_output and region.number == allocation.number
 
+    def ran_out(self) -> None:
+        super().ran_out()
+        self.heap.trim()
+
+    def drop_outputs(self) -> bool:
+        return self.heap.drop_outputs()
+
 
 class NullPlatform(Platform):
     """The pretended GPUs that this process sees."""

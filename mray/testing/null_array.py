@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -65,17 +66,32 @@ class Heap:
         self._making = _Making()
         #: Memory that can be used again: (whether of outputs, bytes) -> regions.
         self._idle: dict[tuple[bool, int], deque[Region]] = {}
+        #: Memory of outputs, as far as it is not dropped; and a sign of each thread that makes some.
+        self._outputs: weakref.WeakSet[Region] = weakref.WeakSet()
+        self._makers: deque[object] = deque()
         self._is_closed = False
 
     @contextlib.contextmanager
     def outputs(self) -> Iterator[None]:
-        """While entered, arrays of this thread lie in memory of their own, which stays allocated."""
+        """While entered, arrays of this thread lie in memory of their own, which stays allocated until it is dropped."""
         before = self._making.outputs
         self._making.outputs = True
+        self._makers.append(None)
         try:
             yield
         finally:
+            self._makers.pop()
             self._making.outputs = before
+
+    def drop_outputs(self) -> bool:
+        """See `Device.drop_outputs`."""
+        if self._makers:
+            return False
+        for region in list(self._outputs):
+            region.is_output = False
+        self._outputs.clear()
+        self._trim(outputs=True)
+        return True
 
     def take(self, size: int) -> Storage:
         """Memory for an array. Raises MemoryError when the device is full."""
@@ -88,8 +104,12 @@ class Heap:
             try:
                 region = null_memory.allocate(self.scope, self.device, self.total, room, is_output=is_output)
             except MemoryError:
+                if is_output:  # as torch's allocator, which keeps what it has cached then
+                    raise
                 self.trim()
                 region = null_memory.allocate(self.scope, self.device, self.total, room, is_output=is_output)
+            if is_output:
+                self._outputs.add(region)
         return Storage(self, region, None)
 
     def give_back(self, region: Region) -> None:
@@ -105,8 +125,11 @@ class Heap:
         else:
             null_memory.drop(region)
 
-    def trim(self, *, outputs: bool = False) -> None:
-        """Give memory that is not in use back to the device; that of outputs only where it is said."""
+    def trim(self) -> None:
+        """Give memory that is not in use back to the device, but for that of outputs."""
+        self._trim(outputs=False)
+
+    def _trim(self, *, outputs: bool) -> None:
         for (is_output, _size), regions in list(self._idle.items()):
             while regions and (outputs or not is_output):
                 with contextlib.suppress(IndexError):
@@ -115,7 +138,7 @@ class Heap:
     def close(self) -> None:
         """Keep nothing from now on."""
         self._is_closed = True
-        self.trim(outputs=True)
+        self._trim(outputs=True)
 
 
 class Storage:

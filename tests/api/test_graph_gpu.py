@@ -589,6 +589,44 @@ def test_teardown_gives_the_memory_of_edges_back(ray_session, actor, compiled, e
     eventually(lambda: used_bytes() <= after_one + 5 * 20 * 4096)
 
 
+def test_teardown_gives_the_memory_of_what_methods_returned_back(ray_session, actor, compiled, eventually):
+    ray = ray_session
+    a, b = actor(), actor()
+    ray.get([a.sum.remote(np.ones(3)), b.sum.remote(np.ones(3))])
+    before = used_bytes()
+    with ray.dag.InputNode() as inp:
+        graph = compiled(b.sum.bind(a.make_shape.bind(inp)))
+    assert ray.get(graph.execute(4 << 20)) == [4 << 20]
+    assert used_bytes() > before + (16 << 20)
+    graph.teardown()
+    eventually(lambda: used_bytes() < before + (4 << 20))
+
+
+def test_events_that_a_killed_process_has_made_leave_no_names(ray_session, actor, eventually):
+    ray = ray_session
+
+    def make_name(_self):
+        # As the driver does for an event that other processes can open.
+        path = f"/dev/shm/cuda.shm.{os.getuid():x}.{os.getpid():x}.1"
+        with open(path, "xb") as file:
+            file.write(bytes(4096))
+        return path
+
+    a, b = actor(), actor()
+    killed, living = ray.get([each.__ray_call__.remote(make_name) for each in (a, b)])
+    ray.kill(a)
+    eventually(lambda: not os.path.exists(killed))
+    assert os.path.exists(living)
+    ray.kill(b)
+    eventually(lambda: not os.path.exists(living))
+
+
+def test_cuda_counts_gpus_by_their_place_in_processes_of_a_session(ray_session, actor):
+    order = "CUDA_DEVICE_ORDER" in os.environ or "CUDA_VISIBLE_DEVICES" in os.environ
+    said = os.environ.get("CUDA_DEVICE_ORDER") if order else "PCI_BUS_ID"
+    assert ray_session.get(actor().__ray_call__.remote(lambda _self: os.environ.get("CUDA_DEVICE_ORDER"))) == said
+
+
 def test_graphs_are_compiled_again_over_the_same_actors(ray_session, actor, compiled):
     ray = ray_session
     a, b = actor(), actor()

@@ -166,6 +166,32 @@ def test_tensors_inside_values_arrive_with_the_rest(edge: Edge) -> None:
     assert edge.counts["device_leases"] <= 1, "the tensors of one message share a lease"
 
 
+class Foreign:
+    """An array of another library: on a device, or not."""
+
+    def __init__(self, *, is_there: bool) -> None:
+        self.is_there = is_there
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if not self.is_there:
+            raise AttributeError("on the host")
+        return {"version": 3, "data": (4096, False), "shape": (1,), "typestr": "<f4"}
+
+
+def test_arrays_of_other_libraries_arrive_with_one_warning(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mray._channel.cuda_ipc._known_kinds", set())
+    same_gpu.send(Foreign(is_there=False))
+    assert not same_gpu.read().is_there
+    with pytest.warns(
+        RuntimeWarning, match=r"the edge from A\.f to B\.g carries a .*Foreign of a GPU, which is pickled through host memory"
+    ):
+        same_gpu.send({"a": [1], "b": Foreign(is_there=True)})
+    same_gpu.send(Foreign(is_there=True))  # where warnings are errors
+    assert same_gpu.read()["b"].is_there and same_gpu.read().is_there
+    assert same_gpu.counts["device_copied"] == same_gpu.counts["device_shared"] == 0
+
+
 def test_a_failure_is_a_message(edge: Edge) -> None:
     edge.send(Failed(pickle.dumps(ValueError("no"))))
     assert edge.readers[0].failed()
@@ -354,6 +380,44 @@ def test_closing_gives_all_device_memory_back(edge: Edge, shm: Any, eventually: 
     assert edge.host(value["a"])[0] == 0
     del value
     shm.close_rings()  # two messages were never read
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+
+
+def test_closing_gives_the_memory_of_outputs_back(edge_of: Callable[..., Edge], shm: Any, eventually: Any) -> None:
+    edge = edge_of()
+    free = edge.free()
+    for number in range(3):
+        edge.give(lambda number=number: null.full(1 << 20, number))
+        assert edge.host(edge.read())[0] == number
+    assert edge.free()[0] <= free[0] - (4 << 20)
+    shm.close_rings()
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+
+
+def test_outputs_that_no_edge_has_sent_are_given_back_too(edge: Edge, shm: Any, eventually: Any) -> None:
+    free = edge.free()
+    with edge.here.outputs():
+        output = null.full(1 << 20, 1)
+        shm.close_rings()
+        assert not trim_pools(), "a thread makes outputs"
+    del output
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+
+
+def test_outputs_stay_as_long_as_a_reader_has_them_open(same_gpu: Edge, shm: Any, eventually: Any) -> None:
+    edge = same_gpu
+    free = edge.free()
+    edge.give(lambda: null.full(1 << 20, 7))
+    value = edge.read()
+    assert edge.counts["device_shared"] == 1
+    assert not trim_pools(), "the edge is open"
+    shm.close_rings()
+    assert not trim_pools()
+    assert set(edge.host(value).tolist()) == {7}
+    del value
     eventually(trim_pools)
     eventually(lambda: edge.free() == free)
 

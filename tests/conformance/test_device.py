@@ -224,6 +224,32 @@ def test_memory_of_outputs_is_used_again(platform: Platform, device: Device) -> 
     assert len(numbers) <= 2
 
 
+def test_memory_of_outputs_is_given_back_when_they_are_dropped(platform: Platform, device: Device) -> None:
+    with device.outputs():
+        pass  # what is made once
+    device.drop_outputs()
+    free, size = device.memory()[0], 8 << 20
+    with device.outputs():
+        output = device.empty("uint8", (size,))
+        kept = device.empty("uint8", (size,))
+        assert not device.drop_outputs(), "they are being made"
+    address = platform.facts(kept)[1].address
+    allocation = device.allocation_of(address)
+    del output
+    platform.synchronize(device, device.current_stream())
+    assert device.memory()[0] <= free - 2 * size
+    assert device.drop_outputs()
+    assert free - 2 * size < device.memory()[0] <= free - size, "a tensor is there still"
+    assert allocation is not None and not device.is_output(allocation)
+    del kept
+    platform.synchronize(device, device.current_stream())
+    assert device.memory()[0] > free - size
+    with device.outputs():
+        again = device.empty("uint8", (size,))
+    made = device.allocation_of(platform.facts(again)[1].address)
+    assert made is not None and device.is_output(made)
+
+
 def test_outputs_of_one_thread_are_none_of_another(platform: Platform, device: Device) -> None:
     made = []
     with device.outputs():

@@ -35,14 +35,17 @@ class FakePool:
 class _Segment:
     """The memory of a tensor of the pretended allocator. Freed with it, or kept for the next one while its pool is there."""
 
-    def __init__(self, cuda: FakeCuda, address: int, pool: FakePool | None) -> None:
+    def __init__(self, cuda: FakeCuda, address: int, pool: FakePool | None, cached: dict[int, list[int]] | None) -> None:
+        self.cached = cached
         self.cuda = cuda
         self.address = address
         self.pool = pool if pool is None else weakref.ref(pool)
 
     def __del__(self) -> None:
         pool = self.pool and self.pool()
-        if pool is None:
+        if pool is None and self.cached is not None:
+            self.cached.setdefault(self.cuda.memory[self.address][0].size, []).append(self.address)
+        elif pool is None:
             free(self.cuda, self.address)
         else:
             pool.unused.setdefault(self.cuda.memory[self.address][0].size, []).append(self.address)
@@ -80,6 +83,10 @@ class FakeTensors(CudaTensors):
         super().__init__()
         self.cuda = cuda
         self._entered_by_thread = _Entered()
+        #: Tensors that were freed while another stream used them, until somebody looks.
+        self.recorded: list[Any] = []
+        #: Ordinary memory that no tensor lies in, by size, where it is kept at all.
+        self.cached: dict[int, list[int]] | None = None
 
     @property
     def entered(self) -> list[FakePool]:
@@ -106,17 +113,34 @@ class FakeTensors(CudaTensors):
         if not size:
             return tensor
         whole = -(-size // (2 << 20)) * (2 << 20)
+        if not self.entered:
+            self.recorded.clear()
         pool = next((pool for pool in self.entered if pool is self._pools.get(index)), None)
         if pool is not None and pool.unused.get(whole):
             address: int | None = pool.unused[whole].pop()
         else:
-            address = self.cuda.malloc(self.cuda.visible[index], whole, exportable=self.exportable)
+            address = self._allocate(index, whole, in_pool=pool is not None)
             if address is None:
                 raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
             if pool is not None:
                 pool.segments.append(address)
-        keep = (_Segment(self.cuda, address, pool), self.cuda.memory[address][1])
+        keep = (_Segment(self.cuda, address, pool, None if pool is not None else self.cached), self.cuda.memory[address][1])
         return self.view(index, address, dtype, tuple(shape), tensor.stride(), keep)
+
+    def _allocate(self, index: int, size: int, *, in_pool: bool) -> int | None:
+        if not in_pool and self.cached and self.cached.get(size):
+            return self.cached[size].pop()
+        address = self.cuda.malloc(self.cuda.visible[index], size, exportable=self.exportable)
+        if address is None and not self.entered:
+            self.free_cache(index)
+            address = self.cuda.malloc(self.cuda.visible[index], size, exportable=self.exportable)
+        return address
+
+    def free_cache(self, index: int) -> None:
+        self.recorded.clear()
+        for addresses in (self.cached or {}).values():
+            while addresses:
+                free(self.cuda, addresses.pop())
 
     def wrap(self, index: int, memory: ForeignMemory) -> Any:
         import numpy
@@ -132,12 +156,15 @@ class FakeTensors(CudaTensors):
             self._pools[index] = FakePool(index + 1)
         return self.has_pools
 
-    def drop_pools(self, *devices: int) -> None:
-        for index in devices or tuple(self._pools):
-            for addresses in getattr(self._pools.get(index), "unused", {}).values():
-                for address in addresses:
-                    free(self.cuda, address)
-        super().drop_pools(*devices)
+    def drop_pools(self, *devices: int) -> bool:
+        pools = {index: pool for index, pool in self._pools.items() if index in devices or not devices}
+        dropped = super().drop_pools(*devices)
+        for index, pool in pools.items():
+            if index not in self._pools:
+                for addresses in pool.unused.values():
+                    for address in addresses:
+                        free(self.cuda, address)
+        return dropped
 
     def enter_pool(self, index: int, pool: Any) -> AbstractContextManager[None]:
         @contextmanager

@@ -250,6 +250,22 @@ def test_memory_that_some_process_has_mapped_is_no_left_over(monkeypatch: pytest
     assert len(doctor.orphaned_segments()) == 3
 
 
+def test_events_of_gpus_whose_process_is_dead_are_left_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("mray.cli.doctor.SHM", str(tmp_path))
+    monkeypatch.setattr("mray.cli.commands.doctor.SHM", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    names = [f"cuda.shm.{os.getuid():x}.{pid:x}.{number}" for pid, number in ((ended.pid, 1), (ended.pid, 2), (os.getpid(), 1))]
+    for name in [*names, "cuda.shm.strange"]:
+        (tmp_path / name).write_bytes(b"x" * 4096)
+    with open(tmp_path / names[0], "r+b") as file, mmap.mmap(file.fileno(), 0):
+        assert doctor.orphaned_events() == [names[1]]
+    assert doctor.orphaned_events() == names[:2]
+    assert {finding.verdict for finding in doctor.leftovers() if "events of GPUs" in finding.text} == {doctor.WARNING}
+    assert {str(tmp_path / name) for name in names[:2]} <= set(clean())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([names[2], "cuda.shm.strange"])
+
+
 def test_the_doctor_warns_of_little_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Facts:
         f_frsize = 4096

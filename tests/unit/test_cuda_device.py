@@ -72,6 +72,19 @@ def test_without_a_driver_there_is_no_platform(monkeypatch: pytest.MonkeyPatch) 
     assert find_platform() is None
 
 
+def test_a_driver_without_a_function_says_which_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        def __getattr__(self, name: str) -> Any:
+            if name == "cuDeviceGetUuid_v2":
+                raise AttributeError(name)
+            return ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
+
+    monkeypatch.setattr(libcuda.ctypes, "CDLL", lambda _name: Old())
+    with pytest.warns(RuntimeWarning, match=r"mray uses no GPU: libcuda\.so\.1 has no cuDeviceGetUuid_v2\. .* CUDA 11\.4"):
+        assert libcuda.load() is None
+    assert libcuda.missing_functions(Old()) == ["cuDeviceGetUuid_v2"]
+
+
 @pytest.mark.parametrize("cuda", [FakeCuda(FakeMachine(), visible=[]), FakeCuda(FakeMachine(), forked=True)], ids=["no device", "forked"])
 def test_without_devices_or_after_a_fork_there_is_no_platform(cuda: FakeCuda) -> None:
     assert find_platform(cuda.lib) is None

@@ -14,6 +14,7 @@ import pytest
 
 from mray._device import cuda_tensors
 from mray._device.cuda import CudaDevice
+from mray._device.outputs import with_outputs
 from tests.unit.fake_torch import FakeTensors, Pair, late_pair
 
 torch = pytest.importorskip("torch")
@@ -209,6 +210,68 @@ def test_a_closed_platform_makes_another_pool_when_asked(pair: Pair) -> None:
     assert not pair.device.is_output(first)
     with pair.device.outputs():
         assert pair.device.is_output(base_of(pair.device, pair.device.empty("float32", (10,))))
+
+
+def test_what_was_cached_before_the_first_outputs_is_there_for_them(pair: Pair) -> None:
+    tensors = pair.device._tensors
+    tensors.cached = {}
+    most = int(pair.device.memory()[0] * 0.6)
+    pair.device.empty("uint8", (most,))
+    assert pair.device.memory()[0] < most, "it is cached"
+    with pair.device.outputs():
+        assert pair.device.empty("uint8", (most,)) is not None
+
+
+def test_memory_that_another_stream_has_used_is_used_again(pair: Pair) -> None:
+    tensors, size = pair.device._tensors, 8 << 20
+    free = pair.device.memory()[0]
+    for _ in range(60):
+        with pair.device.outputs():
+            tensors.recorded.append(pair.device.empty("uint8", (size,)))
+    assert pair.device.memory()[0] > free - 12 * size, "not so many as were made"
+    tensors.recorded.clear()
+
+
+def test_a_method_that_runs_out_of_memory_makes_ordinary_tensors_from_then_on(pair: Pair) -> None:
+    tensors = pair.device._tensors
+    most = int(pair.device.memory()[0] * 0.6)
+    with pair.device.outputs():
+        pass
+    tensors.cached = {}
+    pair.device.empty("uint8", (most,))
+    runs: list[int] = []
+
+    def step(number: int) -> Any:
+        runs.append(number)
+        return pair.device.empty("uint8", (most,))
+
+    def other() -> Any:
+        return pair.device.empty("uint8", (10,))
+
+    make = with_outputs(UsedPlatform(pair.platform), step)
+    with pytest.raises(MemoryError):
+        make(1)
+    assert runs == [1], "what it did is not done twice"
+    assert pair.device.exhausted == 1
+    made = make(2)
+    assert not pair.device.is_output(base_of(pair.device, made))
+    del made
+    gc.collect()
+    tensors.free_cache(0)
+    assert pair.device.is_output(base_of(pair.device, with_outputs(UsedPlatform(pair.platform), other)())), "others do as ever"
+
+
+class UsedPlatform:
+    """A platform that is in use: torch for the CPU says that it is not."""
+
+    def __init__(self, platform: Any) -> None:
+        self.platform = platform
+
+    def is_in_use(self) -> bool:
+        return True
+
+    def current_device(self) -> Any:
+        return self.platform.devices[0]
 
 
 # --------------------------------------------------------------------------------- outputs, and others' pools

@@ -35,6 +35,43 @@ def test_gpu_ids_follow_the_users_mask(mask: str | None, asked: float | None, fo
     assert discovery.gpu_ids(asked, environment, TWO) == found
 
 
+@pytest.mark.parametrize(
+    ("given", "order"),
+    [
+        ({}, "PCI_BUS_ID"),
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST"),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, None),
+    ],
+)
+def test_cuda_counts_gpus_as_ids_do_unless_the_user_counts(given: dict[str, str], order: str | None):
+    assert discovery.with_order({**given, "A": "b"}) == {**given, "A": "b", **({} if order is None else {"CUDA_DEVICE_ORDER": order})}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_first"),
+    [
+        (0, True),
+        (1, False),
+        ("GPU-aaaa", True),
+        ("GPU-a", True),
+        ("GPU-b", False),
+        ("MIG-GPU-aaaa/1/0", True),
+        ("MIG-GPU-aaa/1/0", False),
+        ("MIG-11111111-2222-3333-4444-555555555555", False),
+    ],
+)
+def test_gpus_are_named_by_number_uuid_and_part(name: Any, is_first: bool):
+    first = discovery.Gpu(0, "GPU-aaaa", "NVIDIA H200")
+    assert discovery.is_named(first, name) is is_first
+    assert discovery.accelerator_types([name], [first]) == (["H200"] if is_first else [])
+    assert not discovery.is_named(discovery.Gpu(5, "", ""), "GPU-a")
+
+
+def test_parts_of_gpus_are_handed_out_one_by_one():
+    mask = "MIG-11111111-2222-3333-4444-555555555555,MIG-GPU-aaaa/1/0"
+    assert discovery.gpu_ids(None, {"CUDA_VISIBLE_DEVICES": mask}, TWO) == mask.split(",")
+
+
 def test_asking_for_more_gpus_than_the_mask_lists_is_an_error():
     with pytest.raises(ValueError, match=r"Attempting to start raylet with 2 GPUs, but CUDA_VISIBLE_DEVICES contains \['0'\]"):
         discovery.gpu_ids(2, {"CUDA_VISIBLE_DEVICES": "0"}, TWO)

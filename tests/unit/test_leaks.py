@@ -50,6 +50,20 @@ def test_descriptors_are_compared_by_what_they_lead_to(nothing):
     assert after.more_than(before) == ["file descriptor 8 -> pipe:[9]", "file descriptor 4 -> /b"]
 
 
+def test_what_the_driver_of_gpus_keeps_open_is_not_left_behind_and_the_rest_is(nothing):
+    driver = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidia0", "/dev/zero", "/dev/shm/cuda.shm.0.1f.1"]
+    unnamed = ["anon_inode:[eventfd]", "anon_inode:[eventfd]", "anon_inode:[eventpoll]", "pipe:[1]", "pipe:[2]", "socket:[3]"]
+    first = dataclasses.replace(nothing, files=dict(enumerate(driver + unnamed)))
+    assert first.more_than(nothing) == []
+    file = dataclasses.replace(nothing, files={**first.files, 100: "/tmp/file"})
+    assert file.more_than(nothing) == ["file descriptor 100 -> /tmp/file"]
+    many = dataclasses.replace(nothing, files={**first.files, **{100 + number: f"pipe:[{number}]" for number in range(20)}})
+    assert len(many.more_than(nothing)) == 20 + len(unnamed) - leaks._MOST_OF_CONTEXT
+    # The next test has its context already.
+    later = dataclasses.replace(nothing, files={**first.files, 100: "anon_inode:[eventfd]", 101: "/dev/zero"})
+    assert later.more_than(first) == ["file descriptor 100 -> anon_inode:[eventfd]"]
+
+
 def test_threads_of_a_session_that_goes_on_may_change(nothing):
     session, own = threading.Thread(name="mray-reader"), threading.Thread(name="own")
     after = dataclasses.replace(nothing, threads={session, own})

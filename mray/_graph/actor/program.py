@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from mray._api.blueprint import bound_method
 from mray._api.communicator import Communicator
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._channel.select import BLOCKING, DEVICE
+from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE
+from mray._device.outputs import with_outputs
 from mray._device.platform import platform
 from mray._graph.actor.coroutines import to_the_end
 from mray._graph.actor.inlets import Inlet, any_ready, read_all
@@ -69,7 +70,9 @@ def compile_program(
     names = {step.index: _name_of(instance, step) for step in assignment.steps}
     methods = {step.index: _callable_of(instance, step, constants, communicators) for step in assignment.steps}
     makers = [step.index for step in assignment.steps if _makes_tensors(step, assignment.channels)]
-    methods.update({index: _with_outputs(methods[index]) for index in makers})
+    devices = platform() if makers else None
+    if devices is not None:
+        methods.update({index: with_outputs(devices, methods[index]) for index in makers})
     overlap = Overlap(assignment, readers, methods, constants, communicators)
     for probe in probes:
         methods = {index: probe.method(steps[index], names[index], method) for index, method in methods.items()}
@@ -153,22 +156,8 @@ def _is_given_away(channel: Channel, assignment: Assignment) -> bool:
 
 
 def _makes_tensors(step: Step, channels: Sequence[Channel]) -> bool:
-    """Whether a step's value goes along an edge of devices."""
-    return any(channel.source.step == step.index and channel.transport in DEVICE for channel in channels)
-
-
-def _with_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, made to allocate its tensors where they can be sent from without a copy."""
-    devices = platform()
-    assert devices is not None, "it has opened the edge"
-
-    def make(*args: Any, **kwargs: Any) -> Any:
-        if not devices.is_in_use():
-            return method(*args, **kwargs)  # which may return no tensor, and never need a device
-        with devices.current_device().outputs():
-            return method(*args, **kwargs)
-
-    return make
+    """Whether a step's value goes along an edge that can send tensors as they lie."""
+    return any(channel.source.step == step.index and channel.transport == CUDA_IPC for channel in channels)
 
 
 def _name_of(instance: Any, step: Step) -> str:

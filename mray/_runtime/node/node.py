@@ -41,7 +41,17 @@ from mray._ipc.connection import Connection, Message, ProtocolViolationError, pe
 from mray._ipc.faults import fault, fault_text, message_name
 from mray._ipc.limits import advice, is_exhausted
 from mray._ipc.reactor import Reactor
-from mray._ipc.reaper import hold, is_published, keep_young, remove_session, segment_prefix, session_of, unlink_owned, withdraw
+from mray._ipc.reaper import (
+    hold,
+    is_published,
+    keep_young,
+    remove_session,
+    segment_prefix,
+    session_of,
+    unlink_events,
+    unlink_owned,
+    withdraw,
+)
 from mray._ipc.segment import new_nonce
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime.node import snapshot
@@ -486,6 +496,7 @@ class Node:
             self._members.connections.pop(process, None)
         # POINT death heard
         self._forget_process(process)
+        unlink_events({pid})
         self._dead_workers.append(snapshot.dead_worker(self._scheduler.workers.workers.get(process), process, pid, status))
         left, status = self._stray_workers.explain(process, pid, status, last_lines)
         if left is not None:

@@ -27,6 +27,7 @@ from mray._common import messages as m
 from mray._device.arrivals import Arrivals
 from mray._device.base import Event, Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
+from mray._device.outputs import with_outputs
 from mray._device.platform import platform
 from mray._ipc.connection import Connection
 
@@ -60,17 +61,10 @@ def on_streams(streams: dict[int, int]) -> ExitStack:
     return stack
 
 
-def with_outputs(method: Callable[..., Any]) -> Callable[..., Any]:
+def in_shared_memory(method: Callable[..., Any]) -> Callable[..., Any]:
     """The method, made to allocate tensors in memory that other processes can open, so that they are lent without a copy."""
     found = platform()
-    if found is None:
-        return method
-
-    def make(*args: Any, **kwargs: Any) -> Any:
-        with found.current_device().outputs():
-            return method(*args, **kwargs)
-
-    return make
+    return method if found is None else with_outputs(found, method)
 
 
 def device_index(tensor: Any) -> int:

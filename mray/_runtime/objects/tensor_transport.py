@@ -46,7 +46,7 @@ from mray._objects.serializer import deserialize, serialize
 from mray._objects.store import mapped, read
 from mray._runtime.connections.deaths import lost_error, owner_error, tensors_error
 from mray._runtime.connections.requests import Answer
-from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of, with_outputs
+from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, in_shared_memory, on_streams, streams_of
 from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.objects.registered_transports import (
     Encoded,
@@ -168,7 +168,7 @@ class TensorStore:
     @staticmethod
     def in_place(method: Callable[..., Any], encoded: Encoded) -> Callable[..., Any]:
         """The method, made to allocate tensors where other processes can open them, if this transport keeps them on their device."""
-        return with_outputs(method) if decode_transport(encoded).on_device else method
+        return in_shared_memory(method) if decode_transport(encoded).on_device else method
 
     def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
         """Own a value whose tensors stay in this process."""

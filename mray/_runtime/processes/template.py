@@ -36,6 +36,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mray._common import settings
+from mray._device.discovery import ORDER
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
@@ -51,7 +52,7 @@ _DIRECTORY_ROOM = 256
 #: Settings that processes begin with. All others are read when asked for, so a template may have begun with others than a session.
 _OF_THE_BEGINNING = (settings.POINTS, settings.AS_RAY, settings.LIBRARIES)
 #: Variables that change from test to test, and that a template has made nothing of as it began. Sessions get them all the same.
-_PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE}).union(
+_PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE, ORDER}).union(
     *((each.name, each.ray) for each in settings.ALL.values() if each not in _OF_THE_BEGINNING)
 )
 #: Limits, by number, that processes inherit.

@@ -283,6 +283,7 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
                 chosen["env"] = chosen["job"]["env"]
             write_options(directory, chosen)
             own = {**(os.environ if environment is None else environment), reaper.SESSION_VARIABLE: directory}
+            own = discovery.with_order(own) if chosen["gpus"] else own
             with contextlib.ExitStack() as stack:
                 log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
                 stack.callback(os.close, log)

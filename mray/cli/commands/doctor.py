@@ -8,7 +8,7 @@ import dataclasses
 import os
 
 from mray._ipc.reaper import LOCAL, SHM, clean_after_node, remove_local, take_lock
-from mray.cli.doctor import BAD, OK, WARNING, dead_sessions, examine, orphaned_segments
+from mray.cli.doctor import BAD, OK, WARNING, dead_sessions, examine, orphaned_events, orphaned_segments
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, guarded, parser, show
 
 SUMMARY = "check this machine: shared memory, limits, GPUs, packages, left-overs"
@@ -55,7 +55,7 @@ def clean() -> list[str]:
         clean_after_node(directory)
         os.close(lock)
         removed.append(directory)
-    for name in orphaned_segments():
+    for name in [*orphaned_segments(), *orphaned_events()]:
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(SHM, name))
             removed.append(os.path.join(SHM, name))

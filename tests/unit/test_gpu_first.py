@@ -1,0 +1,67 @@
+"""`tools/gpu --first` on pretended devices: what it finds, what it leaves when a step hangs or the run is cut off."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(folder: Path, *words: str) -> list[str]:
+    return [sys.executable, str(ROOT / "tools/gpu"), "--first", "--pretend", "--out", str(folder), *words]
+
+
+def steps_of(folder: Path) -> dict[str, Any]:
+    return {step["step"]: step for step in json.loads((folder / "first.json").read_text())["steps"]}
+
+
+def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
+    done = subprocess.run(command(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = steps_of(tmp_path)
+    assert list(steps) == ["forsake", "dead_handles", "dead_memory", "order", "attributes", "outputs_kept", "costs"]
+    assert {step["status"] for step in steps.values()} == {"passed"}
+    said = {name: step["output"] for name, step in steps.items()}
+    assert "waits while the writer lives: True" in said["forsake"] and "goes on when forsaken: True" in said["forsake"]
+    assert said["dead_handles"].count("RuntimeError") == 2 and "names of its events after SIGKILL: []" in said["dead_handles"]
+    assert "contents: {7.0}" in said["dead_memory"] and "MiB that closing gave back: 16" in said["dead_memory"]
+    assert said["order"].count("True") == 3
+    assert "MiB taken: 16" in said["outputs_kept"] and "MiB taken then: 0" in said["outputs_kept"]
+    text = (tmp_path / "first.txt").read_text()
+    assert all(output.strip() in text for output in said.values())
+    assert "all passed" in done.stdout
+
+
+def test_a_step_that_hangs_costs_its_limit_and_is_named(tmp_path: Path) -> None:
+    words = "--step", "order", "--step", "attributes", "--limit", "0.01"
+    done = subprocess.run(command(tmp_path, *words), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert [(name, step["status"]) for name, step in steps_of(tmp_path).items()] == [
+        (name, "hung for 0.01 s") for name in ("order", "attributes")
+    ]
+    assert "not passed: order, attributes" in done.stdout
+
+
+def test_a_run_that_is_cut_off_leaves_what_it_has_found(tmp_path: Path) -> None:
+    words = "--step", "attributes", "--step", "outputs_kept"
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "tools/gpu_first.py"), *command(tmp_path, *words)[3:]], stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        while not run.stdout.readline().startswith("   an output is sole"):
+            pass
+        # The files are written after the line is printed.
+        while not (tmp_path / "first.txt").exists():
+            assert run.poll() is None
+        run.kill()
+    assert list(steps_of(tmp_path)) == ["attributes"]
+
+
+def test_a_step_that_is_not_known_is_an_error_that_names_those_that_are(tmp_path: Path) -> None:
+    done = subprocess.run(command(tmp_path, "--step", "nothing"), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no step is called nothing; there are forsake, dead_handles" in done.stderr
