@@ -22,16 +22,33 @@ for (const article of pages.querySelectorAll("article")) {
   }
 }
 
+// Sections with all of the words, those first whose heading has them, and the words side by side.
 function find(words) {
-  const found = [];
+  const found = [], phrase = words.join(" ");
   for (const section of sections) {
     const heading = (section.title + " " + section.heading).toLowerCase(), text = section.text.toLowerCase();
     let score = 0;
     if (!words.every((word) => heading.includes(word) || text.includes(word))) continue;
     for (const word of words) score += (heading.includes(word) ? 20 : 0) + Math.min(10, text.split(word).length - 1);
+    if (words.length > 1) score += 10 * Math.min(10, text.split(phrase).length - 1) + (heading.includes(phrase) ? 20 : 0);
     found.push({ section, score });
   }
   return found.sort((one, other) => other.score - one.score);
+}
+
+// Some 200 characters of a text, from the place with most of the words on.
+function excerpt(text, words) {
+  const lower = text.toLowerCase();
+  let best = 0, most = 0;
+  for (const word of words) {
+    for (let place = lower.indexOf(word); place >= 0; place = lower.indexOf(word, place + 1)) {
+      const near = lower.slice(place, place + 140), count = words.filter((each) => near.includes(each)).length + near.includes(words.join(" "));
+      if (count > most) { most = count; best = place; }
+    }
+  }
+  const begin = best < 60 ? 0 : text.indexOf(" ", best - 60) + 1;
+  const end = text.length - begin < 200 ? text.length : text.lastIndexOf(" ", begin + 200);
+  return (begin ? "\u2026 " : "") + text.slice(begin, end) + (end < text.length ? " \u2026" : "");
 }
 
 function marked(text, words) {
@@ -68,9 +85,7 @@ function show() {
     const link = document.createElement("a"), name = document.createElement("b");
     link.href = "#" + section.element.id;
     name.textContent = section.heading === section.title ? section.title : section.title + " \u203a " + section.heading;
-    const places = words.map((word) => section.text.toLowerCase().indexOf(word)).filter((place) => place >= 0);
-    const begin = Math.max(0, Math.min(...places, section.text.length) - 60);
-    link.append(name, marked((begin ? "\u2026 " : "") + section.text.slice(begin, begin + 200) + " \u2026", words));
+    link.append(name, marked(excerpt(section.text, words), words));
     results.append(link);
   }
   scrollTo(0, 0);
@@ -106,7 +121,7 @@ const links = new Map([...contents.querySelectorAll("a")].map((link) => [link.ge
 function follow() {
   if (pages.hidden) return;
   let current = sections[0];
-  for (const section of sections) if (section.element.getBoundingClientRect().top < 90) current = section;
+  for (const section of sections) if (section.element.getBoundingClientRect().top < 100) current = section;
   for (const link of contents.querySelectorAll(".here")) link.classList.remove("here");
   for (const item of contents.querySelectorAll(".open")) item.classList.remove("open");
   const link = links.get(current.element.id);

@@ -10,7 +10,9 @@ import os
 import pydoc
 import sys
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 from mray._runtime.environment.packages import cache_folder
 from mray.cli import manual, web
@@ -20,6 +22,8 @@ SUMMARY = "read the manual: its pages, one of them, or all of them in a browser"
 
 #: Columns of prose, however wide the terminal is.
 _WIDEST = 110
+#: Rows of longer cells, which mostly take several lines, are set apart.
+_SHORT_CELL = 60
 #: Options of the pager ``less``, unless the user has chosen some: colours; end at once if all fits on the screen; leave it there.
 _LESS = "FRX"
 
@@ -75,10 +79,24 @@ def rendered(text: str) -> str:
         import rich.markdown  # noqa: PLC0415
     except ImportError:
         return text
+
+    class Table(rich.markdown.TableElement):  # type: ignore[misc]
+        """As rich's, but words that are too long for their column are folded, and not cut."""
+
+        def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+            for table in super().__rich_console__(console, options):
+                for column in table.columns:
+                    column.overflow = "fold"
+                table.show_lines = any(len(str(cell)) > _SHORT_CELL for column in table.columns for cell in column.cells)
+                yield table
+
+    class Markdown(rich.markdown.Markdown):  # type: ignore[misc]
+        elements: ClassVar = {**rich.markdown.Markdown.elements, "table_open": Table}
+
     console = rich.console.Console(force_terminal=True)
     console.width = min(console.width, _WIDEST)
     with console.capture() as capture:
-        console.print(rich.markdown.Markdown(text, hyperlinks=False))
+        console.print(Markdown(text, hyperlinks=False))
     return str(capture.get())
 
 
