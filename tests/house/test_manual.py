@@ -229,5 +229,16 @@ def test_the_front_page_is_short_and_begins_with_the_two_commands() -> None:
     assert "tools/test" in first
 
 
+@pytest.mark.parametrize("name", ["demo", "test"])
+def test_the_two_commands_say_at_their_start_what_the_front_page_says(name: str) -> None:
+    (line,) = re.findall(rf"^python3 tools/{name} .*$", TEXTS["README.md"], re.MULTILINE)
+    program = (ROOT / "tools" / name).read_text()
+    (price,) = re.findall(r'^PRICE = "(.*)"$', program, re.MULTILINE)
+    said = re.findall(r"half a minute|\d+ (?:minutes|MB|GB)", line)
+    assert len(said) >= 2
+    assert [each for each in said if each in price] == said
+    assert "This takes {PRICE" in program
+
+
 def test_no_place_is_left_to_be_filled_in() -> None:
     assert not re.findall(r"FIGURE|TODO|FIXME|TBD|XXX|\?\?\?", ALL)
