@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,8 +64,23 @@ def programs() -> list[Any]:
     ]
 
 
+@pytest.fixture(scope="module")
+def runner() -> Iterator[subprocess.Popen[str]]:
+    """`tests.house.program_runner`, which forks a process for each program."""
+    command = [sys.executable, str(ROOT / "tests/house/program_runner.py")]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ, start_new_session=True
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # a program whose test ran out of time, too
+
+
 @pytest.mark.parametrize("block", programs())
-def test_programs_run(block: Block, tmp_path: Path) -> None:
+def test_programs_run(block: Block, tmp_path: Path, runner: subprocess.Popen[str]) -> None:
     path = tmp_path / ("test_program.py" if block.mark == "pytest" else "program.py")
     path.write_text(cell_as_program(block.text) if block.mark == "notebook" else block.text)
     compile(path.read_text(), str(path), "exec")
@@ -71,9 +88,33 @@ def test_programs_run(block: Block, tmp_path: Path) -> None:
         return
     if "import torch" in block.text:
         pytest.importorskip("torch")
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mray.pytest_plugin"] if block.mark == "pytest" else []
-    done = subprocess.run([sys.executable, *command, str(path)], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    if block.mark == "pytest":
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mray.pytest_plugin", str(path)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return
+    status, printed = run(runner, path)
+    assert status == 0, printed
+
+
+def run(runner: subprocess.Popen[str], program: Path) -> tuple[int, str]:
+    """The exit status of a program, and what it has printed."""
+    printed = program.parent / "printed"
+    assert runner.stdin is not None
+    assert runner.stdout is not None
+    print(json.dumps({"folder": str(program.parent), "program": str(program), "printed": str(printed)}), file=runner.stdin, flush=True)
+    return json.loads(runner.stdout.readline()), printed.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [("1 / 0", 1, "ZeroDivisionError"), ("import sys; sys.exit(3)", 3, ""), ("assert __name__ != '__main__'", 1, "")],
+)
+def test_a_program_that_fails_is_noticed(text: str, status: int, said: str, tmp_path: Path, runner: subprocess.Popen[str]) -> None:
+    (tmp_path / "program.py").write_text(text)
+    ended, printed = run(runner, tmp_path / "program.py")
+    assert ended == status
+    assert said in printed
 
 
 def cell_as_program(text: str) -> str:
