@@ -25,7 +25,7 @@ def test_the_list_has_a_line_for_each_page(capsys: pytest.CaptureFixture[str]) -
     assert docs.main([]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
     assert [line.split()[0] for line in lines] == NAMES
-    assert all(len(line) <= 120 for line in lines)
+    assert all(len(line) <= 80 for line in lines)
 
 
 def test_a_pipe_gets_the_page_as_it_is_written_without_comments(capsys: pytest.CaptureFixture[str]) -> None:
