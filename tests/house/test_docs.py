@@ -201,6 +201,8 @@ def test_in_a_browser_the_contents_of_a_narrow_screen_open_and_close(browser: Ch
     shown(browser, document, "#gpus", "narrow")
     browser.value("menu.click()")
     assert visible(browser, "#contents")
+    frame = browser.value("(({ top, bottom }) => [top, bottom])(contents.getBoundingClientRect())")
+    assert 0 < frame[0] < frame[1] <= SIZES["narrow"][1]  # on the screen, however far the page was scrolled
     browser.value("""document.querySelector("#contents a[href='#tests']").click()""")
     assert not visible(browser, "#contents")
     assert browser.value("location.hash") == "#tests"
