@@ -1,4 +1,4 @@
-"""The rows of ``ray microbenchmark`` on mray and on Ray, in turn, as a table for the README.
+"""The rows of ``ray microbenchmark`` on mray and on Ray, in turn, as a table for the manual.
 
     python bench/microbenchmark.py --ray-python PYTHON [--rounds N] [--seconds S] [--only PATTERN]
 

@@ -2,7 +2,8 @@
 
 For notebooks and test suites, before the first ``import ray``::
 
-    import mray.as_ray
+    %load_ext mray.as_ray       # in a notebook
+    import mray.as_ray          # anywhere
 
 ``mray run`` and ``MRAY_AS_RAY=1`` do the same. ImportError when the real Ray is imported already.
 """

@@ -17,3 +17,7 @@ from mray._libraries import installed
 installed.use()
 importlib.import_module("mray.as_ray")
 settings.preload_everywhere(__name__)
+
+
+def load_ipython_extension(_shell: object) -> None:
+    """For ``%load_ext mray.libraries``: importing the module has done it."""

@@ -10,6 +10,8 @@ imported. Only the module of the command that is typed is imported.
                                                         │
     each worker   zygote imports the session's preload: mray.as_ray, before any user code
 
+``docs`` shows the manual: Markdown in ``mray/_manual`` (`mray.cli.manual`), as a page for a browser too (`mray.cli.web`).
+
 ``start`` and ``stop`` begin and end a session that any number of programs join (`mray._runtime.session.persistent`). All others look on at
 sessions that other processes have started, as observers (`mray._runtime.observe.observer`); of those only ``microbenchmark`` starts one,
 to measure it.
@@ -18,6 +20,7 @@ to measure it.
 command               a module of `mray.cli.commands`, by its name
 sample                one look at a session as numbers, for `mray metrics` and `mray top`
 finding               a result of `mray doctor`: what was checked, its level, the remedy
+page                  a file of the manual, by its name in ``mray docs``
 ====================  ====================================================================================================
 """
 

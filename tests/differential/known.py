@@ -1,6 +1,6 @@
 """How outcomes are compared, and what differs on purpose, with the reason.
 
-A reason that a program can meet is in the README, too ("Moving from Ray").
+A reason that a program can meet is in the manual, too (`mray/_manual/differences.md`).
 """
 
 from __future__ import annotations

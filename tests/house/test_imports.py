@@ -12,7 +12,7 @@ import pytest
 from tests.house.source import functions, imports, modules, mray_imports, top_package
 
 #: Optional packages: imported inside the function that needs them.
-OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "prometheus_client", "ray"}
+OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "prometheus_client", "ray", "markdown_it", "pygments"}
 #: Programs to read, whose imports stand where a user's would; who lacks a package is not offered those that need it.
 PROGRAMS = "mray/examples/"
 #: The one package that may import Ray, and is imported by nobody who does not want it.
@@ -35,6 +35,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_backends/local/worker.py": "sets the variables of accelerators for a simulated process",
     "mray/_runtime/processes/native_threads.py": "sets OMP_NUM_THREADS for a task",
     "mray/_backends/entry.py": "takes what was handed to a worker started by exec",
+    "mray/cli/commands/docs.py": "gives the pager its options",
     "mray/pytest_plugin/leaks.py": "marks what descends from a test run, and gives its sessions a place",
     "mray/pytest_plugin/stacks.py": "PYTEST_TIMEOUT, a variable of pytest-timeout",
     "mray/_device/discovery.py": "CUDA_VISIBLE_DEVICES of the user, a variable of CUDA and no setting of mray",

@@ -107,9 +107,11 @@ def test_names_are_words_of_the_field_and_sentences_have_a_subject() -> None:
     assert not found
 
 
-def test_sentences_of_the_readme_have_a_subject() -> None:
-    prose = re.sub(r"^```.*?^```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)
-    assert not [sentence for part in re.split(r"^(?:[-*#>]+|\d+\.) |\|", prose, flags=re.MULTILINE) for sentence in clauses(part)]
+def test_sentences_of_the_manual_have_a_subject() -> None:
+    for path in (ROOT / "README.md", *(ROOT / "mray" / "_manual").glob("*.md")):
+        prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        parts = re.split(r"^(?:[-*#>]+|\d+\.) |\|", prose, flags=re.MULTILINE)
+        assert not [sentence for part in parts for sentence in clauses(part)], path
 
 
 def test_replaced_words_are_found_as_parts_of_names() -> None:

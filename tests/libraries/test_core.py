@@ -196,3 +196,11 @@ def test_another_version_of_ray_is_refused_with_both_versions(tmp_path: Any) -> 
     assert "Ray 2.9.1 is installed" in done.stderr
     assert "2.60.*" in done.stderr
     assert 'pip install "mray[libraries]"' in done.stderr
+
+
+def test_a_notebook_loads_the_libraries_as_an_extension() -> None:
+    program = "import importlib\nimportlib.import_module('mray.libraries').load_ipython_extension(None)\nimport json, ray.data, ray.util\n"
+    assert _run(f"{program}print(json.dumps([ray.data.__name__, ray.util.__file__.endswith('mray/util/__init__.py')]))", None) == [
+        "ray.data",
+        True,
+    ]

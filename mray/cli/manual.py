@@ -1,0 +1,71 @@
+"""The manual as the package has it: Markdown files of ``mray/_manual``, listed in their order by ``index.md``.
+
+Read as package data, so that they are found in a wheel and in a zip file too. Nothing is imported but the standard library.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+_LISTED = re.compile(r"^\* \[([\w-]+)\]\([\w-]+\.md\): (.+)$", re.MULTILINE)
+#: Marks of parts that are made from the source.
+_COMMENT = re.compile(r"^<!--.*?-->\n+", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+#: So many pages are named where another one was meant.
+_NEAREST = 4
+
+
+class Page(NamedTuple):
+    """One page."""
+
+    #: Its name in ``mray docs NAME``.
+    name: str
+    #: A line that says what it is about.
+    line: str
+    #: Markdown.
+    text: str
+
+    @property
+    def title(self) -> str:
+        return self.text.partition("\n")[0].removeprefix("# ")
+
+
+@cache
+def pages() -> tuple[Page, ...]:
+    """All pages, in the order of the index."""
+    return tuple(Page(name, line, _COMMENT.sub("", read(f"{name}.md"))) for name, line in _LISTED.findall(read("index.md")))
+
+
+def read(file: str) -> str:
+    """A file of the manual."""
+    return resources.files("mray").joinpath("_manual", file).read_text("utf-8")
+
+
+def find(name: str) -> Page | None:
+    """The page of this name; None if there is none."""
+    return next((page for page in pages() if page.name == name), None)
+
+
+def nearest(word: str) -> list[str]:
+    """Names of pages that may have been meant by `word`: like it, or with it in their headings, or in their text."""
+    word = word.lower()
+    names = [page.name for page in pages()]
+    like = [name for name in names if name.startswith(word[:4])] + difflib.get_close_matches(word, names, _NEAREST, 0.6)
+    headed = [page.name for page in pages() if word in " ".join(headings(page.text)).lower()]
+    counts = {page.name: page.text.lower().count(word) for page in pages()}
+    said = [name for name in sorted(names, key=lambda name: -counts[name]) if counts[name]]
+    return list(dict.fromkeys([*like, *headed, *said]))[:_NEAREST]
+
+
+def headings(text: str) -> list[str]:
+    """The titles of a page and its sections."""
+    return re.findall(r"^#+ (.+)$", _FENCED.sub("", text), re.MULTILINE)
+
+
+def slug(heading: str) -> str:
+    """The name of a heading in a link: lower case, hyphens for spaces, no other signs, as hosts of Markdown have it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
