@@ -17,6 +17,7 @@ from typing import Any
 from mray._common import messages as m
 from mray._runtime.observe import stack_signal
 from mray._runtime.observe.observer import SessionGoneError, ask_node
+from mray.cli.columns import begins, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import View, occupants
 from mray.util.state.api import look
@@ -82,7 +83,7 @@ def processes_of(view: View) -> list[dict[str, Any]]:
 
 
 def _is_actor(row: dict[str, Any], word: str) -> bool:
-    return bool(row["actor_id"]) and (row["name"] == word or (len(word) >= 4 and row["actor_id"].startswith(word.lower())))
+    return bool(row["actor_id"]) and (is_meant(word, row["name"] or "") or begins(word, row["actor_id"]))
 
 
 def find_py_spy() -> str | None:
