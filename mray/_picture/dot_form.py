@@ -5,12 +5,15 @@ Boxes are named by their numbers, as in Ray, and have Ray's texts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from html import escape
 from itertools import pairwise
 
 from mray._graph.structure import CALL
 from mray._picture.figure import MAKE, Box, Figure, stroke_of
 from mray._picture.graphviz import attributes
+from mray._picture.layout import MOST_BESIDE, depths, folds, page_layers
 
 _FONT = "Helvetica"
 
@@ -22,6 +25,7 @@ def dot(figure: Figure) -> str:
         f"\tnode{attributes(fontname=_FONT, style='filled')}",
         f"\tedge{attributes(fontname=_FONT, fontsize='10')}",
     ]
+    bends = _bends(figure)
     for box in figure.boxes:
         lines.append(f"\t{box.number}{_box(figure, box)}")
         for edge in figure.edges:
@@ -31,9 +35,25 @@ def dot(figure: Figure) -> str:
                 if stroke.dashes:
                     looks["style"] = "dotted" if stroke.dashes.startswith("2") else "dashed"
                 label = {"label": "\n".join(edge.label)} if edge.label else {}
-                lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks)}")
+                lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks, **bends.get((edge.source, edge.target), {}))}")
     lines += _groups(figure)
     return "\n".join([f"digraph {figure.name} {{", *lines, *_legend(figure), "}", ""])
+
+
+def _bends(figure: Figure) -> dict[tuple[int, int], dict[str, str]]:
+    """The attributes by which ``dot`` lays out a wide layer in rows, and a long graph in columns: of the edges that they concern."""
+    ends = [(edge.source, edge.target) for edge in figure.edges]
+    layers = page_layers(len(figure.boxes), ends, {box.number: box.group for box in figure.boxes if box.group >= 0})
+    columns = folds(layers, ends)
+    found: dict[tuple[int, int], dict[str, str]] = {}
+    widest = Counter(depths(len(layers), set(ends)) or [])
+    for source, target in ends:
+        # What does not hold the boxes of two columns below each other lets `dot` put the columns side by side.
+        if bisect_right(columns, layers[source]) != bisect_right(columns, layers[target]):
+            found[source, target] = {"constraint": "false"}
+        elif max(widest.values()) > MOST_BESIDE and (length := layers[target] - layers[source]) > 1:
+            found[source, target] = {"minlen": str(length)}
+    return found
 
 
 def _box(figure: Figure, box: Box) -> str:

@@ -49,13 +49,56 @@ def lay_out(
     `bundles`: the value that each edge carries; edges from one box with the same value share their line. `groups`: box -> group; the
     boxes of a group lie on one layer. `gap`: the distance between layers.
     """
-    drawing = _Drawing(sizes, edges, bundles or [None] * len(edges), _layers(len(sizes), edges, groups or {}))
+    drawing = _Drawing(sizes, edges, bundles or [None] * len(edges), page_layers(len(sizes), edges, groups or {}))
     drawing.order()
     xs = drawing.place()
     return drawing.result(xs, gap)
 
 
 # -------------------------------------------------------------------------------------------- layers
+#: Boxes of one layer that are side by side; a page has no room for more.
+MOST_BESIDE = 12
+#: Layers above so many are folded into columns, where the graph is much longer than wide; and edges that a fold may cut.
+MOST_BELOW, MOST_CUT = 15, 4
+
+
+def page_layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int]) -> list[int]:
+    """The layer of each box: short edges, all point down, and a layer that is too wide for a page is several."""
+    layers = _layers(count, edges, groups)
+    made: list[int] = [0] * count
+    next_layer = 0
+    for layer in sorted(set(layers)):
+        row = [box for box in range(count) if layers[box] == layer]
+        # Boxes of a group stay side by side.
+        rows = 1 if any(box in groups for box in row) else -(-len(row) // MOST_BESIDE)
+        each = -(-len(row) // rows)
+        for place, box in enumerate(row):
+            made[box] = next_layer + place // each
+        next_layer += rows
+    return made
+
+
+def folds(layers: Sequence[int], edges: Sequence[tuple[int, int]]) -> list[int]:
+    """The first layers of columns, if a graph is so long that it reads better in columns; always [0] at least."""
+    count = max(layers, default=-1) + 1
+    widest = max((layers.count(layer) for layer in range(count)), default=1)
+    wanted = round((count / widest) ** 0.5)
+    wanted = min(wanted, 8 // widest)
+    if count <= MOST_BELOW or wanted < 2:
+        return [0]
+    # How many edges pass between a layer and the one above it.
+    passing = [sum(layers[source] < layer <= layers[target] for source, target in edges) for layer in range(count)]
+    starts = [0]
+    for number in range(1, wanted):
+        ideal = round(number * count / wanted)
+        near = [layer for layer in range(ideal - 1, ideal + 2) if starts[-1] + 1 < layer < count]
+        best = min(near, key=lambda layer: (passing[layer], abs(layer - ideal)), default=None)
+        if best is None or passing[best] > MOST_CUT:
+            return [0]
+        starts.append(best)
+    return starts
+
+
 def _layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int]) -> list[int]:
     """The layer of each box: short edges, and all point down."""
     leaders: dict[int, int] = {}

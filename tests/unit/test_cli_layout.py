@@ -103,13 +103,13 @@ def sample(processes: int, graphs: int = 1, moment: float = 1.0) -> Sample:
     }  # fmt: skip
     view: Any = SimpleNamespace(node=node, directory=f"/tmp/session_{'x' * 100}", missing=[])
     made = [Process("0", "driver", 1, "driver", "driver")]
-    for number in range(1, processes):
-        made.append(
-            Process(
-                str(number), "worker", 4_000_000 + number, "A" * 90, "restarting" if number % 2 else "busy", "", LONG.format(number),
-                "A" * 80 + ".method", 12345, int(1e6 * moment), 3.0 * moment * number, number << 20, number << 30,
-            )
-        )  # fmt: skip
+    made += [
+        Process(
+            str(number), "worker", 4_000_000 + number, "A" * 90, "restarting" if number % 2 else "busy", "", LONG.format(number),
+            "A" * 80 + ".method", 12345, int(1e6 * moment), 3.0 * moment * number, number << 20, number << 30,
+        )
+        for number in range(1, processes)
+    ]  # fmt: skip
     row = {
         "graph_id": "c96e8f6feff24e18bfd0aece0e871e04", "actors": {"a": "Stage" * 20, "b": "Other"}, "finished": int(1e6 * moment),
         "in_flight": 3, "max_in_flight": 10, "state": "ALIVE", "waits": "driver for " + "Stage" * 40, "computing": ["Stage.step"],
