@@ -211,9 +211,9 @@ def init(
     hide_in_interrupts()
     context = RayContext(start(options).facts())
     if context["address"] == "local":
-        logger.info("Started a local Ray instance.")
+        logger.info("Started a local %s instance.", "Ray" if options.backend == "ray" else "mray")
     else:
-        logger.info("Connected to Ray cluster at %s.", context["address"])
+        logger.info("Connected to %s at %s.", "Ray cluster" if options.backend == "ray" else "the mray session", context["address"])
     for hook in after_init:
         hook()
     return context

@@ -66,8 +66,8 @@ class RemoteFunction:
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         if inspect.iscoroutinefunction(function):
             raise ValueError(
-                "'async def' should not be used for remote tasks. You can wrap the async function with `asyncio.run(f())`. "
-                "See more at:https://docs.ray.io/en/latest/ray-core/actors/async_api.html "
+                "'async def' should not be used for remote tasks. You can wrap the async function with `asyncio.run(f())`, or make it "
+                "a method of an actor, where many calls run in one event loop."
             )
         is_generator = returns_generator(function)
         check_task_options(options, is_generator=is_generator)

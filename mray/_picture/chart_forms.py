@@ -69,7 +69,7 @@ def chart_dot(chart: Chart, name: str = SCHEDULE) -> str:
     return "\n".join([f"digraph {quote(name)} {{", *lines, "}", ""])
 
 
-def _place(x: float, lane: int) -> str:
+def _place(x: float, lane: float) -> str:
     return f"{x / INCH:.3f},{-lane * LANE / INCH:.3f}!"
 
 
