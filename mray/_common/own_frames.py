@@ -24,7 +24,7 @@ _OTHERS = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 
 
 def kind_of(filename: str) -> str:
-    """Whose code a file has: mray's own, Python's library's, or the user's, which is all other."""
+    """The owner of a file's code: mray itself, Python's library, or the user, to whom all other belongs."""
     # py-spy names a file of a package from the package on.
     if (filename.startswith(_PACKAGE) and not filename.startswith(_EXAMPLES)) or filename.startswith("mray/_"):
         return OWN

@@ -50,7 +50,7 @@ def _bends(figure: Figure, layers: Sequence[int], columns: Sequence[int]) -> dic
     is_wide = max(Counter(depths(len(layers), set(ends)) or []).values(), default=0) > MOST_BESIDE
     found: dict[tuple[int, int], dict[str, str]] = {}
     for edge, (source, target) in zip(figure.edges, ends, strict=True):
-        # What does not hold the boxes of two columns below each other lets `dot` put the columns side by side.
+        # An edge that does not hold the boxes of two columns below each other lets `dot` put the columns side by side.
         if bisect_right(columns, layers[source]) != bisect_right(columns, layers[target]):
             found[edge.source, edge.target] = {"constraint": "false"}
         elif is_wide and (length := layers[target] - layers[source]) > 1:

@@ -138,7 +138,7 @@ def terminal_width() -> int | None:
 def table(rows: Sequence[dict[str, Any]], key: str = "", width: int | None = None) -> str:
     """Columns as wide as they must be; those that are empty in every row are left out.
 
-    With a `width`, ids and names give way until the rows fit into it. What has no room even so is named below the table.
+    With a `width`, ids and names give way until the rows fit into it. Columns without room even so are named below the table.
     """
     if not rows:
         return "(none)"

@@ -1,4 +1,4 @@
-"""What commands print fits the terminal: numbers, ids and states stay whole, names give way and can be asked for as they are shown."""
+"""The output of commands fits the terminal: numbers, ids and states stay whole, names give way and can be asked for as they are shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_columns_shrink_as_far_as_needed_and_no_further(sizes: list[tuple[int, i
         assert widths == least
     else:
         assert room - len(natural) < sum(widths) <= room
-        # What has shrunk is as wide as the widest, or nearly.
+        # Columns that have shrunk are as wide as the widest, or nearly.
         assert all(width + len(natural) >= max(widths) for width, wide in zip(widths, natural, strict=True) if width < wide and width > 30)
 
 

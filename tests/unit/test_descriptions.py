@@ -1,4 +1,4 @@
-"""What `inspect`, `help` and completion see of remote functions, actor classes, methods and options."""
+"""The view that `inspect`, `help` and completion have of remote functions, actor classes, methods and options."""
 
 from __future__ import annotations
 

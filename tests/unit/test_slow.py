@@ -1,4 +1,4 @@
-"""What takes long says so, and what does not is silent."""
+"""A long wait says so, and a short one is silent."""
 
 from __future__ import annotations
 

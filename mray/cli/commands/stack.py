@@ -180,7 +180,7 @@ def _of_user(text: str, role: str) -> str:
 
 
 def _of_user_spied(text: str, role: str) -> tuple[str, int]:
-    """All stacks of a process as py-spy prints them, and how many have no frame of the user's. What is no frame is kept."""
+    """All stacks of a process as py-spy prints them, and how many have no frame of the user's. Lines that are no frames are kept."""
     made, hidden = [], 0
     head, *threads = re.split(r"^(?=Thread )", text, flags=re.MULTILINE)
     for thread in threads:
