@@ -24,7 +24,6 @@ class _Id(Protocol):
 _TRACEBACK = "Traceback (most recent call last):"
 #: A frame of Ray Data, between a task and the user's function, with its lines of source.
 _LIBRARYS_FRAME = re.compile(r'^  File "[^"]*ray/data/_internal/.*\n(?:    .*\n)*', re.MULTILINE)
-_DOCS = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 
 
 def _logger() -> Any:
@@ -462,7 +461,8 @@ class UnserializableException(RayError):
         self._original_stack_trace = original_stack_trace
 
     def __str__(self) -> str:
-        return f"Failed to deserialize exception. Refer to {_DOCS} for more information.\nOriginal exception:\n{self._original_stack_trace}"
+        what = "Failed to deserialize exception. Its class cannot be made again of what was pickled: give it a `__reduce__`."
+        return f"{what}\nOriginal exception:\n{self._original_stack_trace}"
 
 
 class ObjectLostError(RayError):

@@ -2,11 +2,12 @@
 
 In every process. `handle.m` makes an `ActorMethod` anew each time: one that were kept on the handle would point back to it, and the
 actor lives as long as its handle does. To make it quickly each class of actors has a subclass of `ActorHandle` of its own, with a
-descriptor per method.
+property per method.
 """
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
@@ -16,9 +17,11 @@ from mray._api.actor_metadata import ActorClassMetadata
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
 from mray._api.current import backend_if_started, current_backend, started_backend
 from mray._api.dag_calls import ClassNode, bind_method
+from mray._api.described import OfInstance, copy_of, described, option_signature, subclass
 from mray._api.signature import returns_generator
 from mray._api.typed import ActorProxy
 from mray._common.options import (
+    ACTOR_OPTIONS,
     METHOD_OPTIONS,
     carried_method_options,
     check_actor_options,
@@ -88,6 +91,12 @@ class ActorClass(Generic[T]):
             )
         check_actor_options(options, warn=True)
         self.__setstate__((ActorBlueprint.of(user_class), dict(options), user_class.__doc__))
+        # For whoever looks at it here; copies in other processes go without.
+        signature = self._blueprint.init.signature.signature()
+        self.__dict__.update(__signature__=signature, __wrapped__=user_class)
+        doc = "\n\n".join(filter(None, (user_class.__doc__, _own_doc(user_class))))
+        own = {name: described(vars(ActorClass)[name], signature, user_class, doc) for name in ("remote", "__call__")}
+        self.__class__ = subclass(ActorClass, **own, **({"__doc__": user_class.__doc__} if user_class.__doc__ else {}))
 
     def __setstate__(self, state: tuple[ActorBlueprint, dict[str, Any], str | None]) -> None:
         self._blueprint, self._given_options, doc = state
@@ -115,8 +124,12 @@ class ActorClass(Generic[T]):
         return _create(self, self._blueprint, args or (), kwargs or {}, complete)
 
     def options(self, **options: Any) -> ActorClass[T]:
-        """The class with other options: ``A.options(num_cpus=2).remote(...)``."""
+        """The class with other options: ``A.options(num_cpus=2).remote(...)``. They are those of `mray.remote` for classes."""
         return cast("ActorClass[T]", ActorClassWithOptions(self, self._blueprint, self._given_options, options))
+
+    options.__signature__ = option_signature(  # type: ignore[attr-defined]
+        {name: option for name, option in ACTOR_OPTIONS.items() if name != "concurrency_groups"}, bound=True
+    )
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that makes an actor."""
@@ -154,6 +167,12 @@ class ActorClass(Generic[T]):
 
     def __repr__(self) -> str:
         return f"ActorClass({self._blueprint.class_name})"
+
+
+def _own_doc(user_class: type) -> str | None:
+    """The docstring of the constructor that the user wrote."""
+    constructor = user_class.__init__  # type: ignore[misc]
+    return None if constructor is object.__init__ else constructor.__doc__
 
 
 def _new_actor_class() -> ActorClass:
@@ -245,16 +264,56 @@ class _ActorHandle(ActorHandle[T]):
         return _restore_handle, self.__actor_facts__()
 
 
-class _MethodOfHandle:
-    """Descriptor: `ActorMethod` of a handle."""
+class _FirstProperty(property):
+    """A property that says what it will be."""
 
-    __slots__ = ("_spec",)
+    def __init__(self, get: Callable[[Any], Any], tell: Callable[[], str]) -> None:
+        super().__init__(get)
+        vars(self).pop("__doc__", None)
+        self.tell = tell
 
-    def __init__(self, spec: ActorMethodSpec) -> None:
-        self._spec = spec
+    __doc__: Any = OfInstance(lambda this: this.tell(), "The property of a method.")
 
-    def __get__(self, handle: ActorHandle | None, _type: type | None = None) -> Any:
-        return self if handle is None else ActorMethod(self._spec, handle)
+
+def _method_of_handle(name: str, spec: ActorMethodSpec, blueprint: ActorBlueprint) -> property:
+    """The attribute of handles that is the method: `ActorMethod`, of a class of its own that knows the user's function.
+
+    Made when it is first asked for: an actor may have many methods.
+    """
+
+    def first(handle: ActorHandle) -> ActorMethod:
+        made = _described_method(name, spec, blueprint.cls)
+        # A function of its own, as in `described`: what it calls is always the same.
+        get = copy_of(lambda handle: made(spec, handle))
+        setattr(blueprint.handle_class, name, property(get, doc=doc()))
+        return made(spec, handle)
+
+    def doc() -> str:
+        # IPython shows this, where it does not evaluate properties.
+        function = _users(name, blueprint.cls)
+        return f"{name}{spec.signature}\n\n{inspect.cleandoc(getattr(function, '__doc__', None) or '')}".rstrip()
+
+    return _FirstProperty(first, doc)
+
+
+def _users(name: str, user_class: type | None) -> Any:
+    """The user's function that a method is; None where only handles are."""
+    function = inspect.getattr_static(user_class, name, None)
+    return getattr(function, "__func__", function)
+
+
+def _described_method(name: str, spec: ActorMethodSpec, user_class: type | None) -> type[ActorMethod]:
+    function = _users(name, user_class)
+    remote = described(ActorMethod.remote, spec.signature.signature(), function, getattr(function, "__doc__", None))
+    if function is None:  # only handles are in this process
+        del remote.__wrapped__  # type: ignore[attr-defined]
+    return subclass(
+        ActorMethod,
+        __init__=copy_of(ActorMethod.__init__),
+        remote=remote,
+        __signature__=OfInstance(lambda _method: spec.signature.signature()),
+        __doc__=OfInstance(lambda _method: getattr(function, "__doc__", None) or ActorMethod.__doc__, ActorMethod.__doc__),
+    )
 
 
 def _handle_class(blueprint: ActorBlueprint) -> type[ActorHandle]:
@@ -262,7 +321,7 @@ def _handle_class(blueprint: ActorBlueprint) -> type[ActorHandle]:
     if made is None:
         # Methods that Python itself calls on a handle (`__repr__`, `__eq__`, ...) stay the handle's own; `__getattr__` finds the rest.
         body: dict[str, Any] = {
-            name: _MethodOfHandle(spec)
+            name: _method_of_handle(name, spec, blueprint)
             for name, spec in blueprint.methods.items()
             if not hasattr(ActorHandle, name) and (name.startswith("__ray_") or not (name.startswith("__") and name.endswith("__")))
         }
@@ -323,8 +382,10 @@ class ActorMethod:
         return _submit(self._handle, self._spec, args or (), kwargs or {}, num_returns, merged)
 
     def options(self, **options: Any) -> ActorMethodWithOptions:
-        """The method with other options: ``handle.m.options(num_returns=2).remote(...)``."""
+        """The method with other options: ``handle.m.options(num_returns=2).remote(...)``. They are those of `mray.method`."""
         return ActorMethodWithOptions(self._spec, self._handle, options)
+
+    options.__signature__ = option_signature(METHOD_OPTIONS, bound=True)  # type: ignore[attr-defined]
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the method; a tuple with one per value when it returns several."""
@@ -442,6 +503,14 @@ def method(*args: Any, **options: Any) -> Any:
         return function
 
     return annotate
+
+
+method.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        inspect.Parameter("method", inspect.Parameter.POSITIONAL_ONLY, default=None),
+        *option_signature(METHOD_OPTIONS, bound=False).parameters.values(),
+    ]
+)
 
 
 def exit_actor() -> None:

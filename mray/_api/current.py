@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ask_through
 from mray._common import settings
 from mray._common.options import SessionOptions, session_options
+from mray._common.slow import told_when_slow
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def stop() -> None:
         if backend is None or backend.context()["mode"] != "driver":
             return  # a worker belongs to its session: neither user code nor its `atexit` hooks take it out
         try:
-            backend.shutdown()
+            with told_when_slow("Ending the session"):
+                backend.shutdown()
         finally:
             set_backend(backend.outer)
 

@@ -22,6 +22,7 @@ from mray._api.current import current_backend
 from mray._api.dag_outline import Outline
 from mray._api.dag_scan import ObjectScanner
 from mray._api.type_hint import ChannelOutputType, tensor_transport
+from mray._common.slow import told_when_slow
 
 T = TypeVar("T")
 N = TypeVar("N", bound="DAGNode")
@@ -281,17 +282,18 @@ class DAGNode(ABC):
                 "It is not allowed to call `experimental_compile` on the same DAG object multiple times. Please reuse the existing "
                 "compiled DAG, tear it down first, or create a new one."
             )
-        compiled = current_backend().compile_graph(
-            self,
-            submit_timeout=_submit_timeout,
-            buffer_size_bytes=_buffer_size_bytes,
-            enable_asyncio=enable_asyncio,
-            max_inflight_executions=_max_inflight_executions,
-            max_buffered_results=_max_buffered_results,
-            overlap_gpu_communication=_overlap_gpu_communication,
-            default_communicator=_default_communicator,
-            when_full=_when_full,
-        )
+        with told_when_slow("Compiling the graph"):
+            compiled = current_backend().compile_graph(
+                self,
+                submit_timeout=_submit_timeout,
+                buffer_size_bytes=_buffer_size_bytes,
+                enable_asyncio=enable_asyncio,
+                max_inflight_executions=_max_inflight_executions,
+                max_buffered_results=_max_buffered_results,
+                overlap_gpu_communication=_overlap_gpu_communication,
+                default_communicator=_default_communicator,
+                when_full=_when_full,
+            )
         self._compiled = weakref.ref(compiled)
         return compiled
 

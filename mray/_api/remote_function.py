@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.current import current_backend
 from mray._api.dag_calls import FunctionNode
+from mray._api.described import described, option_signature, shell_of, shown_only, subclass
 from mray._api.signature import CallSignature, returns_generator
-from mray._common.options import check_task_options, complete_task_options
+from mray._common.options import TASK_OPTIONS, check_task_options, complete_task_options
 
 #: Ray's name for the attribute by which a decorator gets hold of the calls of a function.
 INVOCATION_DECORATOR = "__ray_invocation_decorator__"
@@ -65,8 +66,8 @@ class RemoteFunction:
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         if inspect.iscoroutinefunction(function):
             raise ValueError(
-                "'async def' should not be used for remote tasks. You can wrap the async function with `asyncio.run(f())`. "
-                "See more at:https://docs.ray.io/en/latest/ray-core/actors/async_api.html "
+                "'async def' should not be used for remote tasks. You can wrap the async function with `asyncio.run(f())`, or make it "
+                "a method of an actor, where many calls run in one event loop."
             )
         is_generator = returns_generator(function)
         check_task_options(options, is_generator=is_generator)
@@ -83,6 +84,12 @@ class RemoteFunction:
                 getattr(function, "__doc__", None),
             )
         )
+        # For whoever looks at it here; copies in other processes go without.
+        signature = self.signature.signature()
+        self.__dict__.update(__signature__=signature, __wrapped__=function)
+        facts = shown_only(signature), shell_of(function), self.__doc__
+        own = {name: described(vars(RemoteFunction)[name], *facts) for name in ("remote", "__call__")}
+        self.__class__ = subclass(RemoteFunction, **own, **({"__doc__": self.__doc__} if self.__doc__ else {}))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         # The function may be an empty shell yet: it is being unpickled, and this object is one of its globals.
@@ -141,8 +148,12 @@ class RemoteFunction:
         return _submit(self, args or (), kwargs or {}, merged)
 
     def options(self, **options: Any) -> RemoteFunctionWithOptions:
-        """The function with other options: ``f.options(num_cpus=2).remote(...)``."""
+        """The function with other options: ``f.options(num_cpus=2).remote(...)``. They are those of `mray.remote` for functions."""
         return RemoteFunctionWithOptions(self, options)
+
+    options.__signature__ = option_signature(  # type: ignore[attr-defined]
+        {name: option for name, option in TASK_OPTIONS.items() if name not in ("max_calls", "_num_objects_per_yield")}, bound=True
+    )
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the function."""

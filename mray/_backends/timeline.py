@@ -11,15 +11,17 @@ along.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from time import time_ns
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import spans_of
-from mray._trace.span import CALL, Span, clock, span_buffers
+from mray._trace.span import CALL, RUNNING, Span, clock, span_buffers
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
@@ -43,6 +45,7 @@ def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
         "pid": os.getpid(),
         "name": name,
         "calls": calls,
+        "running": [] if worker is None else _running(worker),
         "detail": None if detail is None else detail.sheet(),
         "graphs": span_buffers.get().sheets(),
     }
@@ -52,8 +55,33 @@ def _told(task: bytes, label: str | None, begin: float, end: float, _resources: 
     return task.hex(), label or "", int(begin * 1e9), int(end * 1e9)
 
 
-def timeline(directory: str, timeout: float = PATIENCE) -> Trace:
-    """The trace of the session in that directory. Raises SessionGoneError, or TimeoutError when its node does not answer."""
+def _running(worker: Worker) -> list[tuple[str, str, int]]:
+    """The calls that this worker runs now: task, name, begin. Any thread."""
+    found = [(call.task_id.hex(), call.name, int(call.began * 1e9)) for call in list(worker.groups.running.values())]
+    running, began = worker.context.running, _begun_on_main(worker)
+    if running is not None and began is not None:
+        found.append((running.task_id.hex(), running.name, int(began * 1e9)))
+    return found
+
+
+def _begun_on_main(worker: Worker) -> float | None:
+    """When the call on the main thread began. It stands in a variable of the loop that serves calls: a call costs nothing for it."""
+    code = type(worker).run.__code__
+    for frame in sys._current_frames().values():
+        place: FrameType | None = frame
+        while place is not None:
+            if place.f_code is code:
+                began = place.f_locals.get("began")
+                return float(began) if began is not None else None
+            place = place.f_back
+    return None
+
+
+def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = False) -> Trace:
+    """The trace of the session in that directory; `with_running`: calls that are not over are in it up to now, and their names say so.
+
+    Raises SessionGoneError, or TimeoutError when its node does not answer.
+    """
     snapshot = ask_node(directory, "snapshot", timeout)
     roles = {row["process"]: row["role"] for row in snapshot["processes"]}
     lost: dict[str, str] = {}
@@ -68,6 +96,9 @@ def timeline(directory: str, timeout: float = PATIENCE) -> Trace:
         if not well:
             lost[f"{roles[process]} {process}"] = str(found)
         elif found is not None:
+            if with_running:
+                now = clock()
+                found = {**found, "calls": [*found["calls"], *((task, name + RUNNING, at, now) for task, name, at in found["running"])]}
             recordings += _recordings(found)
     left: dict[int, dict[str, Any]] = {}
     for pid, name, *call in ask_node(directory, "last calls", timeout):

@@ -19,7 +19,6 @@ STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 NODE_ID_LABEL = "ray.io/node-id"
 #: The name under which a bundle's own resources are kept; see `check_bundles`.
 RESERVED = "bundle"
-_DOCUMENTATION = "https://docs.ray.io/en/releases-2.60.0"
 
 
 # ----------------------------------------------------------------------------------------- new groups
@@ -152,8 +151,8 @@ def check_place_options(given: Mapping[str, Any]) -> None:
     ):
         if given.get(name, unset) != unset:
             warnings.warn(
-                f"{name} parameter is deprecated. Use scheduling_strategy=PlacementGroupSchedulingStrategy(...) instead, see the usage at "
-                f"{_DOCUMENTATION}/ray-core/package-ref.html#ray-remote.",
+                f"{name} parameter is deprecated. Use scheduling_strategy=PlacementGroupSchedulingStrategy(...) of "
+                "mray.util.scheduling_strategies instead.",
                 DeprecationWarning,
                 stacklevel=6,
             )

@@ -19,7 +19,7 @@ from mray._picture.chart_svg import chart_svg
 from mray._picture.dag_figure import dag_figure
 from mray._picture.dot_form import dot
 from mray._picture.figure import Figure
-from mray._picture.files import Forms, draw
+from mray._picture.files import Forms, draw, terminal_width
 from mray._picture.measures import measures_of
 from mray._picture.mermaid import mermaid
 from mray._picture.page import page
@@ -57,13 +57,13 @@ def visualize(
     measures = measures_of(statistics or {}, call_numbers(plan.graph))
     figure = plan_figure(plan, names, with_channels=with_channels, measures=measures)
     schedule = partial(chart, plan, names, 1, measures)
-    return draw(_forms(figure, lambda: plan_ascii(plan), schedule), filename, picture_format, view)
+    return draw(_forms(figure, lambda: plan_ascii(plan, terminal_width()), schedule), filename, picture_format, view)
 
 
 def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "png", view: bool = False) -> str:
     """Implements `DAGNode.visualize`. See `mray._picture.files.draw`."""
     figure = dag_figure(root)
-    return draw(_forms(figure, lambda: figure_ascii(figure)), filename, picture_format, view)
+    return draw(_forms(figure, lambda: figure_ascii(figure, terminal_width())), filename, picture_format, view)
 
 
 def plan_svg(plan: Plan, names: Mapping[str, str]) -> str:
@@ -96,7 +96,7 @@ def visualize_schedule(
     """Implements `CompiledGraph.visualize_schedule`. See `mray._picture.files.draw`."""
     drawn = chart(plan, names, executions, measures_of(statistics or {}, call_numbers(plan.graph)))
     own: dict[str, Callable[[], str]] = {
-        "ascii": lambda: f"{chart_ascii(drawn)}\n\n{operations(plan, names)}",
+        "ascii": lambda: f"{chart_ascii(drawn, terminal_width())}\n\n{operations(plan, names)}",
         "svg": partial(chart_svg, drawn),
         "mermaid": partial(chart_mermaid, drawn),
         "html": lambda: page(SCHEDULE, [("Schedule", chart_svg(drawn))]),

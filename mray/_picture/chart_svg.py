@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from html import escape
 
 from mray._graph.plan import COMPUTE, READ, WRITE
 from mray._picture.figure import stroke_of
+from mray._picture.layout import Point
 from mray._picture.measures import in_seconds
 from mray._picture.svg import SMALL, TITLE, columns, document, text_width, write
 from mray._picture.timing import SCHEDULE, Bar, Chart
@@ -17,8 +19,12 @@ LANE, BAR = 64.0, 30.0
 FILLS = {READ: "#DCE9F7", WRITE: "#FDE7CF"}
 #: Pictures of measured times are so wide at most, in points.
 WIDEST = 3000.0
-#: The length of a bar that has only one letter.
-SHORTEST = 22.0
+#: The length of a bar that has only one letter, and the room for a unit of time that names of methods may ask for.
+SHORTEST, LONGEST = 22.0, 52.0
+#: The room between two bars that follow each other: arrows pass there.
+BETWEEN = 4.0
+#: So many names that are cut on their bars are in the legend.
+MOST_NAMES = 12
 
 
 def chart_svg(chart: Chart, title: str = SCHEDULE) -> str:
@@ -55,7 +61,7 @@ def points_per_unit(chart: Chart) -> float:
     if not wanted:
         return SHORTEST
     if not chart.is_measured:
-        return max(SHORTEST, *wanted)
+        return max(SHORTEST, min(LONGEST, max(wanted)))
     return min(sorted(wanted)[len(wanted) // 2], WIDEST / end)
 
 
@@ -65,6 +71,30 @@ def label(chart: Chart, bar: Bar) -> str:
     if bar.kind == COMPUTE:
         return f"[{chart.numbers[bar.step]}] {chart.titles[bar.step]}{several}"
     return bar.kind[0]
+
+
+def fitted(chart: Chart, bar: Bar, width: float) -> str:
+    """The text on a bar that is so wide; "" where there is no room for some letters of it."""
+    text = label(chart, bar)
+    if text_width(text, SMALL) <= width:
+        return text
+    number, _space, name = text.partition(" ")
+    while name and text_width(f"{number} {name}…", SMALL) > width:
+        name = name[:-1]
+    return f"{number} {name}…" if name else number if text_width(number, SMALL) <= width else ""
+
+
+def cut_names(chart: Chart, scale: float) -> list[str]:
+    """Names of methods in full that are cut on their bars, with their numbers."""
+    cut = {
+        bar.step: f"[{chart.numbers[bar.step]}] {chart.titles[bar.step]}"
+        for bar in chart.bars
+        if bar.kind == COMPUTE and fitted(chart, bar, (bar.end - bar.begin) * scale) != label(chart, bar)
+    }
+    names = [cut[step] for step in sorted(cut, key=lambda step: chart.numbers[step])]
+    # With every name cut, a list of them all is longer than the picture.
+    more = [f"... and {len(names) - MOST_NAMES + 1} more names"] if len(names) > MOST_NAMES else []
+    return names if not more else names[: MOST_NAMES - 1] + more
 
 
 def sentence(chart: Chart, bar: Bar) -> str:
@@ -79,32 +109,66 @@ def _bar(chart: Chart, number: int, bar: Bar, left: float, scale: float) -> str:
     x, y = left + bar.begin * scale, 12 + LANE * bar.lane + (LANE - BAR) / 2
     width = (bar.end - bar.begin) * scale
     fill = FILLS.get(bar.kind, chart.lanes[bar.lane].color)
-    text = label(chart, bar)
-    room = text_width(text, SMALL) <= width + 4
-    shown = write(x + width / 2, y + BAR / 2 + 4, text, SMALL) if room else ""
+    text = fitted(chart, bar, width)
+    shown = write(x + width / 2, y + BAR / 2 + 4, text, SMALL) if text else ""
     return (
         f'<g class="bar {bar.kind}" data-number="{number}" data-lane="{bar.lane}" data-step="{bar.step}" data-channel="{bar.channel}" '
         f'data-execution="{bar.execution}"><title>{escape(sentence(chart, bar))}</title>'
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - 1, 1):.1f}" height="{BAR:.0f}" rx="3" fill="{fill}" stroke="#555555" '
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - BETWEEN, 1):.1f}" height="{BAR:.0f}" rx="3" fill="{fill}" stroke="#555555" '
         f'stroke-width="0.8"/>{shown}</g>'
     )
 
 
 def _arrow(chart: Chart, number: int, left: float, scale: float, mark: str) -> str:
     arrow = chart.arrows[number]
-    source, target = chart.bars[arrow.source], chart.bars[arrow.target]
-    down = target.lane > source.lane
-    x, to_x = left + source.end * scale - 3, left + target.begin * scale + 3
-    y = 12 + LANE * source.lane + (LANE + BAR) / 2 * down + (LANE - BAR) / 2 * (not down)
-    to_y = 12 + LANE * target.lane + (LANE - BAR) / 2 * down + (LANE + BAR) / 2 * (not down)
-    middle = (y + to_y) / 2
     stroke = stroke_of(arrow.transport)
     return (
         f'<g class="edge" data-source="{arrow.source}" data-target="{arrow.target}" data-kind="{escape(arrow.transport)}">'
         f"<title>{escape(stroke.meaning)}</title>"
-        f'<path d="M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}" fill="none" stroke-opacity="0.75" '
+        f'<path d="{path(route(chart, number, left, scale))}" fill="none" stroke-opacity="0.75" '
         f'stroke="{stroke.color}" stroke-width="{stroke.width}" marker-end="url(#{mark}-{escape(arrow.transport)})"/></g>'
     )
+
+
+def route(chart: Chart, number: int, left: float, scale: float) -> list[Point]:
+    """The corners of an arrow: through the gaps between lanes, and on the way through a lane where it has no bar."""
+    arrow = chart.arrows[number]
+    source, target = chart.bars[arrow.source], chart.bars[arrow.target]
+    down = target.lane >= source.lane
+    step = 1 if down else -1
+    x, to_x = left + source.end * scale - BETWEEN - 1, left + target.begin * scale + 2
+    points = [(x, _side(source.lane, down))]
+    if source.lane == target.lane:  # it leaves and comes below
+        gap = points[0][1] + 6.0 + 5.0 * (number % 4)
+        return [*points, (x, gap), (to_x, gap), (to_x, points[0][1])]
+    for lane in range(source.lane + step, target.lane, step):
+        through = _free(chart, lane, to_x, left, scale)
+        # Arrows that run beside each other have places of their own.
+        gap = _side(lane, not down) - step * (6.0 + 5.0 * (number % 4))
+        points += [(points[-1][0], gap), (through, gap), (through, _side(lane, down))]
+    gap = _side(target.lane, not down) - step * (8.0 + 5.0 * (number % 4))
+    return [*points, (points[-1][0], gap), (to_x, gap), (to_x, _side(target.lane, not down))]
+
+
+def path(corners: Sequence[Point]) -> str:
+    """The commands that draw a line with corners."""
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in corners)
+
+
+def _side(lane: int, is_lower: bool) -> float:
+    """The lower or the upper side of the bars of a lane."""
+    return 12 + LANE * lane + (LANE + BAR if is_lower else LANE - BAR) / 2
+
+
+def _free(chart: Chart, lane: int, wanted: float, left: float, scale: float) -> float:
+    """The place nearest to the wanted one where a line may pass a lane."""
+    nearest = wanted
+    for bar in sorted((bar for bar in chart.bars if bar.lane == lane), key=lambda bar: bar.begin):
+        begin, end = left + bar.begin * scale, left + bar.end * scale - BETWEEN
+        if begin - 1 < wanted < end + 1:
+            before, after = begin - BETWEEN / 2, end + BETWEEN / 2
+            nearest = before if wanted - before < after - wanted else after
+    return nearest
 
 
 def _transports(chart: Chart) -> list[str]:
@@ -120,7 +184,7 @@ def _legend(chart: Chart) -> tuple[str, tuple[float, float]]:
         stroke = stroke_of(kind)
         line = f'<line x1="0" y1="-4" x2="28" y2="-4" stroke="{stroke.color}" stroke-width="{stroke.width}"/>'
         rows.append((line, stroke.meaning))
-    rows += [("", line) for line in remarks(chart)]
+    rows += [("", line) for line in (*remarks(chart), *cut_names(chart, points_per_unit(chart)))]
     return columns(rows, 8)
 
 

@@ -5,23 +5,31 @@ Boxes are named by their numbers, as in Ray, and have Ray's texts.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
 from mray._graph.structure import CALL
-from mray._picture.figure import MAKE, Box, Figure, stroke_of
+from mray._picture.figure import MAKE, Box, Figure, collapsed, stroke_of
 from mray._picture.graphviz import attributes
+from mray._picture.layout import MOST_BESIDE, depths, folds, page_layers
 
 _FONT = "Helvetica"
 
 
 def dot(figure: Figure) -> str:
     """The text."""
+    figure = collapsed(figure)
     lines = [
         f"\tgraph{attributes(fontname=_FONT, ranksep='0.6')}",
         f"\tnode{attributes(fontname=_FONT, style='filled')}",
         f"\tedge{attributes(fontname=_FONT, fontsize='10')}",
     ]
+    layers = page_layers(len(figure.boxes), figure.ends, figure.groups)
+    columns = folds(layers, figure.ends)
+    bends = _bends(figure, layers, columns)
     for box in figure.boxes:
         lines.append(f"\t{box.number}{_box(figure, box)}")
         for edge in figure.edges:
@@ -31,9 +39,23 @@ def dot(figure: Figure) -> str:
                 if stroke.dashes:
                     looks["style"] = "dotted" if stroke.dashes.startswith("2") else "dashed"
                 label = {"label": "\n".join(edge.label)} if edge.label else {}
-                lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks)}")
+                lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks, **bends.get((edge.source, edge.target), {}))}")
     lines += _groups(figure)
-    return "\n".join([f"digraph {figure.name} {{", *lines, *_legend(figure), "}", ""])
+    return "\n".join([f"digraph {figure.name} {{", *lines, *_legend(figure, _lowest(figure, layers, columns)), "}", ""])
+
+
+def _bends(figure: Figure, layers: Sequence[int], columns: Sequence[int]) -> dict[tuple[int, int], dict[str, str]]:
+    """The attributes by which ``dot`` lays out a wide layer in rows, and a long graph in columns: of the edges that they concern."""
+    ends = figure.ends
+    is_wide = max(Counter(depths(len(layers), set(ends)) or []).values(), default=0) > MOST_BESIDE
+    found: dict[tuple[int, int], dict[str, str]] = {}
+    for edge, (source, target) in zip(figure.edges, ends, strict=True):
+        # An edge that does not hold the boxes of two columns below each other lets `dot` put the columns side by side.
+        if bisect_right(columns, layers[source]) != bisect_right(columns, layers[target]):
+            found[edge.source, edge.target] = {"constraint": "false"}
+        elif is_wide and (length := layers[target] - layers[source]) > 1:
+            found[edge.source, edge.target] = {"minlen": str(length)}
+    return found
 
 
 def _box(figure: Figure, box: Box) -> str:
@@ -59,7 +81,13 @@ def _groups(figure: Figure) -> list[str]:
     return lines
 
 
-def _legend(figure: Figure) -> list[str]:
+def _lowest(figure: Figure, layers: Sequence[int], columns: Sequence[int]) -> int:
+    """The number of a box that has no other below it in the picture."""
+    ranks = [layer - columns[bisect_right(columns, layer) - 1] for layer in layers]
+    return max(zip(ranks, (box.number for box in figure.boxes), strict=True), default=(0, 0))[1]
+
+
+def _legend(figure: Figure, above: int) -> list[str]:
     rows = [
         f'<TR><TD BGCOLOR="{owner.color}">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(owner.title)}</TD></TR>' for owner in figure.owners
     ]
@@ -83,4 +111,6 @@ def _legend(figure: Figure) -> list[str]:
         f"\t\tgraph{attributes(label='Legend', color='#BBBBBB')}",
         f'\t\tlegend [label=<{table}> shape=plaintext fontsize=10 fillcolor="#FFFFFF"]',
         "\t}",
+        # Below all boxes, where no edge is in the way.
+        f"\t{above} -> legend{attributes(style='invis')}",
     ]

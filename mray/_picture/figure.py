@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import colorsys
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
 from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT
@@ -36,6 +37,8 @@ class Box:
     #: Its measures, line by line.
     notes: tuple[str, ...] = ()
     is_bottleneck: bool = False
+    #: So many DAG nodes are drawn as this one.
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,17 @@ class Figure:
         return owned or COLORS.get(box.kind, "#EEEEEE")
 
     @property
+    def ends(self) -> list[tuple[int, int]]:
+        """Source and target of each edge, by their places among the boxes."""
+        places = {box.number: place for place, box in enumerate(self.boxes)}
+        return [(places[edge.source], places[edge.target]) for edge in self.edges]
+
+    @property
+    def groups(self) -> dict[int, int]:
+        """Place of a box -> its group, where it has one."""
+        return {place: box.group for place, box in enumerate(self.boxes) if box.group >= 0}
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of its edges, in the order of `STROKES`."""
         there = {edge.kind for edge in self.edges}
@@ -90,6 +104,44 @@ class Figure:
     @property
     def has_groups(self) -> bool:
         return any(box.group >= 0 for box in self.boxes)
+
+
+#: Boxes beside each other, from which on those that repeat each other are drawn as one.
+MOST_REPEATED = 12
+
+
+def collapsed(figure: Figure) -> Figure:
+    """The figure with one box for boxes that say the same, have the same owner and the same neighbours, where many stand side by side.
+
+    The box has the number of the first and says how many it is; nothing that is measured or meets others is taken together.
+    """
+    above: dict[int, list[tuple[int, str]]] = {box.number: [] for box in figure.boxes}
+    below: dict[int, list[tuple[int, str]]] = {box.number: [] for box in figure.boxes}
+    for edge in figure.edges:
+        above[edge.target].append((edge.source, edge.kind))
+        below[edge.source].append((edge.target, edge.kind))
+    alike: dict[object, list[Box]] = {}
+    beside: Counter[object] = Counter()
+    for box in figure.boxes:
+        around = (tuple(sorted(above[box.number])), tuple(sorted(below[box.number])))
+        is_alone = box.group >= 0 or box.notes or box.is_bottleneck or not any(around)
+        alike.setdefault(box.number if is_alone else (around, box.kind, box.title, box.subtitle, box.lines, box.owner), []).append(box)
+        beside[around] += 1
+    if max(beside.values(), default=0) <= MOST_REPEATED:
+        return figure
+    stands_for = {box.number: boxes[0].number for boxes in alike.values() for box in boxes}
+    made = []
+    for first, *others in alike.values():
+        if not others:
+            made.append(first)
+            continue
+        numbers = [first.number, *(box.number for box in others)]
+        which = ", ".join(map(str, numbers if len(numbers) <= 3 else [*numbers[:2], "...", numbers[-1]]))
+        times = f"×{len(numbers)}: {which}"
+        made.append(replace(first, title=f"{first.title} ×{len(numbers)}", lines=(*first.lines, times), times=len(numbers)))
+    edges = {(stands_for[e.source], stands_for[e.target], e.kind): e for e in reversed(figure.edges)}
+    kept = [replace(e, source=source, target=target) for (source, target, _kind), e in reversed(edges.items())]
+    return replace(figure, boxes=tuple(sorted(made, key=lambda box: box.number)), edges=tuple(kept))
 
 
 @dataclass(frozen=True)

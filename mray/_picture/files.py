@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +52,11 @@ def draw(forms: Forms, filename: str, picture_format: str, view: bool) -> str:
     if view:
         _show(path)
     return text
+
+
+def terminal_width() -> int | None:
+    """The characters of a line of the terminal; None where the output is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 def _show(path: Path) -> None:

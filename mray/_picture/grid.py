@@ -45,8 +45,8 @@ class _Row:
         return {target for _source, target in self.hops}
 
 
-def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]]) -> str:
-    """The drawing of DAG nodes with these labels and of edges between their numbers, which have no circle."""
+def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]], column: int = COLUMN) -> str:
+    """The drawing of DAG nodes with these labels and of edges between their numbers, which have no circle. Columns are so wide at least."""
     # By target, and a box before the lines that pass beside it: so boxes are in the order of binding.
     ordered = sorted(dict.fromkeys(edges), key=lambda edge: edge[1])
     layers = Layers(ordered, [None] * len(ordered), depths(len(labels), set(ordered)) or [0] * len(labels))
@@ -57,7 +57,7 @@ def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]]) -> str:
     rows: list[list[int]] = [[] for _ in range(max(layers.layer, default=-1) + 1)]
     for cell in sorted(range(len(layers.layer)), key=lambda cell: (layers.first_target[cell], cell)):
         rows[layers.layer[cell]].append(cell)
-    width = max([COLUMN, *(len(label) + 2 for label in labels)])
+    width = max([column, *(len(label) + 2 for label in labels)])
     lines: list[str] = []
     columns: dict[int, int] = {}
     for row in rows:

@@ -29,7 +29,10 @@ PORTS, PORT_GAP = 0.7, 18.0
 
 @dataclass(frozen=True)
 class Layout:
-    """`places`: the centres of the boxes. `routes`: points of each edge; a curve, a straight line, a curve, ... lie between them."""
+    """`places`: the centres of the boxes. `routes`: points of each edge; a curve, a straight line, a curve, ... lie between them.
+
+    A route that goes up somewhere goes from one column to another, and has corners.
+    """
 
     places: tuple[Point, ...]
     routes: tuple[tuple[Point, ...], ...]
@@ -49,13 +52,119 @@ def lay_out(
     `bundles`: the value that each edge carries; edges from one box with the same value share their line. `groups`: box -> group; the
     boxes of a group lie on one layer. `gap`: the distance between layers.
     """
-    drawing = _Drawing(sizes, edges, bundles or [None] * len(edges), _layers(len(sizes), edges, groups or {}))
+    layers = page_layers(len(sizes), edges, groups or {})
+    drawing = _Drawing(sizes, edges, bundles or [None] * len(edges), layers)
     drawing.order()
     xs = drawing.place()
-    return drawing.result(xs, gap)
+    made = drawing.result(xs, gap)
+    starts = folds(layers, edges)
+    return made if len(starts) == 1 else _folded(made, sizes, edges, [bisect_right(starts, layer) - 1 for layer in layers])
 
 
 # -------------------------------------------------------------------------------------------- layers
+#: Boxes of one layer that are side by side; a page has no room for more.
+MOST_BESIDE = 12
+#: Layers above so many are folded into columns, where the graph is much longer than wide; and edges that a fold may cut.
+MOST_BELOW, MOST_CUT = 15, 4
+
+
+def page_layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int]) -> list[int]:
+    """The layer of each box: short edges, all point down, and a layer that is too wide for a page is several."""
+    layers = _layers(count, edges, groups)
+    made: list[int] = [0] * count
+    next_layer = 0
+    for layer in sorted(set(layers)):
+        row = [box for box in range(count) if layers[box] == layer]
+        # Boxes of a group stay side by side.
+        rows = 1 if any(box in groups for box in row) else -(-len(row) // MOST_BESIDE)
+        each = -(-len(row) // rows)
+        for place, box in enumerate(row):
+            made[box] = next_layer + place // each
+        next_layer += rows
+    return made
+
+
+def folds(layers: Sequence[int], edges: Sequence[tuple[int, int]]) -> list[int]:
+    """The first layers of columns, if a graph is so long that it reads better in columns; always [0] at least."""
+    count = max(layers, default=-1) + 1
+    widest = max((layers.count(layer) for layer in range(count)), default=1)
+    wanted = round((count / widest) ** 0.5)
+    wanted = min(wanted, 8 // widest)
+    if count <= MOST_BELOW or wanted < 2:
+        return [0]
+    # How many edges pass between a layer and the one above it.
+    passing = [sum(layers[source] < layer <= layers[target] for source, target in edges) for layer in range(count)]
+    starts = [0]
+    for number in range(1, wanted):
+        ideal = round(number * count / wanted)
+        near = [layer for layer in range(ideal - 1, ideal + 2) if starts[-1] + 1 < layer < count]
+        best = min(near, key=lambda layer: (passing[layer], abs(layer - ideal)), default=None)
+        if best is None or passing[best] > MOST_CUT:
+            return [0]
+        starts.append(best)
+    return starts
+
+
+#: The room between columns, and for each line in it; the distance of lines from the boxes that they leave and reach.
+GUTTER, LINE, OFF = 44.0, 9.0, 24.0
+
+
+def _folded(made: Layout, sizes: Sequence[Point], edges: Sequence[tuple[int, int]], column: Sequence[int]) -> Layout:
+    """The layout with its columns side by side. Edges from one to another run in the gutters between them, and above them all."""
+    count = max(column) + 1
+    within = [column[source] == column[target] for source, target in edges]
+    lefts, tops, rights = [float("inf")] * count, [float("inf")] * count, [0.0] * count
+    for box, (x, y) in enumerate(made.places):
+        width, height = sizes[box]
+        at = column[box]
+        lefts[at], rights[at] = min(lefts[at], x - width / 2), max(rights[at], x + width / 2)
+        tops[at] = min(tops[at], y - height / 2)
+    for number, (source, _target) in enumerate(edges):
+        if within[number]:
+            at, xs = column[source], [x for x, _y in made.routes[number]]
+            lefts[at], rights[at] = min(lefts[at], *xs), max(rights[at], *xs)
+    # The lines of each gutter (it lies left of the column of its number), and above all columns.
+    lines: list[list[int]] = [[] for _ in range(count + 1)]
+    above = []
+    for number, (source, target) in enumerate(edges):
+        if not within[number]:
+            lines[column[target]].append(number)
+            if column[target] != column[source] + 1:
+                lines[column[source] + 1].append(number)
+                above.append(number)
+    top = OFF + (len(above) + 1) * LINE if above else OFF
+    shift, right = [], -GUTTER - LINE * len(lines[0])
+    gutters = []
+    for at in range(count):
+        gutters.append(right + GUTTER / 2)
+        begin = right + GUTTER + LINE * len(lines[at])
+        shift.append((begin - lefts[at], top - tops[at]))
+        right = begin + rights[at] - lefts[at]
+
+    def moved(point: Point, at: int) -> Point:
+        return point[0] + shift[at][0], point[1] + shift[at][1]
+
+    def line(gutter: int, number: int) -> float:
+        return gutters[gutter] + LINE * (lines[gutter].index(number) + 0.5)
+
+    routes: list[tuple[Point, ...]] = []
+    for number, (source, target) in enumerate(edges):
+        route, start, end = made.routes[number], column[source], column[target]
+        if within[number]:
+            routes.append(tuple(moved(point, start) for point in route))
+            continue
+        first, last = moved(route[0], start), moved(route[-1], end)
+        x, y = line(end, number), last[1] - OFF
+        if end == start + 1:
+            routes.append((first, (x, first[1] + OFF), (x, y), last))
+        else:
+            high, out = LINE * (above.index(number) + 0.5), line(start + 1, number)
+            routes.append((first, (out, first[1] + OFF), (out, high), (x, high), (x, y), last))
+    places = tuple(moved(place, column[box]) for box, place in enumerate(made.places))
+    bottom = max(y + sizes[box][1] / 2 for box, (_x, y) in enumerate(places))
+    return Layout(places, tuple(routes), right, max(bottom, *(y for route in routes for _x, y in route)))
+
+
 def _layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int]) -> list[int]:
     """The layer of each box: short edges, and all point down."""
     leaders: dict[int, int] = {}

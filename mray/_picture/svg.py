@@ -16,7 +16,7 @@ from itertools import pairwise, product
 from math import ceil, inf
 
 from mray._graph.structure import ATTRIBUTE, CALL
-from mray._picture.figure import MAKE, Box, Edge, Figure, Stroke, stroke_of
+from mray._picture.figure import MAKE, Box, Edge, Figure, Stroke, collapsed, stroke_of
 from mray._picture.layout import PORT_GAP, PORTS, Layout, Point, lay_out
 
 FONT = "Helvetica, Arial, sans-serif"
@@ -32,11 +32,10 @@ Rectangle = tuple[float, float, float, float]
 
 def svg(figure: Figure) -> str:
     """The picture, with its legend."""
+    figure = collapsed(figure)
     sizes = _sizes(figure)
-    groups = {box.number: box.group for box in figure.boxes if box.group >= 0}
     tallest = max((len(edge.label) for edge in figure.edges), default=0)
-    ends = [(edge.source, edge.target) for edge in figure.edges]
-    layout = lay_out(sizes, ends, [edge.kind for edge in figure.edges], groups, 40.0 + 14.0 * max(tallest, 1))
+    layout = lay_out(sizes, figure.ends, [edge.kind for edge in figure.edges], figure.groups, 40.0 + 14.0 * max(tallest, 1))
     mark = f"m{zlib.crc32(repr(figure).encode()):08x}"
     parts = [_group_lines(figure, layout), *(_edge(edge, route, mark) for edge, route in zip(figure.edges, layout.routes, strict=True))]
     parts += [_box(figure, box, place, size) for box, place, size in zip(figure.boxes, layout.places, sizes, strict=True)]
@@ -134,7 +133,7 @@ def _group_lines(figure: Figure, layout: Layout) -> str:
     """A double line through the boxes of each group, behind them."""
     lines = []
     for group in sorted({box.group for box in figure.boxes} - {-1}):
-        places = sorted(layout.places[box.number] for box in figure.boxes if box.group == group)
+        places = sorted(layout.places[place] for place, box in enumerate(figure.boxes) if box.group == group)
         for (x, y), (other, lower) in pairwise(places):
             line = f'x1="{x:.1f}" y1="{y:.1f}" x2="{other:.1f}" y2="{lower:.1f}"'
             lines += [f'<line {line} stroke="#AA3377" stroke-width="5"/>', f'<line {line} stroke="#FFFFFF" stroke-width="2"/>']
@@ -157,8 +156,11 @@ def _line(stroke: Stroke) -> str:
 
 
 def path(route: Sequence[Point]) -> str:
-    """The commands that draw a route: curves between layers, straight lines through them."""
+    """The commands that draw a route: curves between layers, straight lines through them; corners where it goes up to another column."""
     made = [f"M{route[0][0]:.1f} {route[0][1]:.1f}"]
+    if any(upper[1] > lower[1] for upper, lower in pairwise(route)):
+        made += [f"V{y:.1f}H{x:.1f}" for x, y in route[1:-1]]
+        return "".join([*made, f"H{route[-1][0]:.1f}V{route[-1][1]:.1f}"])
     for number, (x, y) in enumerate(route[1:]):
         from_x, from_y = route[number]
         if number % 2:
@@ -285,7 +287,7 @@ def _legend(figure: Figure) -> tuple[str, Point]:
     """The legend at (0, 0), and its size."""
     rows: list[tuple[str, str]] = []
     for owner in figure.owners:
-        calls = sum(box.owner == owner.key and box.kind == CALL for box in figure.boxes)
+        calls = sum(box.times for box in figure.boxes if box.owner == owner.key and box.kind == CALL)
         swatch = f'<rect x="2" y="-9" width="24" height="12" rx="4" fill="{owner.color}" stroke="#333333"/>'
         rows.append((swatch, f"{owner.title} ({calls} call{'s' if calls != 1 else ''})"))
     line = '<line x1="0" y1="-4" x2="28" y2="-4"'

@@ -1,4 +1,6 @@
-"""A picture of a trace, with matplotlib: a row for each track, slices in the colours of their kinds, arrows from writers to readers.
+"""A picture of a trace, with matplotlib: a row for each track, a colour for each function, arrows from writers to readers.
+
+Waiting and the moving of values, which are no function's own, have the colours of their kinds. A call that is not over is hatched and ends at the right.
 
 For ``mray timeline --png``, to look at a trace without a browser. Of long traces only a window is readable.
 """
@@ -6,9 +8,10 @@ For ``mray timeline --png``, to look at a trace without a browser. Of long trace
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
+from mray._picture.figure import owner_colors
 from mray._trace.chrome import Message, Recording, messages, spans_by_track
 from mray._trace.span import (
     ARGUMENTS,
@@ -21,6 +24,7 @@ from mray._trace.span import (
     READ_WAIT,
     RECEIVE,
     REPLY,
+    RUNNING,
     SERIALIZE,
     SUBMIT,
     TRANSFER,
@@ -65,6 +69,34 @@ MOST_ARROWS = 400
 _LEAST_NAMED = 0.04
 
 
+#: Functions that have a colour of their own: those that took longest.
+MOST_COLOURED = 10
+#: Of all other functions.
+OTHERS = "#B8B8B8"
+#: Kinds of slices that are a function of the user.
+_OF_FUNCTIONS = frozenset({CALL, COMPUTE})
+
+
+def function_of(span: Span) -> str:
+    """The function that a slice is, whether or not it is over."""
+    return span.name.removesuffix(RUNNING)
+
+
+def function_colours(spans: Iterable[Span]) -> dict[str, str]:
+    """A colour for each function, the longest first; `OTHERS` for those beyond the colours that can be told apart."""
+    times: dict[str, int] = {}
+    for span in spans:
+        if span.kind in _OF_FUNCTIONS:
+            times[function_of(span)] = times.get(function_of(span), 0) + span.end - span.begin
+    longest = sorted(times, key=lambda name: (-times[name], name))
+    own = owner_colors(min(len(longest), MOST_COLOURED))
+    return {name: own[place] if place < len(own) else OTHERS for place, name in enumerate(longest)}
+
+
+#: Behind a name: hatches would run through it.
+_PAPER: dict[str, Any] = {"facecolor": "white", "alpha": 0.6, "linewidth": 0, "pad": 1.0}
+
+
 def draw(recordings: Sequence[Recording], path: str | os.PathLike[str], *, begin: float = 0.0, seconds: float | None = None) -> int:
     """Draw the spans of a window: `seconds` of it from `begin` seconds after the first span on; returns the number of drawn slices.
 
@@ -91,12 +123,13 @@ def draw(recordings: Sequence[Recording], path: str | os.PathLike[str], *, begin
     names = {each.pid: each.name for each in recordings}
     # The rows of a process are drawn together.
     shown = {key: spans for pid in names for key, spans in shown.items() if key[0] == pid}
-    figure = Figure(figsize=(16, 1.6 + 0.55 * len(shown)), dpi=110, layout="constrained")
+    figure = Figure(figsize=(16, 2.0 + 0.55 * len(shown)), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes: Any = figure.subplots()
     rows = {key: row for row, key in enumerate(shown)}
     kinds: set[str] = set()
-    count = 0
+    functions = function_colours(span for spans in shown.values() for span in spans)
+    count, running = 0, False
     for key, spans in shown.items():
         open_until: list[int] = []
         for span in spans:
@@ -107,19 +140,23 @@ def draw(recordings: Sequence[Recording], path: str | os.PathLike[str], *, begin
             left = max(span.begin - origin, 0) / scale
             right = min((span.end - origin) / scale, width)
             height = 0.8 * 0.7**depth
-            colour = COLOURS.get(span.kind, "#999999")
+            is_function, is_running = span.kind in _OF_FUNCTIONS, span.name.endswith(RUNNING)
+            colour = functions[function_of(span)] if is_function else COLOURS.get(span.kind, "#999999")
             axes.broken_barh(
                 [(left, right - left)],
                 (rows[key] - height / 2, height),
                 facecolors=colour,
-                edgecolor="#B22222" if span.failed else "white",
+                edgecolor="#B22222" if span.failed else "#555555" if is_running else "white",
                 linewidth=1.2 if span.failed else 0.3,
+                hatch="///" if is_running else None,
             )
-            kinds.add(span.kind)
+            running = running or is_running
+            if not is_function:
+                kinds.add(span.kind)
             count += 1
             if right - left > _LEAST_NAMED * width and span.kind not in _UNNAMED:
                 text = _fitted(span, (right - left) / width)
-                axes.text((left + right) / 2, rows[key], text, ha="center", va="center", fontsize=7, clip_on=True)
+                axes.text((left + right) / 2, rows[key], text, ha="center", va="center", fontsize=7, clip_on=True, bbox=_PAPER)
     for message in _arrows(recordings, origin, last):
         (pid, write), (reader, read) = message.write, message.read
         arrow: Any = {"arrowstyle": "-|>", "color": "#444444", "linewidth": 0.6, "alpha": 0.7, "shrinkA": 0, "shrinkB": 0}
@@ -127,21 +164,37 @@ def draw(recordings: Sequence[Recording], path: str | os.PathLike[str], *, begin
         axes.annotate("", xy=(came, rows[reader, read.track]), xytext=(left, rows[pid, write.track]), arrowprops=arrow)
     axes.set_xlim(0, width)
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks(list(rows.values()), [f"{names[pid]} pid {pid}\n{track}" for pid, track in rows], fontsize=8)
+    axes.set_yticks(list(rows.values()), [f"{_cut(names[pid], 30)} pid {pid}\n{track}" for pid, track in rows], fontsize=8)
     axes.set_xlabel(unit)
     axes.grid(axis="x", linewidth=0.3)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    legend = {_NAMES[kind]: COLOURS[kind] for kind in _NAMES if kind in kinds}
-    handles = [Patch(facecolor=colour, label=name) for name, colour in legend.items()]
-    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=max(len(handles), 1), fontsize=8, frameon=False)
+    handles = [Patch(label=text, **looks) for text, looks in legend(functions, kinds, running)]
+    longest = max((len(str(each.get_label())) for each in handles), default=1)
+    columns = max(1, min(len(handles), 150 // (longest + 6)))
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, fontsize=8, frameon=False)
     figure.savefig(path)
     return count
 
 
+def legend(functions: Mapping[str, str], kinds: Set[str], running: bool) -> list[tuple[str, dict[str, Any]]]:
+    """The texts of the legend, and the looks of what they mean."""
+    rows: list[tuple[str, dict[str, Any]]] = [
+        (_cut(name, 60), {"facecolor": colour}) for name, colour in functions.items() if colour != OTHERS
+    ]
+    if len(rows) < len(functions):
+        rows.append((f"{len(functions) - len(rows)} other functions", {"facecolor": OTHERS}))
+    rows += [(_NAMES[kind], {"facecolor": COLOURS[kind]}) for kind in _NAMES if kind in kinds]
+    if running:
+        rows.append((RUNNING.strip(" ()"), {"facecolor": "white", "edgecolor": "#555555", "hatch": "///"}))
+    return rows
+
+
 def _fitted(span: Span, share: float) -> str:
-    name = span.name.removeprefix("the edge ")
-    room = max(int(share * 220), 3)
+    return _cut(span.name.removeprefix("the edge "), max(int(share * 220), 3))
+
+
+def _cut(name: str, room: int) -> str:
     return name if len(name) <= room else name[: room - 1] + "…"
 
 

@@ -37,6 +37,8 @@ REPLY = "task:store_outputs"
 GET = "get"  # in the caller: waiting for values and deserializing them
 
 #: Those in which nothing is done.
+#: The end of the name of a call that is not over.
+RUNNING = " (still running)"
 WAITS = frozenset({READ_WAIT, WRITE_WAIT, QUEUE})
 
 

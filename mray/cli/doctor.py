@@ -9,6 +9,7 @@ import itertools
 import os
 import platform as system
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from mray._device.platform import platform
 from mray._ipc.process import all_pids, start_of
 from mray._ipc.reaper import SHM, events_by_pid, session_of
 from mray._runtime.observe.observer import all_sessions
+from mray.cli.commands.stack import find_py_spy
 from mray.util.state.common import _bytes
 
 # Verdicts. `NOTE` says what is not there and need not be.
@@ -36,13 +38,17 @@ _FEW_FILES = 4096
 _LITTLE_LOCKED = 64 << 20
 #: Optional packages: package (its import name), extra, use.
 _EXTRAS = (
-    ("numpy", "numpy", "", "arrays"),
     ("torch", "torch", "torch", "tensors in calls and graphs"),
     ("cupy", "cupy-cuda12x", "cupy", "NCCL between GPUs"),
-    ("graphviz", "graphviz", "graphviz", "pictures of graphs as png and pdf"),
     ("nvtx", "nvtx", "nvtx", "marks for Nsight"),
     ("rich", "rich", "top", "mray top"),
+    ("matplotlib", "matplotlib", "pictures", "mray timeline --png"),
     ("prometheus_client", "prometheus-client", "metrics", "mray metrics"),
+)
+#: Optional programs: name, use, what installs it.
+_PROGRAMS = (
+    ("dot", "pictures of graphs as png and pdf (svg, html and others need nothing)", "apt install graphviz"),
+    ("py-spy", "mray stack of processes that cannot answer", "pip install py-spy"),
 )
 #: Seconds in which a session that ends removes what it has, mostly.
 _MOMENT = 0.2
@@ -168,8 +174,14 @@ def _lacks() -> str:
         return ""
 
 
+def imported() -> list[str]:
+    """The names of the optional packages, as they are imported."""
+    return [module for module, _package, _extra, _use in _EXTRAS]
+
+
 def extras() -> Iterator[Finding]:
-    """Optional packages: their versions, or what they would be for."""
+    """Packages: numpy, and the optional ones with their versions, or what they would be for; and optional programs."""
+    yield Finding("numpy", OK, importlib.metadata.version("numpy"))
     for module, package, extra, use in _EXTRAS:
         if importlib.util.find_spec(module) is None:
             yield Finding(package, NOTE, f"not installed; for {use}", f"pip install 'mray[{extra}]'")
@@ -179,6 +191,12 @@ def extras() -> Iterator[Finding]:
         except importlib.metadata.PackageNotFoundError:  # installed under another name, or from source
             version = "installed"
         yield Finding(package, OK, version)
+    for program, use, install in _PROGRAMS:
+        path = find_py_spy() if program == "py-spy" else shutil.which(program)
+        if path is None:
+            yield Finding(program, NOTE, f"not installed; for {use}", install)
+        else:
+            yield Finding(program, OK, path)
 
 
 def leftovers() -> Iterator[Finding]:

@@ -27,6 +27,8 @@ class Process:
     pid: int
     #: Name of its actor's class, or what it was given to.
     occupant: str
+    #: driver; of an actor its state, and while it is alive busy, idle, or graph (it has no call, and a graph to run); else the worker's.
+    state: str = ""
     actor_id: str = ""
     name: str = ""
     #: The call that it runs now.
@@ -77,6 +79,7 @@ def take(view: View) -> Sample:
                 role=row["role"],
                 pid=row["pid"],
                 occupant=str(actor["class_name"] if actor is not None else occupied.get(process) or states.get(process, row["role"])),
+                state=_state(row["role"], states.get(process, ""), actor, work),
                 actor_id=actor["actor_id"].hex() if actor is not None else "",
                 name=actor["name"] if actor is not None else "",
                 task=work.get("task", ""),
@@ -90,7 +93,18 @@ def take(view: View) -> Sample:
             )
         )
     measured = {process: answers.get("metrics") or [] for process, answers in told.items()}
-    return Sample(monotonic(), view, processes, list(GATHER["graphs"](view)), gpus(), measured)
+    graphs = list(GATHER["graphs"](view))
+    in_graphs = {actor for row in graphs for actor in row["actors"]}
+    for each in processes:
+        if each.state == "idle" and each.actor_id in in_graphs:
+            each.state = "graph"
+    return Sample(monotonic(), view, processes, graphs, gpus(), measured)
+
+
+def _state(role: str, of_worker: str, actor: dict[str, Any] | None, work: dict[str, Any]) -> str:
+    if actor is None:
+        return of_worker or role
+    return str(actor["state"]) if actor["state"] != "alive" else "busy" if work.get("task") else "idle"
 
 
 def _waits(wait: dict[str, Any], names: dict[str, str], view: View) -> Iterator[str]:

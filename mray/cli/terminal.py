@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,6 +14,7 @@ from typing import Any
 
 from mray._ipc.limits import is_exhausted
 from mray._runtime.observe.observer import SessionGoneError
+from mray.cli.columns import Column, cut, left_out, lines
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 # Exit statuses, the same for all commands.
@@ -33,6 +36,13 @@ FORMATS = ("table", "json", "yaml")
 #: Digits that a table shows of an id that is not the row's own.
 _SHORT_ID = 8
 _WIDEST = 60
+#: Widths that ids and other texts may shrink to on a narrow terminal: so many digits of an id are not those of another.
+_LEAST_KEY, _LEAST = 13, 10
+#: Columns that never shrink, and those that a narrow terminal has before others.
+_WHOLE = ("state", "pid", "worker_pid", "is_alive")
+_NEEDED = ("name", "class_name", "state")
+#: A number, with a unit or without.
+_NUMBER = re.compile(r"-?[\d.,]+(e[+-]?\d+)?( ?(B|KiB|MiB|GiB|us|ms|s|%))?")
 #: Words that YAML takes for truth values or nothing.
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
@@ -108,32 +118,59 @@ def lacks(package: str, extra: str, what: str) -> int:
 
 # ------------------------------------------------------------------------------------------- printing
 def show(rows: Any, form: str, key: str = "") -> None:
-    """Print rows (a list of dicts, or any value for JSON and YAML) in a form; `key` names the column whose ids stay whole."""
+    """Print rows (a list of dicts, or any value for JSON and YAML) in a form; `key` names the column whose ids stay whole.
+
+    A table on a terminal is as wide as the terminal at most. Through a pipe nothing gives way.
+    """
     if form == "json":
         print(json.dumps(rows, indent=2, default=str))
     elif form == "yaml":
         print("\n".join(yaml_lines(rows)))
     else:
-        print(table(rows, key))
+        print(table(rows, key, terminal_width()))
 
 
-def table(rows: Sequence[dict[str, Any]], key: str = "") -> str:
-    """Columns as wide as they must be; those that are empty in every row are left out."""
+def terminal_width() -> int | None:
+    """The columns of the terminal that stdout is; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(rows: Sequence[dict[str, Any]], key: str = "", width: int | None = None) -> str:
+    """Columns as wide as they must be; those that are empty in every row are left out.
+
+    With a `width`, ids and names give way until the rows fit into it. Columns without room even so are named below the table.
+    """
     if not rows:
         return "(none)"
-    columns = [name for name in rows[0] if any(row.get(name) not in (None, "", [], {}) for row in rows)]
-    cells = [[_cell(name, row.get(name), name == key) for name in columns] for row in rows]
-    widths = [max(len(name), *(len(row[index]) for row in cells)) for index, name in enumerate(columns)]
-    numeric = [all(isinstance(row.get(name), (int, float)) and not isinstance(row.get(name), bool) for row in rows) for name in columns]
+    names = [name for name in rows[0] if any(row.get(name) not in (None, "", [], {}) for row in rows)]
+    cells = [[_cell(name, row.get(name), name == key, width is None) for name in names] for row in rows]
+    made = [
+        Column(name.upper(), not name.endswith("_id") and _is_number(cells, index), _least(name, name == key))
+        for index, name in enumerate(names)
+    ]
+    out: list[int] = []
+    if width is not None:
+        needed = [index for index, name in enumerate(names) if made[index].is_right or name in (key, *_NEEDED)]
+        out = left_out(made, cells, width, needed)
+    kept = [index for index in range(len(names)) if index not in out]
+    shown = lines([made[index] for index in kept], [[row[index] for index in kept] for row in cells], width)
+    if out:
+        shown.append(f"(no room for {', '.join(made[index].title for index in out)}: --format yaml has all)")
+    return "\n".join(shown)
 
-    def line(texts: Sequence[str]) -> str:
-        parts = [text.rjust(width) if right else text.ljust(width) for text, width, right in zip(texts, widths, numeric, strict=True)]
-        return "  ".join(parts).rstrip()
 
-    return "\n".join([line([name.upper() for name in columns]), *map(line, cells)])
+def _is_number(cells: Sequence[Sequence[str]], index: int) -> bool:
+    """Whether a column has but numbers, with or without units."""
+    said = [row[index] for row in cells if row[index] not in ("", "-")]
+    return bool(said) and all(_NUMBER.fullmatch(text) for text in said)
 
 
-def _cell(name: str, value: Any, is_key: bool) -> str:
+def _least(name: str, is_key: bool) -> int | None:
+    """The width that a column may shrink to."""
+    return None if name in _WHOLE else _LEAST_KEY if is_key else _LEAST
+
+
+def _cell(name: str, value: Any, is_key: bool, is_whole: bool = False) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -146,7 +183,8 @@ def _cell(name: str, value: Any, is_key: bool) -> str:
         text = str(value).replace("\n", " ")
         if name.endswith("_id") and not is_key:
             text = _cut(text)
-    return text if len(text) <= _WIDEST or is_key else text[: _WIDEST - 1] + "…"
+    # Names can be asked for: a program that reads them gets them whole.
+    return text if is_key or (is_whole and (name == "name" or name.endswith("_name"))) else cut(text, _WIDEST)
 
 
 def _cut(name: Any) -> str:

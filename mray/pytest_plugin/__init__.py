@@ -2,7 +2,7 @@
 
 ::
 
-    pytest ──entry point──▶ options, fixtures, hooks by name (here) ──first use──▶ run.Run ──▶ leaks, stacks
+    pytest ──entry point──▶ options, fixtures, hooks by name (here) ──first use──▶ run.Run ──▶ leaks, stacks, frames
                                                                                       └──▶ mray.init, mray.util.testing.reset
 
 For authors of tests of code that uses mray, with pytest. `mray_session` gives a session that is started once and reset after each test,
@@ -187,3 +187,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
         return (yield)
     with plugin.loaded.watching(item):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    """Where a test that uses mray fails by an error of its own, show the traceback without mray's frames."""
+    plugin = item.config.stash[PLUGIN]
+    if call.excinfo is not None and plugin.concerns(item) and not item.config.getoption("fulltrace", False):
+        plugin.loaded.hide(call.excinfo)
+    return (yield)

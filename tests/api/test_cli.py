@@ -302,7 +302,7 @@ def test_top_prints_one_view_without_a_terminal(live: Live) -> None:
     assert "Stage" in line
     assert "joe" in line
     assert line.rstrip().endswith("Stage.compute")
-    assert live.graph.get_id()[:12] in text
+    assert live.graph.get_id()[:8] in text
     assert "draws in a terminal, and this is none" in mray("top", check=2).stderr
 
 

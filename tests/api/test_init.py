@@ -429,12 +429,12 @@ def test_without_auto_init_verbs_say_that_ray_is_not_started(run_program):
     ]  # fmt: skip
 
 
-def test_the_log_says_that_an_instance_was_started(run_program):
+def test_the_log_says_that_an_instance_was_started(run_program, engine):
     done = run_program("import ENGINE as ray\nray.init(num_cpus=1, include_dashboard=False)\n")
-    assert "Started a local Ray instance." in done.stderr
+    assert f"Started a local {'Ray' if engine == 'ray' else 'mray'} instance." in done.stderr
 
 
-def test_a_session_that_starts_by_itself_is_what_init_would_have_started(run_program):
+def test_a_session_that_starts_by_itself_is_what_init_would_have_started(run_program, engine):
     program = """
     import json, logging
     import ENGINE as ray
@@ -452,7 +452,7 @@ def test_a_session_that_starts_by_itself_is_what_init_would_have_started(run_pro
     run_program(hook + "if __name__ == '__main__': pass\n", name="hooks.py")
     done = run_program(program, env={"RAY_LOGGING_CONFIG_ENCODING": "JSON", "RAY_RUNTIME_ENV_HOOK": "hooks.change"})
     told = [json.loads(line.partition("{")[1] + line.partition("{")[2])["message"] for line in done.stderr.splitlines() if "{" in line]
-    assert {"Started a local Ray instance.", "in the task", "in the driver"} <= set(told)
+    assert {f"Started a local {'Ray' if engine == 'ray' else 'mray'} instance.", "in the task", "in the driver"} <= set(told)
 
 
 def test_the_log_is_silent_at_level_error(run_program):

@@ -337,7 +337,7 @@ def test_the_deprecated_arguments_still_work_with_a_warning(ray_session, reserve
     ray = ray_session
     group = reserve([{"CPU": 1}])
     task = where(ray)
-    text = "{} parameter is deprecated.*docs.ray.io/en/"
+    text = "{} parameter is deprecated.*PlacementGroupSchedulingStrategy"
     with (
         pytest.warns(DeprecationWarning, match=text.format("placement_group")),
         pytest.warns(DeprecationWarning, match=text.format("placement_group_bundle_index")),

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,31 @@ def test_the_command_draws_a_picture(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.iterdir()) == [picture]
+
+
+@pytest.mark.only("mray")
+def test_the_command_has_calls_that_still_run(ray_session, tmp_path: Path, eventually) -> None:
+    ray = ray_session
+    gate, began = tmp_path / "gate", tmp_path / "began"
+
+    @ray.remote(num_cpus=0)
+    class Waiter:
+        def wait(self):
+            began.touch()
+            while not gate.exists():
+                time.sleep(0.01)
+
+    waiter = Waiter.remote()
+    waiting = waiter.wait.remote()
+    try:
+        eventually(began.exists)
+        output = tmp_path / "trace.json"
+        command = [sys.executable, "-m", "mray", "timeline", "--output", str(output), "--session", str(os.getpid())]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        (running,) = (each for each in json.loads(output.read_text())["traceEvents"] if "Waiter.wait" in each.get("name", ""))
+        assert running["name"].endswith("(still running)")
+        assert running["dur"] > 0
+    finally:
+        gate.touch()
+    ray.get(waiting)

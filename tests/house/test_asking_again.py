@@ -35,6 +35,7 @@ BOUNDS = {
     "_runtime.client.awaiting:AwaitedRefs._look": "as long as a coroutine waits and another thread reads",
     "_runtime.client.cancelling:Interrupts._send": "until the signal has landed, or the task that it was for is over",
     "_runtime.node.graceful_kill:GracefulKill.kill": ONCE,
+    "_runtime.processes.interpreters:Interpreters._long": "as long as the builder runs: it tells drivers that it does",
     "_runtime.processes.interpreters:Interpreters._overdue": ONCE,
     "_runtime.processes.interpreters:Interpreters._start": ONCE,
     "_runtime.processes.interpreters:Interpreters.when_ready": ONCE,

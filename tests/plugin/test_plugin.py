@@ -536,3 +536,36 @@ def test_unittest_needs_no_plugin(project):
     assert done.returncode == 0, done.stderr
     assert "Ran 4 tests" in done.stderr
     assert "Warning" not in done.stderr
+
+
+def test_a_failed_test_is_shown_without_frames_of_mray_unless_it_is_asked_for(project):
+    files = {
+        "test_failing.py": """
+            import functools
+            import mray
+
+            def test_task(mray_session):
+                @mray.remote
+                def fails(): raise KeyError("of the user")
+                mray.get(fails.remote())
+
+            def test_call(mray_session):
+                @mray.remote
+                def f(): pass
+                f.remote(1)
+
+            def test_bug(mray_session, monkeypatch):
+                monkeypatch.setattr(mray._api.verbs, "current_backend", functools.partial({}.__getitem__, 1))
+                mray.get([])
+            """
+    }
+    done = project(files, "-p", "no:randomly")
+    assert outcomes(done) == {"failed": 3}
+    task, rest = done.stdout.split("test_call ___", 1)
+    call, bug = rest.split("test_bug ___", 1)
+    assert re.search(r">\s+mray.get\(fails.remote\(\)\)\nE\s+mray.exceptions.RayTaskError", task)
+    assert re.search(r">\s+f.remote\(1\)\nE\s+TypeError: too many positional arguments", call)
+    for text in (task, call):
+        assert not re.search(r"/mray/_(api|backends|runtime)", text)
+    assert "/mray/_api/verbs.py" in bug  # an error that is nobody's but mray's
+    assert "/mray/_api/verbs.py" in project(files, "--full-trace", "-k", "task").stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -283,6 +284,21 @@ def test_the_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     rich = next(finding for finding in doctor.extras() if finding.subject == "rich")
     assert (rich.verdict, rich.advice) == (doctor.NOTE, "pip install 'mray[top]'")
+
+
+def test_the_doctor_asks_for_what_is_used_and_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dot` is a program: the package of Python that has its name is imported by nobody."""
+    monkeypatch.setattr("shutil.which", lambda _name: None)
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    found = {finding.subject: finding for finding in doctor.extras()}
+    assert {"dot", "py-spy", "rich", "matplotlib", "torch", "prometheus-client"} <= set(found)
+    assert "graphviz" not in found
+    assert found["dot"].advice == "apt install graphviz"
+    assert all(finding.advice for finding in found.values() if finding.verdict != doctor.OK)
+    package = Path(doctor.__file__).parents[1]
+    sources = "\n".join(path.read_text() for path in package.rglob("*.py") if path != Path(doctor.__file__))
+    for module in doctor.imported():
+        assert re.search(rf"(import|from|find_spec\(\") ?{module}\b", sources), module
 
 
 def test_the_doctor_examines_this_machine_without_an_error() -> None:

@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -264,3 +265,105 @@ def test_a_page_holds_its_pictures_and_fetches_nothing() -> None:
     assert tags.seen.count("svg") == 2
     assert "&lt;title&gt;" in text
     assert re.findall(r"(?:src|href)=|https?://(?!www\.w3\.org/2000/svg)", text) == []
+
+
+# ------------------------------------------------------------------------------------------------ a page
+def areas(drawn: str, kind: str = "box") -> dict[int, tuple[float, float, float, float]]:
+    """Number of a box -> its left, top, right and bottom."""
+    found = {}
+    for each in parts(drawn, kind):
+        rect = each.find(f"{SVG}rect")
+        assert rect is not None
+        x, y, width, height = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
+        found[int(each.attrib["data-number"])] = (x, y, x + width, y + height)
+    return found
+
+
+def size(drawn: str) -> tuple[float, float]:
+    root = ET.fromstring(drawn)
+    return float(root.attrib["width"]), float(root.attrib["height"])
+
+
+def corners(text: str) -> list[tuple[float, float]]:
+    """The points of a path of straight lines."""
+    points: list[tuple[float, float]] = []
+    for sign, first, second in re.findall(r"([MLHV])([\d.-]+)(?: ([\d.-]+))?", text):
+        x, y = points[-1] if points else (0.0, 0.0)
+        points.append((float(first), float(second)) if sign in "ML" else (float(first), y) if sign == "H" else (x, float(first)))
+    return points
+
+
+def chain(length: int) -> Figure:
+    return plan_figure(plan_of(*(step(index, A if index % 2 else B, index - 1) for index in range(length))), NAMES)
+
+
+def fan(width: int) -> Figure:
+    steps = [step(index, f"{index:06x}", -1) for index in range(width)]
+    return plan_figure(plan_of(*steps, outputs=tuple(map(Source, range(width)))), {})
+
+
+@pytest.mark.parametrize("length", [30, 100])
+def test_a_long_chain_is_folded_into_columns_and_no_line_runs_through_a_box(length: int) -> None:
+    drawn = svg(chain(length))
+    width, height = size(drawn)
+    assert width < 1700
+    assert height < 1.5 * width
+    boxes = areas(drawn)
+    assert len(boxes) == length + 1 + (length + 1 in boxes)
+    for number, one in boxes.items():
+        for other, two in boxes.items():
+            apart = one[2] <= two[0] or two[2] <= one[0] or one[3] <= two[1] or two[3] <= one[1]
+            assert number == other or apart
+    folded = 0
+    for edge in parts(drawn, "edge"):
+        found = edge.find(f"{SVG}path")
+        assert found is not None
+        text = found.attrib["d"]
+        if "H" not in text:
+            continue
+        folded += 1
+        points = corners(text)
+        for (x, y), (to_x, to_y) in pairwise(points):
+            for left, top, right, bottom in boxes.values():
+                through = min(x, to_x) < right - 1 and max(x, to_x) > left + 1 and min(y, to_y) < bottom - 1 and max(y, to_y) > top + 1
+                assert not through
+    assert folded >= 3
+    labels = [each.find(f"{SVG}rect") for each in parts(drawn, "label")]
+    for rect in labels:
+        assert rect is not None
+        x, y, wide, high = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
+        assert not any(x < right and x + wide > left and y < bottom and y + high > top for left, top, right, bottom in boxes.values())
+
+
+def test_dot_is_told_of_columns_and_of_rows() -> None:
+    text = dot(chain(30))
+    assert text.count("constraint=false") == len(re.findall(r"\d+ -> \d+ .*constraint=false", text)) >= 3
+    assert re.search(r"\d+ -> legend \[style=invis\]", text)
+    assert "constraint" not in dot(chain(8))
+    assert "minlen" not in dot(chain(30))
+    assert max(int(length) for length in re.findall(r"minlen=(\d+)", dot(fan(40)))) >= 3
+
+
+def test_a_wide_layer_is_drawn_in_rows() -> None:
+    drawn = svg(fan(40))
+    rows: dict[float, int] = {}
+    for _left, top, _right, _bottom in areas(drawn).values():
+        rows[top] = rows.get(top, 0) + 1
+    assert max(rows.values()) <= 12
+
+
+def test_boxes_that_repeat_each_other_are_one_with_their_number() -> None:
+    steps = [step(index, A if index % 2 else B, -1) for index in range(60)]
+    figure = plan_figure(plan_of(*steps, outputs=tuple(map(Source, range(60)))), NAMES)
+    drawn = svg(figure)
+    calls = parts(drawn, "call")
+    assert [texts(each)[1] for each in calls] == [f"{steps[0].method} ×30"] * 2
+    assert "×30: 1, 3, ..., 59" in tooltip(calls[0])
+    assert len(boxes_in(dot(figure))) == len(parts(drawn, "box")) == len(figure.boxes) - 58
+    assert "(30 calls)" in drawn
+    # Mermaid has all of them.
+    assert len(re.findall(r"^ {4}n(\d+)[(\[]", mermaid(figure), re.MULTILINE)) == len(figure.boxes)
+
+
+def test_boxes_of_different_actors_are_not_taken_together() -> None:
+    assert len(parts(svg(fan(40)), "call")) == 40

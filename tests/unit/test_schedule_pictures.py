@@ -15,7 +15,7 @@ from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import COMPUTE, READ, WRITE, Graph, Source, Transfer
 from mray._picture.artist import visualize_schedule
 from mray._picture.chart_forms import chart_ascii, chart_dot, chart_mermaid
-from mray._picture.chart_svg import chart_svg, label
+from mray._picture.chart_svg import BAR, BETWEEN, LANE, LONGEST, chart_svg, cut_names, fitted, label, points_per_unit, route
 from mray._picture.measures import measures_of
 from mray._picture.timing import Bar, Chart, chart
 from tests.unit.test_render import NAMES, ON_ONE_GPU, A, B, plan_of, step
@@ -153,3 +153,42 @@ def test_each_format_of_a_schedule_is_written(tmp_path) -> None:
     assert visualize_schedule(plan, NAMES, name, "mermaid").startswith("sequenceDiagram\n")
     visualize_schedule(plan, NAMES, name, "html")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "s.html", "s.mmd", "s.svg"]
+
+
+# ------------------------------------------------------------------------------------------------ a page
+@given(GRAPHS)
+@settings(max_examples=30, deadline=None)
+def test_no_arrow_runs_through_a_bar(graph: Graph) -> None:
+    drawn = chart(plan_graph(graph, 4), {}, 2)
+    scale = points_per_unit(drawn)
+    bars = [
+        (bar.begin * scale, 12 + LANE * bar.lane + (LANE - BAR) / 2, bar.end * scale - BETWEEN, 12 + LANE * bar.lane + (LANE + BAR) / 2)
+        for bar in drawn.bars
+    ]
+    for number in range(len(drawn.arrows)):
+        points = route(drawn, number, 0.0, scale)
+        for (x, y), (to_x, to_y) in pairwise(points):
+            assert x == to_x or y == to_y
+            for left, top, right, bottom in bars:
+                through = min(x, to_x) < right and max(x, to_x) > left and min(y, to_y) < bottom and max(y, to_y) > top
+                assert not through, f"arrow {number}"
+
+
+def test_one_long_name_does_not_widen_the_schedule_and_is_in_the_legend() -> None:
+    long = "a_method_with_a_name_that_nobody_would_write_but_somebody_does"
+    short_one, long_one = (chart(plan_of(step(0, A, -1, method=name), step(1, B, 0)), NAMES) for name in ("f", long))
+    assert points_per_unit(long_one) <= LONGEST
+    for drawn in (chart_svg(long_one), chart_dot(long_one)):
+        assert f"[1] {long[:5]}" in drawn
+        assert f"[1] {long}" in drawn
+    assert not cut_names(short_one, points_per_unit(short_one))
+    assert fitted(long_one, next(bar for bar in long_one.bars if bar.kind == COMPUTE), 80.0).endswith("…")
+
+
+def test_characters_of_a_schedule_stay_within_the_terminal() -> None:
+    drawn = chart(plan_of(*(step(index, A if index % 2 else B, index - 1) for index in range(20))), NAMES)
+    whole, narrow = chart_ascii(drawn), chart_ascii(drawn, 80)
+    assert max(map(len, whole.splitlines())) > 80
+    assert max(map(len, narrow.splitlines())) <= 80
+    for number in range(1, 21):
+        assert re.search(rf"\[{number} \w+\]", narrow)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ _TAIL_LINES = 40
 _TAIL_BYTES = 8192
 #: Seconds that a builder gets to remove its files.
 _END_SECONDS = 5.0
+#: Seconds after which drivers are told what they wait for; and between further lines.
+_LONG, _AGAIN = 5.0, 30.0
 
 
 class _Waiter(NamedTuple):
@@ -45,13 +48,17 @@ class _Build:
         self.waiters: list[_Waiter] = []
         #: Why it was ended, if we did.
         self.ended_by = ""
+        self.began = time.monotonic()
+        #: Whether drivers were told that it takes long.
+        self.is_told = False
 
 
 class Interpreters:
     """All builders of the session."""
 
-    def __init__(self, reactor: Reactor, session_dir: str, lifeline: int, options: int) -> None:
-        """`options`: see `mray._runtime.processes.launch.launch`."""
+    def __init__(self, reactor: Reactor, session_dir: str, lifeline: int, options: int, tell: Callable[[str], None]) -> None:
+        """`options`: see `mray._runtime.processes.launch.launch`; `tell` shows a text to all drivers."""
+        self._tell = tell
         self._reactor = reactor
         self._session_dir = session_dir
         self._options = options
@@ -91,10 +98,18 @@ class Interpreters:
         finally:
             os.close(fd)
         build = self._by_folder[recipe["folder"]] = self._by_pid[pid] = _Build(recipe, log)
+        self._reactor.call_later(_LONG, lambda: self._long(pid, build))
         seconds = recipe["timeout"]
         if seconds > 0:
             self._reactor.call_later(seconds, lambda: self._overdue(pid, build))
         return build
+
+    def _long(self, pid: int, build: _Build) -> None:
+        if self._by_pid.get(pid) is build:
+            build.is_told = True
+            what = ", ".join(map(str, build.recipe["packages"]))
+            self._tell(f"{build.recipe['tool']} is installing {what} since {time.monotonic() - build.began:.0f} s; see {build.log}\n")
+            self._reactor.call_later(_AGAIN, lambda: self._long(pid, build))
 
     def _overdue(self, pid: int, build: _Build) -> None:
         if self._by_pid.get(pid) is build:
@@ -108,6 +123,8 @@ class Interpreters:
         if build is None:
             return False
         del self._by_folder[build.recipe["folder"]]
+        if build.is_told:
+            self._tell(f"{build.recipe['tool']} has ended after {time.monotonic() - build.began:.0f} s\n")
         if status == 0 and is_complete(build.recipe["folder"]):
             for waiter in build.waiters:
                 waiter.ready()

@@ -86,7 +86,9 @@ class Supervisor:
         self._on_output = on_output
         self._options_fd = os.open(os.path.join(session_dir, OPTIONS), os.O_RDONLY | os.O_CLOEXEC)
         self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._options_fd, self._wrapped_died, self._wrapper_finished)
-        self._interpreters = Interpreters(reactor, session_dir, lifeline[0], self._options_fd)
+        self._interpreters = Interpreters(
+            reactor, session_dir, lifeline[0], self._options_fd, lambda text: on_output("", 0, 2, "mray", text)
+        )
         #: Workers that wait for their interpreter, or for the next attempt because there was no process for them.
         self._unready: set[str] = set()
         #: Called with process, work and text of a worker that cannot be started, and is not tried again.

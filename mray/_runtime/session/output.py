@@ -30,10 +30,7 @@ _WINDOW = 5.0
 _BACKLOG = 8 << 20
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
-_HINT = (
-    " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable log deduplication, or see "
-    "https://docs.ray.io/en/master/ray-observability/user-guides/configure-logging.html#log-deduplication for more options.)"
-)
+_HINT = " (Equal lines of several workers are printed once. Set RAY_DEDUP_LOGS=0 or MRAY_DEDUP_LOGS=0 to see all of them.)"
 
 #: pid, stream, name, text
 _Output = tuple[int, int, str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from mray.cli.columns import CUT, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import GATHER
 from mray.util.state._select import records
@@ -28,9 +29,9 @@ def main(words: list[str]) -> int:
 def _get(given: argparse.Namespace, record: type[StateSchema]) -> int:
     view = look(given.session, given.timeout)
     rows = list(GATHER[record.WORDS[1]](view))
-    wanted = given.id.lower()
+    wanted = given.id.lower().rstrip(CUT)
     found = [row for row in rows if str(row[record.KEY]) == wanted]
-    found = found or [row for row in rows if given.id and given.id == str(row.get("name") or row.get("pid") or "")]
+    found = found or [row for row in rows if given.id and is_meant(given.id, str(row.get("name") or row.get("pid") or ""))]
     found = found or [row for row in rows if str(row[record.KEY]).startswith(wanted)]
     # An object has a row for each process that holds it.
     if len({row[record.KEY] for row in found}) != 1:

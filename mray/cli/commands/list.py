@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 
 from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
-from mray.util.state.api import list_records
-from mray.util.state.common import DEFAULT_LIMIT, RECORDS, StateSchema
+from mray.util.state.api import counted_records
+from mray.util.state.common import DEFAULT_LIMIT, RAY_MAX_LIMIT_FROM_API_SERVER, RECORDS, StateSchema
 
 SUMMARY = "list actors, tasks, objects, workers, graphs and more"
 
@@ -30,7 +31,8 @@ def main(words: list[str]) -> int:
         add_format(each)
         repeated = "only rows with this value, or COLUMN!=VALUE; may be repeated"
         each.add_argument("--filter", action="append", default=[], metavar="COLUMN=VALUE", help=repeated)
-        each.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help=f"rows at most (default {DEFAULT_LIMIT})")
+        most = f"rows at most (default {DEFAULT_LIMIT} in a table, {RAY_MAX_LIMIT_FROM_API_SERVER:,} as JSON or YAML)"
+        each.add_argument("--limit", type=int, help=most)
         each.add_argument("--detail", action="store_true", help="all columns")
         each.add_argument("--allow-missing", action="store_true", help="a process that does not answer is a warning, not an error")
     given = arguments.parse_args(words)
@@ -50,12 +52,18 @@ def columns_help(record: type[StateSchema]) -> str:
 def _list(given: argparse.Namespace) -> int:
     record: type[StateSchema] = given.record
     filters = [split_filter(text) for text in given.filter]
-    rows = list_records(record, given.session, filters, given.limit, given.timeout, given.detail, not given.allow_missing)
+    limit = given.limit
+    if limit is None:  # a program that reads rows gets all of them
+        limit = DEFAULT_LIMIT if given.format == "table" else RAY_MAX_LIMIT_FROM_API_SERVER
+    rows, total = counted_records(record, given.session, filters, limit, given.timeout, given.detail, not given.allow_missing)
     columns = record.table_columns(given.detail) if given.format == "table" else record.list_columns(given.detail)
     plain = [{name: row[name] for name in columns} for row in rows]
     if given.format == "table":
         plain = [record.humanify(row) for row in plain]
     show(plain, given.format, record.KEY)
+    if total > len(rows):
+        sys.stdout.flush()
+        print(f"mray: {len(rows):,} of {total:,} {record.WORDS[1]}; --limit for more", file=sys.stderr)
     return DONE
 
 

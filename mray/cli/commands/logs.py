@@ -8,6 +8,7 @@ import select
 import sys
 
 from mray._runtime.observe.observer import is_alive
+from mray.cli.columns import begins, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import GATHER
 from mray.util.state.api import list_logs, look, session_directory
@@ -62,10 +63,13 @@ def _path(given: argparse.Namespace, directory: str, folder: str) -> str | None:
     names = [name for found in list_logs(directory).values() for name in found]
     if given.which in names:
         return os.path.join(folder, given.which)
-    pid = given.which
+    meant: dict[str, None] = {}
     for actor in GATHER["actors"](look(directory, given.timeout, detail=False)):
-        if given.which == actor["name"] or (len(given.which) >= 4 and actor["actor_id"].startswith(given.which.lower())):
-            pid = str(actor["pid"])
+        if is_meant(given.which, actor["name"] or "") or begins(given.which, actor["actor_id"]):
+            meant[str(actor["pid"])] = None
+    if len(meant) > 1:
+        raise ValueError(f"several actors are meant by {given.which!r}: choose one by its id or pid ({', '.join(meant)})")
+    pid = next(iter(meant), given.which)
     suffix = "err" if given.err else "out"
     return next((os.path.join(folder, name) for name in names if name.endswith(f"-{pid}.{suffix}")), None)
 

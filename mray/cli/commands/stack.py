@@ -3,20 +3,27 @@
 py-spy, if it is installed and may look, reads them from outside: also of a process that is stopped or whose interpreter is held by C code,
 and of the zygote. Otherwise each process is asked; its reading thread answers while the main thread computes. A worker whose interpreter is
 held by C code writes them through faulthandler.
+
+A table shows each stack from the user's first frame on, down to the first of mray's that it waits in.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from mray._common import messages as m
+from mray._common.own_frames import OWN, kind_of, span_of_user
 from mray._runtime.observe import stack_signal
 from mray._runtime.observe.observer import SessionGoneError, ask_node
+from mray.cli.columns import begins, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import View, occupants
 from mray.util.state.api import look
@@ -31,6 +38,7 @@ def main(words: list[str]) -> int:
     arguments = parser("stack", SUMMARY, "WHICH is all (the default), driver, node, zygote, a pid, or an actor by its id or name.")
     arguments.add_argument("which", nargs="*", default=["all"], metavar="WHICH", help="whose stacks")
     arguments.add_argument("--no-py-spy", action="store_true", help="ask the processes, even if py-spy is there")
+    arguments.add_argument("--all", action="store_true", help="mray's own frames and threads, too (JSON and YAML always have them)")
     arguments.add_argument("--locals", action="store_true", help="local variables too (py-spy only)")
     add_session(arguments)
     add_format(arguments)
@@ -53,7 +61,7 @@ def _stack(given: argparse.Namespace) -> int:
     if given.format != "table":
         show(stacks, given.format)
     else:
-        print("\n".join(map(_in_words, stacks)))
+        print("\n".join(_in_words(row if given.all else of_user(row)) for row in stacks))
     if unknown:
         print(f"mray: no process or actor {', '.join(unknown)} in this session", file=sys.stderr)
     return NOT_FOUND if unknown or any(row["error"] for row in stacks) else DONE
@@ -82,7 +90,7 @@ def processes_of(view: View) -> list[dict[str, Any]]:
 
 
 def _is_actor(row: dict[str, Any], word: str) -> bool:
-    return bool(row["actor_id"]) and (row["name"] == word or (len(word) >= 4 and row["actor_id"].startswith(word.lower())))
+    return bool(row["actor_id"]) and (is_meant(word, row["name"] or "") or begins(word, row["actor_id"]))
 
 
 def find_py_spy() -> str | None:
@@ -128,6 +136,71 @@ def _spy(program: str, pid: int, variables: bool) -> tuple[str, str]:
     if done.returncode or not done.stdout.strip():
         return "", f"py-spy: {(done.stderr.strip().splitlines() or ['it failed'])[-1]}"
     return done.stdout.rstrip(), ""
+
+
+# ------------------------------------------------------------------------------------------------ what the user wants to see
+#: The beginning of a frame as Python prints it, oldest first, and as py-spy does, newest first.
+_FRAME = re.compile(r'^(?=  File ")', re.MULTILINE)
+_FILE = re.compile(r'  File "([^"]*)"')
+_SPIED = re.compile(r"^    \S.* \((.*?)(?::\d+)?\)$")
+#: The code that starts a node, from which workers are forked.
+_START = "<string>"
+
+
+def of_user(row: dict[str, Any]) -> dict[str, Any]:
+    """The stacks of a process from the user's first frame on; threads that have none are counted."""
+    shown, hidden = [], 0
+    for name, text in row["stacks"]:
+        if row["through"] == "py-spy":
+            kept, without = _of_user_spied(text, row["role"])
+        elif row["through"] == "faulthandler":  # newest first; it is there because nothing else is
+            kept, without = text, 0
+        else:
+            kept = _of_user(text, row["role"])
+            without = int(not kept)
+        hidden += without
+        if kept:
+            shown.append([name, kept])
+    if not hidden:
+        return {**row, "stacks": shown}
+    what = f"{hidden} thread{'s' * (hidden > 1)} of mray's own"
+    if not shown:
+        what = f"no code of the user's runs: {what}"
+    return {**row, "stacks": [*shown, ["", f"({what}: --all)"]]}
+
+
+def _of_user(text: str, role: str) -> str:
+    """One stack as Python prints it; "" when no frame is the user's."""
+    head, *frames = _FRAME.split(text)
+    files = [found.group(1) if (found := _FILE.match(frame)) else "" for frame in frames]
+    first, end = span_of_user(_kinds(files, role))
+    if not frames:  # of another form
+        return text
+    return head + "".join(frames[first:end]) if end else ""
+
+
+def _of_user_spied(text: str, role: str) -> tuple[str, int]:
+    """All stacks of a process as py-spy prints them, and how many have no frame of the user's. Lines that are no frames are kept."""
+    made, hidden = [], 0
+    head, *threads = re.split(r"^(?=Thread )", text, flags=re.MULTILINE)
+    for thread in threads:
+        title, *rest = thread.rstrip("\n").split("\n")
+        places = [place for place, line in enumerate(rest) if _SPIED.match(line)]
+        # Lines of local variables belong to the frame above them.
+        frames = ["\n".join(rest[place:after]) for place, after in pairwise([*places, len(rest)])][::-1]
+        files = [found.group(1) if (found := _SPIED.match(frame.split("\n")[0])) else "" for frame in frames]
+        first, end = span_of_user(_kinds(files, role))
+        if not files:  # it is starting, or of another form
+            made.append(thread.rstrip("\n"))
+        elif end:
+            made.append("\n".join([title, *frames[first:end][::-1]]))
+        else:
+            hidden += 1
+    return (head + "\n".join(made) if made or not hidden else ""), hidden
+
+
+def _kinds(files: Sequence[str], role: str) -> list[str]:
+    return [OWN if file == _START and role != m.ROLE_DRIVER and not place else kind_of(file) for place, file in enumerate(files)]
 
 
 def _in_words(row: dict[str, Any]) -> str:

@@ -1,7 +1,10 @@
 """``mray top``: a live view of a session in the terminal, through the package rich.
 
 Each refresh is one look (`mray.cli.samples`); rates are differences of two looks. Nothing is measured in the session for it. A graph's
-latency follows from its throughput and the executions that are in flight (Little's law), as far as two looks tell: an estimate.
+latency follows from its throughput and the executions that are in flight (Little's law), as far as two looks tell: an estimate. Its
+bottleneck is the method that computed at most of the looks so far: a sample, too.
+
+The view is lines of text, made for a width and a height. Numbers and states are always whole; names give way.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from mray.cli.columns import Column, cut, lines
 from mray.cli.samples import Process, Sample, is_driver, take
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, guarded, lacks, parser
 from mray.util.state.api import look, session_directory
@@ -25,14 +31,82 @@ from mray.util.state.exception import ServerUnavailable
 
 #: Columns where there is no terminal to tell.
 _WIDTH = 160
+#: Rows of processes that are there however many graphs and waits there are.
+_LEAST_ROWS = 3
+
+#: By key: the column that rows are ordered by, a word for it, and how. Of equal ones the pid decides.
+ORDERS: dict[str, tuple[str, str, Callable[[_Row], Any]]] = {
+    "c": ("CPU%", "cpu", lambda row: -row.cpu),
+    "m": ("MEMORY", "mem", lambda row: -row.process.rss_bytes),
+    "o": ("OBJECTS", "obj", lambda row: -row.process.object_bytes),
+    "r": ("CALLS/S", "calls", lambda row: -row.calls),
+    "u": ("QUEUED", "queue", lambda row: -row.process.queued),
+    "n": ("NAME", "name", lambda row: (row.process.name or row.process.occupant).lower()),
+    "p": ("PID", "pid", lambda row: row.process.pid),
+}
+_KEYS_LINE = f"sort: {' '.join(f'{key} {title}' for key, (title, _word, _order) in ORDERS.items())}"
+_KEYS_SHORT = " ".join(f"{key}:{word}" for key, (_title, word, _order) in ORDERS.items())
 
 SUMMARY = "watch a session: actors, CPU, memory, calls, graphs, who waits for whom"
 
 
+class _Row(NamedTuple):
+    """A process and its rates since the look before."""
+
+    process: Process
+    cpu: float
+    calls: float
+
+
+@dataclass
+class Screen:
+    """The choices of the user, and what was seen of graphs so far."""
+
+    order: str = "c"
+    #: Rows of processes above the first that is shown.
+    top: int = 0
+    #: Rows that were shown, and that there were, when it was last drawn.
+    shown: int = 1
+    total: int = 0
+    #: Graph -> method -> looks at which it computed; and all looks at which one did.
+    computing: dict[str, Counter[str]] = field(default_factory=dict)
+    looks: Counter[str] = field(default_factory=Counter)
+
+    def take_key(self, key: str) -> bool:
+        """Do what a key means; whether that is to end."""
+        if key in ("q", "Q", "\x1b", "\x04", ""):
+            return True
+        if key in ORDERS:
+            self.order, self.top = key, 0
+        steps = {"down": 1, "j": 1, "up": -1, "k": -1, "page down": self.shown, " ": self.shown, "page up": -self.shown}
+        steps |= {"home": -self.total, "end": self.total}
+        self.top = max(0, min(self.top + steps.get(key, 0), self.total - self.shown))
+        return False
+
+    def note(self, sample: Sample) -> None:
+        """Count who computes in each graph at this look."""
+        for row in sample.graphs:
+            if row["computing"]:
+                self.looks[row["graph_id"]] += 1
+                self.computing.setdefault(row["graph_id"], Counter()).update(set(row["computing"]))
+
+    def bottleneck(self, graph: str) -> str:
+        """The method that computed at most looks, and at how many of them; "" where none was seen computing."""
+        most = self.computing.get(graph, Counter()).most_common(1)
+        return f"{most[0][0]} {most[0][1] / self.looks[graph]:.0%}" if most else ""
+
+
 def main(words: list[str]) -> int:
-    arguments = parser("top", SUMMARY, "Needs rich (pip install 'mray[top]') and a terminal; --once prints one view anywhere. q ends it.")
+    epilog = (
+        "Needs rich (pip install 'mray[top]') and a terminal; --once prints one view anywhere.\n"
+        f"Keys: q ends; arrows, page up and page down scroll; {_KEYS_LINE}."
+    )
+    arguments = parser("top", SUMMARY, epilog)
     arguments.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="how often to look (default 1)")
     arguments.add_argument("--once", action="store_true", help="print one view, and end")
+    arguments.add_argument(
+        "--sort", choices=[*ORDERS], default="c", metavar="KEY", help="the order of processes: a key of those below (default c)"
+    )
     add_session(arguments, timeout=2.0)
     given = arguments.parse_args(words)
     return guarded(lambda: _top(given))
@@ -51,17 +125,29 @@ def _top(given: argparse.Namespace) -> int:
         return USAGE
     directory = session_directory(given.session)
     console = rich.console.Console(width=None if sys.stdout.isatty() else _WIDTH)
+    screen = Screen(given.sort)
     before = take(look(directory, given.timeout))
-    _pause(given.interval)
+    screen.note(before)
+    _key(given.interval)
     now = take(look(directory, given.timeout))
+    screen.note(now)
     if given.once:
-        console.print(render(now, before))
+        console.print(_text(render(now, before, screen, console.width, None)))
         return DONE
+
+    def drawn() -> Any:
+        return _text(render(now, before, screen, console.width, console.height))
+
     try:
-        with _keys(), rich.live.Live(render(now, before), console=console, screen=True, auto_refresh=False) as live:
-            while not _pause(given.interval):
-                before, now = now, take(look(directory, given.timeout))
-                live.update(render(now, before), refresh=True)
+        with _keys(), rich.live.Live(drawn(), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                key = _key(given.interval)
+                if key is None:
+                    before, now = now, take(look(directory, given.timeout))
+                    screen.note(now)
+                elif screen.take_key(key):
+                    break
+                live.update(drawn(), refresh=True)
     except ServerUnavailable:
         print(f"mray: the session {os.path.basename(directory)} has ended", file=sys.stderr)
         return NOT_FOUND
@@ -81,47 +167,78 @@ def _keys() -> Iterator[None]:
         signal.signal(signal.SIGTERM, terminate)
 
 
-def _pause(seconds: float) -> bool:
-    """Wait for the next look; whether the user wants to end."""
+#: Keys that send several characters.
+_NAMED = {
+    b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down", b"\x1b[5~": "page up", b"\x1b[6~": "page down",
+    b"\x1b[H": "home", b"\x1b[F": "end", b"\x1b[1~": "home", b"\x1b[4~": "end",
+}  # fmt: skip
+
+
+def _key(seconds: float) -> str | None:
+    """Wait for a key until the next look; None when there was none."""
     watched = [sys.stdin] if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty() else []
     ready, _writable, _broken = select.select(watched, [], [], seconds)
     if not ready:
-        return False
-    key = os.read(sys.stdin.fileno(), 16)
-    return key[:1] in (b"q", b"Q", b"\x1b", b"\x04", b"")
+        return None
+    return named_key(os.read(sys.stdin.fileno(), 16))
+
+
+def named_key(sent: bytes) -> str:
+    """The key that sent these bytes: its name or its character; "?" for one that means nothing here."""
+    if sent[:1] == b"\x1b" and len(sent) > 1:
+        return next((name for code, name in _NAMED.items() if sent.startswith(code)), "?")
+    return sent[:1].decode("latin-1")
 
 
 # ------------------------------------------------------------------------------------------------ drawing
-def render(now: Sample, before: Sample) -> Any:
-    """The view: what the session has, its processes, its graphs, and who waits for whom."""
-    import rich.console  # noqa: PLC0415
-    import rich.table  # noqa: PLC0415
+def _text(made: Sequence[tuple[str, str]]) -> Any:
+    """Lines and their styles as rich prints them."""
     import rich.text  # noqa: PLC0415
 
+    text = rich.text.Text(no_wrap=True)
+    for number, (line, style) in enumerate(made):
+        text.append("\n" * bool(number))
+        text.append(line, style=style)
+    return text
+
+
+def render(now: Sample, before: Sample, screen: Screen, width: int, height: int | None) -> list[tuple[str, str]]:
+    """The view as lines with their styles: what the session has, its processes, its graphs, and who waits for whom.
+
+    None for `height`: all of it. Otherwise so many lines at most: processes scroll, and of the others the last are left out.
+    """
     elapsed = max(now.moment - before.moment, 1e-6)
-    parts: list[Any] = [rich.text.Text(line, style="bold" if not index else "") for index, line in enumerate(headline(now))]
-    table = rich.table.Table(box=None, pad_edge=False, header_style="reverse")
-    for name in ("PID", "WHAT", "NAME", "CPU%", "MEMORY", "OBJECTS", *(["GPU MEM"] if now.gpus else []), "CALLS/S", "QUEUED", "RUNS"):
-        table.add_column(name, justify="left" if name in ("WHAT", "NAME", "RUNS") else "right", no_wrap=True)
-    for row in process_rows(now, before, elapsed):
-        table.add_row(*map(str, row))
-    parts.append(table)
-    graphs = list(graph_rows(now, before, elapsed))
+    head = [(cut(line, width), "bold" if not number else "") for number, line in enumerate(headline(now, width))]
+    columns, cells = process_table(now, before, elapsed, screen, width)
+    below: list[tuple[str, str]] = []
+    graphs = list(graph_rows(now, before, elapsed, screen))
     if graphs:
-        table = rich.table.Table(box=None, pad_edge=False, header_style="reverse")
-        for name in ("GRAPH", "ACTORS", "EXECUTIONS/S", "LATENCY", "IN FLIGHT", "STATE"):
-            table.add_column(name, justify="right" if name in ("EXECUTIONS/S", "LATENCY", "IN FLIGHT") else "left", no_wrap=True)
-        for row in graphs:
-            table.add_row(*row)
-        parts += [rich.text.Text(""), table]
+        below += [("", ""), *_styled(lines(GRAPH_COLUMNS, graphs, width))]
     waits = list(wait_lines(now))
     if waits:
-        parts += [rich.text.Text(""), rich.text.Text("waits", style="reverse"), *(rich.text.Text(line, no_wrap=True) for line in waits)]
-    parts += [rich.text.Text(f"missing: {text}", style="red") for text in now.view.missing]
-    return rich.console.Group(*parts)
+        below += [("", ""), ("waits".ljust(width), "reverse"), *((cut(line, width), "") for line in waits)]
+    below += [(cut(f"missing: {text}", width), "red") for text in now.view.missing]
+    made = _styled(lines(columns, cells, width, gap=2 if width >= _WIDE else 1))
+    screen.total = len(cells)
+    if height is None:
+        screen.shown = len(cells)
+        return [*head, *made, *below]
+    room = height - len(head) - 2  # the titles, and the line about keys
+    screen.shown = max(1, min(len(cells), max(room - len(below), _LEAST_ROWS)))
+    screen.top = max(0, min(screen.top, screen.total - screen.shown))
+    rows = made[1 + screen.top : 1 + screen.top + screen.shown]
+    spare = max(room - len(rows), 0)
+    if len(below) > spare:
+        below = [*below[: max(spare - 1, 0)], ("… the window has no room for more", "dim")][:spare]
+    foot = f"{screen.top + 1}-{screen.top + len(rows)} of {screen.total} by {ORDERS[screen.order][0]}  q:end  {_KEYS_SHORT}"
+    return [*head, made[0], *rows, *below, (cut(foot, width), "dim")]
 
 
-def headline(now: Sample) -> list[str]:
+def _styled(made: list[str]) -> list[tuple[str, str]]:
+    return [(line, "reverse" if not number else "") for number, line in enumerate(made)]
+
+
+def headline(now: Sample, width: int = _WIDTH) -> list[str]:
     """The first lines: the session and its resources."""
     node = now.view.node
     total, free = node["resources"], node["available"]
@@ -131,17 +248,19 @@ def headline(now: Sample) -> list[str]:
         if not name.startswith("node:") and "memory" not in name and not name.startswith("accelerator_type:")
     ]
     objects = sum(process.object_bytes for process in now.processes)
-    waiting = f", {len(node['demands'])} wait for resources" if node["demands"] else ""
-    store = f"objects {_bytes(objects)} of {_bytes(node['object_store_memory'])}"
+    waiting = [f"{len(node['demands'])} wait for resources"] if node["demands"] else []
+    store = f"objects {short_bytes(objects)} of {short_bytes(node['object_store_memory'])}"
     workers = sum(not is_driver(process) for process in now.processes)
-    lines = [
-        f"{os.path.basename(now.view.directory)}  {drivers(node['jobs'])}",
-        f"{', '.join(used)}; {store}; {workers} workers{waiting}; load {os.getloadavg()[0]:.2f}",
-    ]
+    made = [f"{os.path.basename(now.view.directory)}  {drivers(node['jobs'])}"]
+    for part in (", ".join(used), f"{workers} workers", *waiting, store, f"load {os.getloadavg()[0]:.2f}"):
+        if len(made) > 1 and len(made[-1]) + len(part) + 2 <= width:
+            made[-1] += f"; {part}"
+        else:
+            made.append(part)
     for gpu in now.gpus:
         memory = f"{_bytes(gpu['used_bytes'])} of {_bytes(gpu['total_bytes'])}"
-        lines.append(f"GPU {gpu['index']} {gpu['name']}: {memory}, {gpu['busy']:g} % busy")
-    return [*lines, ""]
+        made.append(f"GPU {gpu['index']} {gpu['name']}: {memory}, {gpu['busy']:g} % busy")
+    return [*made, ""]
 
 
 def drivers(jobs: list[dict[str, Any]]) -> str:
@@ -150,30 +269,59 @@ def drivers(jobs: list[dict[str, Any]]) -> str:
     return f"driver{'s' * (len(pids) > 1)} {', '.join(pids)}" if pids else "no driver"
 
 
-def process_rows(now: Sample, before: Sample, elapsed: float) -> Iterator[tuple[str, ...]]:
-    """One row for each process, the busiest first, the driver on top."""
+def short_bytes(count: float) -> str:
+    """A size in at most five characters: ``66.3M``; of 1024 each."""
+    for unit in ("B", "K", "M", "G"):
+        if count < 999.5 or unit == "G":
+            return f"{count:.0f}{unit}" if unit == "B" or count >= 99.95 else f"{count:.1f}{unit}"
+        count /= 1024
+    raise AssertionError
+
+
+#: Widths that leave room for a column of names and one of what each runs.
+_WIDE = 110
+
+
+def process_table(now: Sample, before: Sample, elapsed: float, screen: Screen, width: int) -> tuple[list[Column], list[list[str]]]:
+    """Columns and a row for each process: the driver on top, the others in the order of the user."""
     earlier = before.by_process
 
     def rate(process: Process, what: str) -> float:
         old = earlier.get(process.process)
         return float(getattr(process, what) - (getattr(old, what) if old is not None else 0)) / elapsed
 
-    for process in sorted(now.processes, key=lambda p: (not is_driver(p), -rate(p, "cpu_seconds"), p.pid)):
-        yield (
-            str(process.pid),
-            process.occupant,
-            process.name,
-            f"{100 * rate(process, 'cpu_seconds'):.0f}",
-            _bytes(process.rss_bytes),
-            _bytes(process.object_bytes),
-            *([_bytes(process.gpu_bytes)] if now.gpus else []),
-            "" if is_driver(process) else f"{rate(process, 'served'):,.0f}",
-            str(process.queued or ""),
-            process.task,
-        )
+    rows = [_Row(process, 100 * rate(process, "cpu_seconds"), rate(process, "served")) for process in now.processes]
+    order = ORDERS[screen.order][2]
+    rows.sort(key=lambda row: (not is_driver(row.process), order(row), row.process.pid))
+    is_wide = width >= _WIDE
+    columns = [
+        Column("PID", True), Column("STATE"), Column("CPU%", True), Column("MEMORY", True), Column("OBJECTS", True),
+        *([Column("GPU MEM", True)] if now.gpus else []), Column("CALLS/S", True), Column("QUEUED", True),
+        *([Column("WHAT", least=12), Column("NAME", least=12)] if is_wide else [Column("NAME", least=1)]),
+        *([Column("RUNS", least=12)] if is_wide else []),
+    ]  # fmt: skip
+    cells = []
+    for process, cpu, calls in rows:
+        # In one column: its own name, or else what it runs, which says its class, too.
+        one = process.name or process.task or process.occupant
+        texts = [process.occupant, process.name, process.task] if is_wide else [one]
+        cells.append(
+            [
+                str(process.pid), process.state, f"{cpu:.0f}", short_bytes(process.rss_bytes), short_bytes(process.object_bytes),
+                *([short_bytes(process.gpu_bytes)] if now.gpus else []), "" if is_driver(process) else f"{calls:,.0f}",
+                str(process.queued or ""), *texts,
+            ]
+        )  # fmt: skip
+    return columns, cells
 
 
-def graph_rows(now: Sample, before: Sample, elapsed: float) -> Iterator[tuple[str, ...]]:
+GRAPH_COLUMNS = (
+    Column("GRAPH"), Column("STATE"), Column("EXECS/S", True), Column("LATENCY", True), Column("IN FLIGHT", True),
+    Column("BOTTLENECK", least=16), Column("ACTORS", least=6),
+)  # fmt: skip
+
+
+def graph_rows(now: Sample, before: Sample, elapsed: float, screen: Screen) -> Iterator[list[str]]:
     """One row for each compiled graph."""
     earlier = {row["graph_id"]: row for row in before.graphs}
     for row in now.graphs:
@@ -182,14 +330,15 @@ def graph_rows(now: Sample, before: Sample, elapsed: float) -> Iterator[tuple[st
         in_flight = (row["in_flight"] + old["in_flight"]) / 2
         # With nothing in flight at both looks, the caller does something else in between: its pace says nothing of the graph's.
         latency = f"~{1e6 * in_flight / rate:,.0f} us" if rate and in_flight else ""
-        yield (
-            row["graph_id"][:12],
-            ", ".join(row["actors"].values()),
+        yield [
+            row["graph_id"][:8],
+            row["state"],
             f"{rate:,.0f}",
             latency,
             f"{row['in_flight']}/{row['max_in_flight']}",
-            row["state"],
-        )
+            screen.bottleneck(row["graph_id"]),
+            ", ".join(f"{name} x{count}" if count > 1 else name for name, count in Counter(row["actors"].values()).items()),
+        ]
 
 
 def wait_lines(now: Sample) -> Iterator[str]:
@@ -199,4 +348,4 @@ def wait_lines(now: Sample) -> Iterator[str]:
             yield f"  {process.occupant} (pid {process.pid}) for {text}"
     for row in now.graphs:
         for text in filter(None, row["waits"].split("; ")):
-            yield f"  graph {row['graph_id'][:12]}: {text}"
+            yield f"  graph {row['graph_id'][:8]}: {text}"

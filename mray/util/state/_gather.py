@@ -465,6 +465,7 @@ def graphs(view: View) -> Iterator[Row]:
             "error": graph["error"],
             "size_bytes": graph["size"],
             "executions": {program["actor"]: program["executions"] for program in programs},
+            "computing": [f"{names.get(each['actor']) or each['actor']}.{each['method']}" for each in programs if each["running"]],
         }
 
 

@@ -165,20 +165,33 @@ def list_records(
     raise_on_missing_output: bool = True,
 ) -> list[_Record]:
     """The records of one kind that all `filters` hold for, ordered by id; what is over comes last, so that no limit hides what goes on."""
+    return counted_records(record, address, filters, limit, timeout, detail, raise_on_missing_output)[0]
+
+
+def counted_records(
+    record: type[_Record],
+    address: str | None = None,
+    filters: Filters = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+) -> tuple[list[_Record], int]:
+    """As `list_records`, and how many there would be without a limit (of a Ray cluster: with it)."""
     options = {"limit": limit, "timeout": timeout, "detail": detail, "raise_on_missing_output": raise_on_missing_output}
     listed = _ask_ray(address, f"list_{_name(record.WORDS[1])}", filters=filters, **options)
     if listed is not None:
-        return list(listed)
+        return list(listed), len(listed)
     checked = check_filters(record, filters)
     check_limit(limit)
     if contradict(checked):
-        return []
+        return [], 0
     # A filter may be by a column that only detail gathers.
     view = look(address, timeout, detail=detail or any(column in _detailed(record) for column, _predicate, _value in checked))
     rows = [row for row in GATHER[record.WORDS[1]](view) if matches(row, checked)]
     _complain(view, raise_on_missing_output)
     rows.sort(key=lambda row: (row.get("state") in _OVER, str(row[record.KEY])))
-    return records(record, rows, limit, detail)
+    return records(record, rows, limit, detail), len(rows)
 
 
 def _detailed(record: type[StateSchema]) -> set[str]:

@@ -1,0 +1,98 @@
+"""Rows of text in columns that fit a width: numbers and states keep theirs, names give way. Pure.
+
+A text that has no room loses its middle, since names differ at their beginnings or at their ends; an id, which is known by its beginning,
+loses its end. `is_meant` finds the whole again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+#: Stands for the characters that a text has lost.
+CUT = "…"
+_ID = re.compile(r"[0-9a-f]{16,}")
+#: Characters between columns.
+GAP = 2
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its title, whether its texts end at one place, and the width that it may shrink to (None: it does not)."""
+
+    title: str
+    is_right: bool = False
+    least: int | None = None
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most so many characters."""
+    if len(text) <= width:
+        return text
+    if width < 2:
+        return CUT[:width]
+    tail = 0 if _ID.fullmatch(text) else (width - 1) * 2 // 5
+    return text[: width - 1 - tail] + CUT + text[len(text) - tail :]
+
+
+def is_meant(word: str, name: str) -> bool:
+    """Whether a user who typed the word means this name: they are the same, or the word is the name as `cut` shows it."""
+    head, mark, tail = word.partition(CUT)
+    if not mark or word == name:
+        return bool(name) and word == name
+    return bool(head) and len(head) + len(tail) < len(name) and name.startswith(head) and name.endswith(tail)
+
+
+def begins(word: str, whole: str) -> bool:
+    """Whether a word is the beginning of an id, of four digits at least."""
+    beginning = word.lower().rstrip(CUT)
+    return len(beginning) >= 4 and whole.startswith(beginning)
+
+
+def fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that together take the room, if they can: the widest of those that may shrink give way first."""
+    widths = list(natural)
+    while (over := sum(widths) - room) > 0:
+        able = [number for number, width in enumerate(widths) if width > least[number]]
+        if not able:
+            break
+        widest = max(widths[number] for number in able)
+        first = [number for number in able if widths[number] == widest]
+        below = max([width for number, width in enumerate(widths) if number in able and width < widest], default=0)
+        # All of the widest together, down to the next one, to what they may have, or as far as needed.
+        step = min(widest - below, *(widest - least[number] for number in first), -(-over // len(first)))
+        for number in first:
+            widths[number] -= step
+    return widths
+
+
+def lines(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None, *, gap: int = GAP) -> list[str]:
+    """The titles and the rows. None for `width`: as wide as they are."""
+    natural = [max([len(column.title), *(len(row[number]) for row in cells)]) for number, column in enumerate(columns)]
+    widths = natural
+    if width is not None:
+        least = [wide if column.least is None else min(column.least, wide) for column, wide in zip(columns, natural, strict=True)]
+        widths = fit(natural, least, width - gap * (len(columns) - 1))
+    titles = [column.title for column in columns]
+    return [_line(columns, row, widths, gap) for row in (titles, *cells)]
+
+
+def left_out(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int, needed: Iterable[int]) -> list[int]:
+    """Columns that have no room even when all shrink as far as they may: the last ones, and none of the needed."""
+    natural = [max([len(column.title), *(len(row[number]) for row in cells)]) for number, column in enumerate(columns)]
+    least = [wide if column.least is None else min(column.least, wide) for column, wide in zip(columns, natural, strict=True)]
+    kept, out = list(range(len(columns))), []
+    spare = [number for number in kept if number not in set(needed)]
+    while spare and sum(least[number] for number in kept) + GAP * (len(kept) - 1) > width:
+        out.append(spare.pop())
+        kept.remove(out[-1])
+    return sorted(out)
+
+
+def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int], gap: int) -> str:
+    parts = []
+    for column, text, width in zip(columns, row, widths, strict=True):
+        shown = cut(text, width)
+        parts.append(shown.rjust(width) if column.is_right else shown.ljust(width))
+    return (" " * gap).join(parts).rstrip()
