@@ -161,6 +161,29 @@ ray.shutdown()
     assert is_rays(program, [True, True, 1_000_000, True])
 
 
+def test_small_results_that_this_process_holds_are_counted() -> None:
+    program = """
+import gc, time, ray
+from ray._private.worker import global_worker
+ray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False)
+held = global_worker.core_worker.get_local_memory_store_bytes_used
+@ray.remote
+def make(size): return b"x" * size
+before = held()
+results = [make.remote(10_000) for _ in range(10)] + [make.remote(1_000_000)]
+ray.get(results)
+answers = [100_000 <= held() - before < 102_000]
+del results
+until = time.monotonic() + 20
+while held() > before and time.monotonic() < until:
+    gc.collect()
+answers.append(held() == before)
+print(json.dumps(answers))
+ray.shutdown()
+"""
+    assert is_rays(program, [True, True])
+
+
 def test_the_state_of_an_actor_is_what_this_process_has_heard() -> None:
     program = """
 import time, ray
