@@ -184,6 +184,21 @@ ray.shutdown()
     assert is_rays(program, [True, True])
 
 
+def test_a_private_name_that_changes_is_what_it_is_now_however_often_it_was_asked_for() -> None:
+    program = """
+import ray
+from ray._private import worker
+found = []
+for number in range(2):
+    found += [worker._global_node is None, worker._global_node is None]
+    ray.init(num_cpus=1, logging_level="ERROR", log_to_driver=False)
+    found += [worker._global_node is None, worker._global_node.get_session_dir_path().startswith("/")]
+    ray.shutdown()
+print(json.dumps(found))
+"""
+    assert is_rays(program, [True, True, False, True] * 2)
+
+
 def test_the_state_of_an_actor_is_what_this_process_has_heard() -> None:
     program = """
 import time, ray
