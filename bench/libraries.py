@@ -29,7 +29,7 @@ from typing import Any
 
 #: In `library_work.py`, which needs Ray.
 LIBRARIES = ("data", "tune", "train", "serve", "rllib")
-#: What a library's program imports besides Ray.
+#: The modules that a library's program imports besides Ray's.
 NEEDED = {"train": ("torch",), "rllib": ("torch", "gymnasium")}
 HERE = Path(__file__).resolve().parent
 #: Seconds of idleness: until it counts, and which count.

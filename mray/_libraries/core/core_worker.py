@@ -22,6 +22,6 @@ class CoreWorker:
         return False
 
     def get_local_memory_store_bytes_used(self) -> int:
-        """Bytes of small values that this process holds; an engine of one process has none in bytes. Looks at each object of the process."""
+        """Bytes of small values that this process holds; an engine of one process has none in bytes. Looks at every object there is."""
         client = client_here(started_backend().facts()["session_dir"])
         return 0 if client is None else inline_bytes(client)
