@@ -3,9 +3,13 @@
     python bench/libraries.py [--python PYTHON] [--only LIBRARY ...] [--rounds N] [--json FILE]
 
 PYTHON has the package ray with the libraries (and torch for train and rllib) and finds mray; it runs each program of `library_work.py` on
-both, one after the other. Start-up is the time from the start of the program to its first result. Memory is the sum of the proportional
-set sizes of all processes of the program, and the share of a processor that they use is measured over some seconds, while nothing runs.
-Ratios above 1 say that mray is better.
+both, one after the other. Start-up is the time from the start of the program to its first result; the seconds of a processor beside it are
+those of all processes until then, which another program's work does not lengthen. Memory is the sum of the proportional set sizes of all
+processes of the program, and the share of a processor that they use is measured over some seconds, while nothing runs. Ratios above 1 say
+that mray is better.
+
+One round of one library takes a minute or two on two cores. Its rows are printed, and FILE is written, as soon as they are known; a library
+that fails says why, and the others go on. Exit status 1 when one has failed, or what it needs is not installed.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from typing import Any
 
 #: In `library_work.py`, which needs Ray.
 LIBRARIES = ("data", "tune", "train", "serve", "rllib")
+#: The modules that a library's program imports besides Ray's.
+NEEDED = {"train": ("torch",), "rllib": ("torch", "gymnasium")}
 HERE = Path(__file__).resolve().parent
 #: Seconds of idleness: until it counts, and which count.
 SETTLE, IDLE = 3.0, 8.0
@@ -63,14 +69,15 @@ def memory(pids: list[int]) -> float:
     return total / 1024
 
 
-def processor_seconds(pids: list[int]) -> float:
+def processor_seconds(pids: list[int], first: int = 11, end: int = 13) -> float:
+    """Fields of `/proc/<pid>/stat` added up: of the processes themselves, and up to 15 of children that they have waited for."""
     total = 0
     for pid in pids:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        total += int(fields[11]) + int(fields[12])
+        total += sum(map(int, fields[first:end]))
     return total / os.sysconf("SC_CLK_TCK")
 
 
@@ -102,12 +109,15 @@ def measure(engine: str, library: str, python: str, folder: Path) -> Figures:
                 found["idle: processes"] = len(pids)
                 process.stdin.close()
                 break
-            found[told["name"]] = told["value"] - begun if told["name"] == "first" else told["value"]
+            if told["name"] == "first":
+                found["start to first result, s"] = told["value"] - begun
+                found["start to first result, s of a processor"] = processor_seconds(descendants(), 11, 15)
+            else:
+                found[told["name"]] = told["value"]
         process.stdout.read()
     if process.returncode:
         raise RuntimeError(f"{library} on {engine} ended with {process.returncode}:\n{errors.read_text()[-4000:]}")
     found["whole program, s"] = time.time() - begun
-    found["start to first result, s"] = found.pop("first")
     deadline = time.monotonic() + 20
     while (left := descendants()) and time.monotonic() < deadline:
         for pid in left:
@@ -120,31 +130,52 @@ def measure(engine: str, library: str, python: str, folder: Path) -> Figures:
     return found
 
 
-def main() -> None:
+def main() -> int:
     """Run all and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--python", default=sys.executable, help="a Python with ray, its libraries, and mray")
     parser.add_argument("--only", nargs="+", choices=LIBRARIES, default=LIBRARIES)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write every figure there")
+    parser.add_argument("--rounds", type=int, default=1, help="of each library; the table has medians (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     arguments = parser.parse_args()
     # Daemons that a program leaves become this one's children, and so are counted.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    rounds: dict[str, dict[str, list[Figures]]] = {library: {engine: [] for engine in ENGINES} for library in arguments.only}
+    rounds: dict[str, dict[str, list[Figures]]] = {}
+    failed = False
+    print(f"{'library':8} {'what':42} {'mray':>10} {'Ray':>10} {'ratio':>7}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(arguments.rounds):
-            for library in arguments.only:
-                for engine in ENGINES:
-                    rounds[library][engine].append(measure(engine, library, arguments.python, Path(folder)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rounds, indent=1))
-    print(f"{'library':8} {'what':32} {'mray':>10} {'Ray':>10} {'ratio':>7}")
-    for library, figures in rounds.items():
-        for name in figures["mray"][0]:
-            ours, rays = (statistics.median(each[name] for each in figures[engine]) for engine in ENGINES)
-            better = ours / rays if name.endswith("/s") and rays else rays / ours if ours else float("nan")
-            print(f"{library:8} {name:32} {ours:10.4g} {rays:10.4g} {better:7.2f}")
+        for library in arguments.only:
+            try:
+                check_installed(arguments.python, library)
+                rounds[library] = {engine: [] for engine in ENGINES}
+                for _ in range(arguments.rounds):
+                    for engine in ENGINES:
+                        rounds[library][engine].append(measure(engine, library, arguments.python, Path(folder)))
+            except RuntimeError as error:
+                failed = True
+                print(f"{library:8} {error}", flush=True)
+            else:
+                print_rows(library, rounds[library])
+            if arguments.json:
+                arguments.json.write_text(json.dumps(rounds, indent=1))
+    return int(failed)
+
+
+def check_installed(python: str, library: str) -> None:
+    """RuntimeError for a Python that lacks a module that the program of a library imports."""
+    for module in NEEDED.get(library, ()):
+        find = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+        if subprocess.run([python, "-c", find], check=False).returncode:
+            raise RuntimeError(f"is not measured: {python} has no {module}")
+
+
+def print_rows(library: str, figures: dict[str, list[Figures]]) -> None:
+    """The rows of one library."""
+    for name in figures["mray"][0]:
+        ours, rays = (statistics.median(each[name] for each in figures[engine]) for engine in ENGINES)
+        better = ours / rays if name.endswith("/s") and rays else rays / ours if ours else float("nan")
+        print(f"{library:8} {name:42} {ours:10.4g} {rays:10.4g} {better:7.2f}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

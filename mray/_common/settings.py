@@ -450,6 +450,12 @@ CLOUD_INSTANCE_ID = _declare(
 )
 AS_RAY = _declare("MRAY_AS_RAY", _flag, False, "From the import of mray on, `import ray` means mray; see `mray run`.")
 LIBRARIES = _declare("MRAY_LIBRARIES", _flag, False, "As MRAY_AS_RAY, with Ray's own libraries; see `mray run --libraries`.")
+HEAD_START = _declare(
+    "MRAY_HEAD_START",
+    _flag,
+    True,
+    "A second process imports Ray's libraries while the program imports them, so that workers of its sessions have them at once.",
+)
 NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",
     _null_devices,

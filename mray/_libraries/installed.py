@@ -17,6 +17,7 @@ from typing import Any
 
 from mray._common import settings
 from mray._common.version import RAY_VERSION
+from mray._libraries import head_start
 
 #: Ray's libraries, whose import takes seconds.
 LIBRARIES = frozenset({"ray.data", "ray.rllib", "ray.serve", "ray.train", "ray.tune"})
@@ -81,7 +82,11 @@ class _PackageLoader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
+        if ".".join(module.__name__.split(".")[:2]) not in LIBRARIES:
+            self._loader.exec_module(module)
+        else:
+            with head_start.beside(module.__name__):
+                self._loader.exec_module(module)
         own = vars(module).get("__getattr__")
 
         def find_attribute(name: str) -> Any:
@@ -96,6 +101,3 @@ class _PackageLoader(Loader):
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name) from None
 
         vars(module)["__getattr__"] = find_attribute
-        if module.__name__ in LIBRARIES:
-            # The program is going to use it: workers of sessions from now on begin with it, at the price of one import.
-            settings.preload_everywhere(module.__name__)

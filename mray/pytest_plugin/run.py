@@ -90,11 +90,11 @@ class Run:
             options = {**marker.kwargs, **options}
         self._prepare(item)
         with self._leaving_nothing(shared=False):
-            template.current = self._template
+            before, template.current = template.current, self._template or template.current
             try:
                 self._init(options)
             finally:
-                template.current = None
+                template.current = before
             try:
                 with _collected():
                     yield mray

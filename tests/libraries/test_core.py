@@ -161,6 +161,44 @@ ray.shutdown()
     assert is_rays(program, [True, True, 1_000_000, True])
 
 
+def test_small_results_that_this_process_holds_are_counted() -> None:
+    program = """
+import gc, time, ray
+from ray._private.worker import global_worker
+ray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False)
+held = global_worker.core_worker.get_local_memory_store_bytes_used
+@ray.remote
+def make(size): return b"x" * size
+before = held()
+results = [make.remote(10_000) for _ in range(10)] + [make.remote(1_000_000)]
+ray.get(results)
+answers = [100_000 <= held() - before < 102_000]
+del results
+until = time.monotonic() + 20
+while held() > before and time.monotonic() < until:
+    gc.collect()
+answers.append(held() == before)
+print(json.dumps(answers))
+ray.shutdown()
+"""
+    assert is_rays(program, [True, True])
+
+
+def test_a_private_name_that_changes_is_what_it_is_now_however_often_it_was_asked_for() -> None:
+    program = """
+import ray
+from ray._private import worker
+found = []
+for number in range(2):
+    found += [worker._global_node is None, worker._global_node is None]
+    ray.init(num_cpus=1, logging_level="ERROR", log_to_driver=False)
+    found += [worker._global_node is None, worker._global_node.get_session_dir_path().startswith("/")]
+    ray.shutdown()
+print(json.dumps(found))
+"""
+    assert is_rays(program, [True, True, False, True] * 2)
+
+
 def test_the_state_of_an_actor_is_what_this_process_has_heard() -> None:
     program = """
 import time, ray

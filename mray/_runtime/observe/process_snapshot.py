@@ -104,6 +104,12 @@ def client_here(session_dir: str) -> Client | None:
     return None
 
 
+def inline_bytes(client: Client) -> int:
+    """Bytes of the small values that a process holds itself. Looks at every object of the interpreter."""
+    with client.lock:
+        return sum(len(entry.payload) for entry in _living(client.entry) if entry.form not in (None, m.SEGMENT, m.TENSORS))
+
+
 # ------------------------------------------------------------------------------------------------- calls
 def _calls(client: Client) -> dict[str, Any]:
     """Calls that this process has made and that are not answered."""

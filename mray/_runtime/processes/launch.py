@@ -71,14 +71,28 @@ main(sys.argv[1], sys.argv[2], sys.argv[3], options)
 
 def write_options(session_dir: str, options: dict[str, Any]) -> None:
     """Write the options for every process of the session; builtin values only."""
+    _complete(options)
+    fd = os.open(os.path.join(session_dir, OPTIONS), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        marshal.dump(options, file)
+
+
+def hold_options(options: dict[str, Any]) -> int:
+    """The same for a process without a directory; returns the descriptor of an open file, which is the caller's to close."""
+    _complete(options)
+    fd = os.memfd_create("mray-options", os.MFD_CLOEXEC)
+    with os.fdopen(fd, "wb", closefd=False) as file:
+        marshal.dump(options, file)
+    return fd
+
+
+def _complete(options: dict[str, Any]) -> None:
+    """Add what an interpreter needs to import mray and what the driver imports."""
     options["package"] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     options["path"] = _absolute(sys.path)
     options["parts"] = parts_of_path(options["path"])
     options["prefix"] = sys.prefix
     options["version"] = list(sys.version_info[:2])
-    fd = os.open(os.path.join(session_dir, OPTIONS), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        marshal.dump(options, file)
 
 
 def _absolute(path: list[str]) -> list[str]:

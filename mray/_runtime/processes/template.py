@@ -6,26 +6,33 @@ with them; the node forks its zygote, as always. Numpy is among them if the driv
 ::
 
     driver ──exec, once──▶ template ──fork──▶ node ──fork──▶ zygote ──fork──▶ workers
-           ──FORK (directory, environment, cwd, file descriptors)──▶            of one session
+           ──LOAD (module)──▶                                                  of one session
+           ──FORK (directory, environment, cwd, file descriptors)──▶
            ◀──pid───────────────────────────────────────────────────
            ──REAP (pid)──▶ ◀──status──
 
 A session is as fresh as any other: no session has ever run in the template, which runs no user code and imports none (`preload` is the
-zygote's). It differs in two things. The template is the node's parent, so the node watches its driver by a pidfd that it gets; and
-the processes of all these sessions hash strings alike, since the interpreter was started once.
+zygote's). A `HeadStart` is a template that also imports libraries that take seconds, while the driver imports them: the zygote finds them
+there, and the node has them in pages that it shares and never reads. A session differs in two things. The template is the node's parent,
+so the node watches its driver by a pidfd that it gets; and the processes of all these sessions hash strings alike, since the interpreter
+was started once.
 
 A process also inherits its environment, module paths, limits, affinity, priority and umask. A template is used only while all of these,
 most settings of mray apart, are as they were when the template started (`_inherited`); where they are not, the node is started by exec as
-usual. The template ends when its driver closes it or dies; sessions that it has started go on.
+usual. The template ends when its driver closes it or dies; sessions that it has started go on. One in which a library has started
+a thread forks nothing: a fork has one thread.
 
 In the driver; `serve` in the template.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import errno
 import fcntl
 import gc
+import importlib
 import marshal
 import os
 import resource
@@ -41,12 +48,13 @@ from mray._ipc import process as processes
 from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
 from mray._runtime.processes.host_program import interpreter
-from mray._runtime.processes.launch import OPTIONS, PACKET, launch, new_channel, write_options
+from mray._runtime.processes.launch import OPTIONS, PACKET, hold_options, launch, new_channel, write_options
+from mray._runtime.processes.native_threads import native_threads
 
 #: Descriptors of the template, and of nodes that it forks: as those of a node that was started by exec, and the driver's pidfd.
 TEMPLATE_DRIVER = 3
 NODE_DRIVER = 5
-_FORK, _REAP = "fork", "reap"
+_LOAD, _FORK, _REAP = "load", "fork", "reap"
 #: Bytes of a session's directory, which takes the place of this many others in the environment that the kernel shows.
 _DIRECTORY_ROOM = 256
 #: Settings that processes begin with. All others are read when asked for, so a template may have begun with others than a session.
@@ -67,20 +75,25 @@ _forked: dict[int, _Running] = {}
 class _Running:
     """A template process and the driver's end of its connection. One thread at a time."""
 
-    def __init__(self, session_dir: str, environment: Mapping[str, str], inherited: tuple[Any, ...]) -> None:
+    def __init__(self, session_dir: str, environment: Mapping[str, str], inherited: tuple[Any, ...], options: int = -1) -> None:
+        """`options`: the open file, where there is none in the directory."""
         self.inherited = inherited
         self._channel, theirs = new_channel()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             own = {**environment, SESSION_VARIABLE: "-" * _DIRECTORY_ROOM}
             descriptors = {0: null, 1: null, 2: null, TEMPLATE_DRIVER: theirs.fileno()}
-            self.pid = launch("template", session_dir, "-", own, descriptors, interpreter())
+            self.pid = launch("template", session_dir, "-", own, descriptors, interpreter(), options)
         except BaseException:
             self._channel.close()
             raise
         finally:
             os.close(null)
             theirs.close()
+
+    def load(self, module: str) -> None:
+        """Have it import a module, and do not wait. OSError when it is dead, or has too much to do."""
+        self._channel.send(marshal.dumps((_LOAD, module)), socket.MSG_DONTWAIT)
 
     def fork(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
         """Fork a node and return its pid. OSError when the template is dead, or cannot fork."""
@@ -151,7 +164,7 @@ class Template:
             self.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, OPTIONS))
-            write_options(folder, {name: module in sys.modules for name, module in (("graphs", "mray._graph"), ("numpy", "numpy"))})
+            write_options(folder, _own_options())
             self._running = _Running(folder, os.environ, inherited)
 
     def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
@@ -174,6 +187,54 @@ class Template:
         self._missed = None
         if running is not None and os.getpid() == self._owner:
             running.end()
+
+
+class HeadStart(Template):
+    """A template that imports libraries while the driver imports them, for the sessions that the driver is going to start.
+
+    It ends with the driver, or at the first session that it cannot serve. A driver's imports may come from any thread: the import system's
+    locks do not order them, and two messages of two threads do not mix.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        atexit.register(self.close)  # it may be in the middle of an import
+
+    @staticmethod
+    def has_a_driver() -> bool:
+        """Whether this process is one that starts sessions: none of a session's own, and not within a single test, which leaves nothing."""
+        return SESSION_VARIABLE not in os.environ and "PYTEST_CURRENT_TEST" not in os.environ
+
+    def load(self, module: str) -> None:
+        """Have a process import a module; it is started for the first one. Without such a process, sessions import it when they start."""
+        if os.getpid() != self._owner:
+            return
+        try:
+            if self._running is None:
+                options = hold_options(_own_options())
+                try:
+                    self._running = _Running("-", os.environ, _inherited(os.environ), options)
+                finally:
+                    os.close(options)
+            self._running.load(module)
+        except OSError:
+            self.close()
+
+    def settle(self) -> None:
+        """The driver has imported them: a variable that they have set there, they set in the other process as well."""
+        if self._running is not None:
+            self._running.inherited = _inherited(os.environ)
+
+    def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
+        """As a template's."""
+        pid = super().launch_node(directory, environment, descriptors)
+        if pid is None:  # the program has changed its environment: what the process has imported may have been for the old one
+            self.close()
+        return pid
+
+
+def _own_options() -> dict[str, Any]:
+    return {name: module in sys.modules for name, module in (("graphs", "mray._graph"), ("numpy", "numpy"))}
 
 
 def reap(pid: int) -> int | None:
@@ -218,10 +279,15 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
         if not packet:
             break
         message = decode_message(packet)
+        if message[0] == _LOAD:
+            _load(message[1])
+            continue
         if message[0] == _REAP:
             _answer(driver, *_reaped(message[1]))
             continue
         try:
+            if len(sys._current_frames()) > 1:  # those of Python: allocators have threads, and see to forks themselves
+                raise OSError(errno.EBUSY, "")
             pid = os.fork()
         except OSError as error:
             _answer(driver, False, error.errno or 0)
@@ -235,6 +301,13 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
             os.close(fd)
         _answer(driver, True, pid)
     return 0
+
+
+def _load(module: str) -> None:
+    with native_threads.one_while_loading(), contextlib.suppress(Exception, SystemExit):  # the zygote tries again, and says what it is
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
 
 
 def _answer(driver: socket.socket, well: bool, number: int) -> None:
