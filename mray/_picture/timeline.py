@@ -1,6 +1,7 @@
 """A picture of a trace, with matplotlib: a row for each track, a colour for each function, arrows from writers to readers.
 
-Waiting and the moving of values, which are no function's own, have the colours of their kinds. A call that is not over is hatched and ends at the right.
+Waiting and the moving of values, which are no function's own, have the colours of their kinds. A call that is not over is hatched and
+ends at the right.
 
 For ``mray timeline --png``, to look at a trace without a browser. Of long traces only a window is readable.
 """
