@@ -60,8 +60,10 @@ class Entry(Holder):
     #: Called once with the entry when the value is there, in the reading thread, with the client's lock held: one, or a list of them.
     #: (Who waits for 100,000 values would otherwise make a list for each.)
     waiters: Waiter | list[Waiter] | None = None
-    #: Weak reference to this process's mapping of the value, if it lies in a segment.
+    #: Weak reference to the reading of the value that there is in this process, if it lies in a segment; and its mapping, which the next
+    #: reading finds with the pages that earlier ones have touched.
     mapping: Any = None
+    kept: Any = None
     #: Borrowed: the object's id, and whether its value has been asked for.
     object_id = b""
     fetching = False

@@ -36,8 +36,10 @@ import threading
 import weakref
 from typing import Any
 
+import numpy
+
 from mray._common.messages import PACKED, PICKLED
-from mray._ipc.mapped import Mapped
+from mray._ipc.mapped import Claimable, Mapped
 from mray._ipc.segment import SHM, Segment, is_file, is_there, new_nonce, open_read_only, round_up, shared_memory_left, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Entry
@@ -50,6 +52,9 @@ _SLACK = 2
 _POOL_SHARE = 0.5
 #: ... and at most so many segments.
 _POOL_SEGMENTS = 256
+
+#: Bytes of a value whose mapping is kept for its next reading, at most: with more it costs more to know that nobody has written to it.
+KEPT_BYTES = 4 << 20
 
 
 def size_class(size: int) -> int:
@@ -289,9 +294,28 @@ class SegmentStore:
             self._spilled.clear()
 
 
+class Reading(Claimable, numpy.ndarray):
+    """The bytes of a mapping for one reading of an object: views of them keep the object alive. The mapping may be kept for the next."""
+
+    #: The object's entry, which knows the reading (`mapping`) and the mapping (`kept`).
+    holder: Entry
+
+    @classmethod
+    def of(cls, memory: Mapped, holder: Entry) -> Reading:
+        reading = numpy.frombuffer(memory, numpy.uint8).view(cls)
+        reading.holder = holder
+        return reading
+
+    def part(self) -> bool:
+        self.holder.mapping = self.holder.kept = None
+        return True
+
+
 def read(payload: tuple[str, int, str], holder: Entry) -> Any:
     """The value in a segment. Arrays and tensors in it are views that keep `holder` alive, so the segment is not reused; as long as an
-    array does, a second read shares its memory. Values with tensors, which may be written to, are mapped anew each time.
+    array does, a second read shares its memory. Values with tensors, which may be written to, are mapped anew each time, and so are
+    those above `KEPT_BYTES`; the mapping of others is kept by `holder`: mapping anew, and touching pages for the first time, cost more
+    than all else.
 
     Raises FileNotFoundError when the segment's name is gone (its owner has died), or somebody has cut it short.
     """
@@ -305,14 +329,28 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
             return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))
         finally:
             os.close(fd)
-    mapping = mapped(payload, holder)
-    if not has_tensors(mapping):
-        holder.mapping = weakref.ref(mapping)
-    return deserialize(PACKED, None, mapping)
+    mapping = holder.kept
+    if mapping is not None and mapping.region.key == name:
+        if _size_of(name) < length:
+            raise _cut_short(name)
+    else:
+        mapping = mapped(payload)
+        if has_tensors(mapping):
+            mapping.holder = holder
+            return deserialize(PACKED, None, mapping)
+        if length <= KEPT_BYTES:
+            holder.kept = mapping
+    mapping.region.refresh(mapping, length)
+    reading = Reading.of(mapping, holder)
+    holder.mapping = weakref.ref(reading)
+    return deserialize(PACKED, None, reading)
 
 
-def mapped(payload: tuple[str, int, str], holder: Entry) -> Mapped:
-    """The segment of a PACKED value in this process's memory, where it stays when its name goes. FileNotFoundError as of `read`."""
+def mapped(payload: tuple[str, int, str], holder: Entry | None = None) -> Mapped:
+    """The segment of a PACKED value in this process's memory, where it stays when its name goes. FileNotFoundError as of `read`.
+
+    Views of it keep `holder` alive.
+    """
     name, length, _producer = payload
     fd = _open_whole(name, length)
     # POINT segment opened
@@ -329,8 +367,17 @@ def _open_whole(name: str, length: int) -> int:
     fd = open_read_only(name)
     if os.fstat(fd).st_size < length:
         os.close(fd)
-        raise FileNotFoundError(errno.ENOENT, "somebody has cut it short", name)
+        raise _cut_short(name)
     return fd
+
+
+def _size_of(name: str) -> int:
+    """Bytes of a segment; FileNotFoundError when its name is gone."""
+    return os.stat(name if is_file(name) else SHM + name).st_size
+
+
+def _cut_short(name: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "somebody has cut it short", name)
 
 
 def is_spilled(payload: tuple[str, int, str]) -> bool:

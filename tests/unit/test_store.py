@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import os
@@ -10,10 +11,11 @@ import weakref
 import numpy
 import pytest
 
+from mray._ipc.mapped import claim
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Countdown, Entry, Guard
 from mray._objects.serializer import serialize
-from mray._objects.store import SegmentStore, discard, is_spilled, read, size_class
+from mray._objects.store import KEPT_BYTES, SegmentStore, discard, is_spilled, read, size_class
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 MIB = 1 << 20
@@ -68,6 +70,63 @@ def test_a_value_is_read_as_a_view_that_holds_its_entry(store):
     del result
     gc.collect()
     assert alive() is None
+
+
+def test_the_next_reading_finds_the_pages_of_the_one_before(store):
+    payload = store.write(serialize(numpy.arange(100_000)))
+    entry = Entry()
+    address = read(payload, entry).ctypes.data
+    assert entry.mapping() is None
+    mapped = entry.kept
+    again = read(payload, entry)
+    assert entry.kept is mapped
+    assert again.ctypes.data == address
+    assert numpy.array_equal(again, numpy.arange(100_000))
+
+
+def test_what_one_reading_wrote_the_next_does_not_see(store):
+    payload = store.write(serialize(numpy.arange(100_000)))
+    entry = Entry()
+    first = read(payload, entry)
+    ctypes.memset(first.ctypes.data, 1, 8 * 100)
+    assert first[0] != 0
+    del first
+    assert numpy.array_equal(read(payload, entry), numpy.arange(100_000))
+
+
+def test_a_kept_mapping_ends_with_the_entry(store):
+    payload = store.write(serialize(numpy.arange(100_000)))
+    entry = Entry()
+    read(payload, entry)
+    mapped = weakref.ref(entry.kept)
+    del entry
+    assert mapped() is None
+
+
+def test_the_mapping_of_a_large_value_is_not_kept(store):
+    payload = store.write(serialize(numpy.zeros(KEPT_BYTES // 8, dtype=numpy.int64)))
+    entry = Entry()
+    read(payload, entry)
+    assert entry.kept is None
+
+
+def test_a_claimed_reading_is_nobody_elses_afterwards(store):
+    payload = store.write(serialize(numpy.arange(100_000)))
+    entry = Entry()
+    first = read(payload, entry)
+    assert claim(first.base.base) is not None
+    ctypes.memset(first.ctypes.data, 1, 8)
+    assert read(payload, entry)[0] == 0
+    assert first[0] != 0
+
+
+def test_a_name_that_is_gone_is_missed_although_the_mapping_is_kept(store):
+    payload = store.write(serialize(numpy.arange(100_000)))
+    entry = Entry()
+    read(payload, entry)
+    discard(payload[0])
+    with pytest.raises(FileNotFoundError):
+        read(payload, entry)
 
 
 def test_two_reads_of_an_entry_share_memory(store):

@@ -100,7 +100,7 @@ class Recipe:
         for reference in self._entries:
             entry = reference()
             if entry is not None and is_lost(entry):
-                entry.guard = entry.mapping = entry.refs = entry.form = None
+                entry.guard = entry.mapping = entry.kept = entry.refs = entry.form = None
             elif entry is None or entry.form is not None or entry.task is not None:
                 entry = self._pool.new_entry()  # no ref needs the value, or it is being made
             entries.append(entry)
