@@ -456,6 +456,8 @@ class Reactor:
         self._reader = 0
         self._reading.release()
         self._offer_reading()
+        if self._outside:
+            self._tell_of_outside()
 
     def _offer_reading(self) -> None:
         """Wake a waiter, or else the background reader: no thread reads."""
@@ -572,12 +574,20 @@ class Reactor:
     def sleep_outside(self, sleeps: bool) -> None:
         """An event loop's selector watches `fileno` from now on (or no more) and may sleep: peers may not count on this process to look."""
         self._outside += 1 if sleeps else -1
-        if self.table is not None and not self.closed and not self._pollers:
-            # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
-            self._set_state(self.table, AWAKE)
-            fence()
-            if sleeps and self._rings_have_entries():
-                self.wake()
+        self._tell_of_outside()
+
+    def _tell_of_outside(self) -> None:
+        """Say in the table whether a loop may sleep outside. A thread that reads, and perhaps sleeps, does so when it leaves."""
+        table = self.table
+        if table is None or self.closed or not self._reading.acquire(False):
+            return
+        # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
+        self._set_state(table, AWAKE)
+        fence()
+        if self._outside and self._rings_have_entries():
+            self.wake()
+        self._reading.release()
+        self._offer_reading()
 
     def _set_state(self, table: SessionTable, state: int) -> None:
         """Set the state to AWAKE or DOZING: peers need not ring, unless there are pollers."""

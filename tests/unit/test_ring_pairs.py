@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import marshal
 import random
+import select
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -166,6 +169,43 @@ def test_who_is_about_to_sleep_looks_into_its_rings_once_more(ends: tuple[End, E
     left, right = opened(ends)
     left.connection.send((m.RECLAIM, 1))
     assert right.reactor.wait_until(lambda: right.got, 10, spin=False)
+
+
+def test_who_sleeps_in_an_event_loop_outside_is_sent_for_through_the_socket(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    counted = Counted(left.connection)
+    left.connection.send((m.RECLAIM, 1))  # before the loop says so
+    right.reactor.sleep_outside(True)
+    assert select.select([right.reactor.fileno()], [], [], 0)[0]
+    right.read()
+    left.connection.send((m.RECLAIM, 2))
+    assert counted.sent == 1
+    right.reactor.wait_until(lambda: len(right.got) == 2, 10)  # a thread that reads meanwhile changes nothing
+    left.connection.send((m.RECLAIM, 3))
+    assert counted.sent == 2
+    right.reactor.sleep_outside(False)
+    right.read()
+    left.connection.send((m.RECLAIM, 4))
+    assert counted.sent == 2
+    right.read()
+    assert right.got == [(m.RECLAIM, number) for number in (1, 2, 3, 4)]
+
+
+def test_a_loop_that_begins_or_ends_to_sleep_outside_leaves_a_sleeping_thread_its_word(ends: tuple[End, End]) -> None:
+    _left, right = ends
+    word = right.row * ROW_WORDS + STATE
+    over: list[int] = []
+    thread = threading.Thread(target=lambda: right.reactor.wait_until(lambda: bool(over), None, spin=False))
+    thread.start()
+    while right.table.words[word] != PARKED:
+        time.sleep(0.001)
+    for sleeps in (True, False):
+        right.reactor.sleep_outside(sleeps)
+        assert right.table.words[word] == PARKED
+    over.append(1)
+    right.reactor.wake()
+    thread.join(10)
+    assert right.table.words[word] == AWAKE
 
 
 def test_a_full_ring_sends_its_writer_through_the_socket(ends: tuple[End, End]) -> None:
