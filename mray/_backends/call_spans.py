@@ -59,6 +59,7 @@ class CallSpans:
             self._put(backend, "submit_method", self._submitting(lambda arguments: f"{_class_of(arguments[0])}.{arguments[1].name}"))
             self._put(backend, "submit_task", self._submitting(lambda arguments: str(arguments[0].name).rpartition(".")[2]))
             self._put(backend, "get", self._getting)
+            self._put(backend, "get_one", self._getting_one)
         if self._worker is not None:
             executor = self._worker.executor
             self._put(executor, "run", self._running)
@@ -100,6 +101,10 @@ class CallSpans:
                 self._add(GET, begin, "get" if len(refs) == 1 else f"get of {len(refs)}", failed=failed)
 
         return covered
+
+    def _getting_one(self, get_one: Any) -> Any:
+        get = self._getting(lambda refs, *args: get_one(*refs, *args))
+        return lambda ref, *args: get((ref,), *args)
 
     # ------------------------------------------------------------------------------------ the worker
     def _running(self, run: Any) -> Any:

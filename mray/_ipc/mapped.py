@@ -116,7 +116,7 @@ class Mapped(Claimable, mmap.mmap):
     """A private mapping of a segment. Views keep it alive."""
 
     region: Region
-    #: A further object that the views keep alive.
+    #: A further object that the views keep alive; may know the mapping for later readings, by a weak reference called `mapping`.
     holder: Any = None
 
     @classmethod
@@ -134,6 +134,12 @@ class Mapped(Claimable, mmap.mmap):
         mapped.region = Region(key, address_of(mapped), size, descriptor)
         _register(mapped.region)
         return mapped
+
+    def part(self) -> bool:
+        if not hasattr(self.holder, "mapping"):  # a slot's: the next message comes into the same memory
+            return False
+        self.holder.mapping = None
+        return True
 
     def let_go(self) -> None:
         """Unmap, unless views of it are held: then the mapping goes with the last of them. It cannot be passed on any more."""

@@ -482,7 +482,10 @@ class Reactor:
                 until = deadline
             while True:
                 self._run_once_and_notify(0)
-                if predicate() or (self._rings and self._look_into_rings(predicate)):
+                if predicate():
+                    spinner.succeeded()
+                    return True
+                if self._rings and self._look_into_rings(predicate):
                     spinner.succeeded()
                     return True
                 if monotonic() >= until:

@@ -29,14 +29,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import itertools
 import mmap
 import os
+import sys
 import threading
 import weakref
 from typing import Any
-
-import numpy
 
 from mray._common.messages import PACKED, PICKLED
 from mray._ipc.mapped import Claimable, Mapped
@@ -294,21 +294,32 @@ class SegmentStore:
             self._spilled.clear()
 
 
-class Reading(Claimable, numpy.ndarray):
-    """The bytes of a mapping for one reading of an object: views of them keep the object alive. The mapping may be kept for the next."""
+@functools.cache
+def _class_of_readings(numpy: Any) -> Any:
+    class Reading(Claimable, numpy.ndarray):  # type: ignore[misc]
+        """The bytes of a mapping for one reading of an object: views of them keep the object alive. The mapping may be kept for the next.
 
-    #: The object's entry, which knows the reading (`mapping`) and the mapping (`kept`).
-    holder: Entry
+        An array because that may have attributes and be shown by views, before Python 3.12 as well.
+        """
 
-    @classmethod
-    def of(cls, memory: Mapped, holder: Entry) -> Reading:
-        reading = numpy.frombuffer(memory, numpy.uint8).view(cls)
-        reading.holder = holder
-        return reading
+        #: The object's entry, which knows the reading (`mapping`) and the mapping (`kept`).
+        holder: Entry
 
-    def part(self) -> bool:
-        self.holder.mapping = self.holder.kept = None
-        return True
+        def part(self) -> bool:
+            self.holder.mapping = self.holder.kept = None
+            return True
+
+    return Reading
+
+
+def _reading(memory: Mapped, holder: Entry) -> Any:
+    """A reading of a mapping that may be kept; None in a process that has not imported numpy, and so has read no array yet."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    reading = numpy.frombuffer(memory, numpy.uint8).view(_class_of_readings(numpy))
+    reading.holder = holder
+    return reading
 
 
 def read(payload: tuple[str, int, str], holder: Entry) -> Any:
@@ -335,13 +346,16 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
             raise _cut_short(name)
     else:
         mapping = mapped(payload)
-        if has_tensors(mapping):
-            mapping.holder = holder
-            return deserialize(PACKED, None, mapping)
-        if length <= KEPT_BYTES:
-            holder.kept = mapping
-    mapping.region.refresh(mapping, length)
-    reading = Reading.of(mapping, holder)
+    if has_tensors(mapping):
+        mapping.holder = holder
+        return deserialize(PACKED, None, mapping)
+    reading = _reading(mapping, holder) if length <= KEPT_BYTES else None
+    if reading is None:
+        reading = mapping
+        mapping.holder = holder
+    else:
+        holder.kept = mapping
+        mapping.region.refresh(mapping, length)
     holder.mapping = weakref.ref(reading)
     return deserialize(PACKED, None, reading)
 

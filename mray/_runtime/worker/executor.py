@@ -129,6 +129,12 @@ class Executor:
 
     def arguments_on_main(self, connection: Connection, call: Invocation) -> tuple[Any, Any]:
         """As `arguments`, on the main thread, where one call runs: its caller's objects are borrowed without a message, until the reply."""
+        if call.refs is None and call.arguments is None and call.form == m.PICKLED:
+            try:
+                args, kwargs = deserialize(m.PICKLED, call.payload)
+            except RaySystemError as error:
+                raise dependency_error(error) from None
+            return args, kwargs or {}
         borrowing = self.client.borrowing
         borrowing.caller = connection
         try:

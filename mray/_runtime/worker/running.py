@@ -21,10 +21,8 @@ from typing import Any, Protocol
 
 from mray._common.ids import TaskID
 from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
-from mray._common.messages import PICKLED
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import InterruptGuard
-from mray._objects.serializer import deserialize
 from mray._runtime.client.context import Context, Running
 from mray.exceptions import TaskCancelledError
 
@@ -99,12 +97,8 @@ class ActorCall(RunningCall):
     __slots__ = ()
 
     def begin(self, executor: CallRunner) -> Any:
-        call = self.call
-        if call.refs is None and call.arguments is None and call.form == PICKLED:
-            args, kwargs = deserialize(PICKLED, call.payload)
-        else:
-            args, kwargs = executor.arguments_on_main(self.connection, call)
-        return executor.bound(call)(*args, **kwargs) if kwargs else executor.bound(call)(*args)
+        args, kwargs = executor.arguments_on_main(self.connection, self.call)
+        return executor.bound(self.call)(*args, **kwargs)
 
 
 class TaskCall(RunningCall):

@@ -136,6 +136,9 @@ NOT_HEARD = {
     "NOT_INTRODUCED": "as INTRODUCED",
     "TOLD": "comes to observers, which read it themselves and raise what they meet",
     "SAVE": "comes to workers whose lines are counted, which die at once",
+    "OFFER_RING": "comes after 64 calls that were waited for one by one; a ring pair that is not had is done without (test_ring_pairs)",
+    "TAKE_RING": "as OFFER_RING",
+    "NUDGE": "has no handler that does anything",
     "LEASE_BREAK": "comes after a fault: each row asks whether what was leased is free again",
 }
 #: Seconds in which a scene must have ended.

@@ -18,7 +18,7 @@ from mray.exceptions import ActorDiedError, TaskCancelledError, WorkerCrashedErr
 MANY = 300
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def session() -> Iterator[None]:
     mray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False)
     yield
