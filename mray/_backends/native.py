@@ -436,7 +436,8 @@ class NativeBackend(PlacementCalls, Backend):
         running = self._context.running
         if running is not None:
             call.parent = running.task_id
-        client.arguments.pack(call, args, kwargs or None, method.name, handle._blueprint)
+        blueprint = handle._blueprint
+        client.arguments.pack(call, args, kwargs or None, method.name, blueprint)
         if call.arguments is not None:
             warn_if_sent_back(call.arguments, handle)
         with client.lock:
@@ -444,8 +445,8 @@ class NativeBackend(PlacementCalls, Backend):
             if caller is None:
                 check_session(handle)
                 caller = client.actors.of(actor_id)
-                caller.class_name = handle._blueprint.class_name
-                caller.learn(handle.__actor_options__, handle._blueprint.is_async)
+                caller.class_name = blueprint.class_name
+                caller.learn(handle.__actor_options__, blueprint.is_async)
             if options is not None or caller.needs_check:
                 if caller.actor.is_full():
                     raise PendingCallsLimitExceeded(

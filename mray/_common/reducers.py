@@ -21,7 +21,7 @@ reducers: dict[type, Serializer] = {}
 #: Of those that are given as a pair: serializer and deserializer.
 _pairs: dict[type, tuple[Serializer, Serializer]] = {}
 _pickler: type[Pickler] | None = None
-#: What cloudpickle 3.1.3 writes in the place of the name of a code's file.
+#: cloudpickle 3.1.3 writes this in the place of the name of a code's file.
 _NAMELESS = "<dynamic-code>"
 
 

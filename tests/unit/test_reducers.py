@@ -1,4 +1,4 @@
-"""What mray adds to cloudpickle."""
+"""The pickler of functions: cloudpickle, with more."""
 
 from __future__ import annotations
 

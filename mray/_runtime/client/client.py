@@ -244,7 +244,7 @@ class Client(Owner):
     # ------------------------------------------------------------------------------------ values
     def location_of(self, ref: ObjectRef) -> tuple[int | None, bool]:
         """(bytes of the value or None while it is pending, whether it lies on disk)."""
-        entry = ref._entry
+        entry = _entry_of(ref)
         if entry.form is None:
             return None, False
         if entry.form == m.SEGMENT:
@@ -488,9 +488,10 @@ class Client(Owner):
     def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
         """Call back with the object's id, from the reading thread and without the lock, once no process holds a ref of it."""
         self.borrowing.check(ref)
-        if ref._entry.owner is not None:
+        entry = _entry_of(ref)
+        if entry.owner is not None:
             raise ValueError(f"{ref} is owned by another process: that one alone knows when it goes out of scope.")
-        weakref.finalize(ref._entry, self.reactor.defer, partial(callback, ref.binary())).atexit = False
+        weakref.finalize(entry, self.reactor.defer, partial(callback, ref.binary())).atexit = False
         self.reactor.wake_background_reader()
 
     # ------------------------------------------------------------------------------------ ending
@@ -511,6 +512,11 @@ class Client(Owner):
     def _left(self) -> None:
         self.wakeups.close()
         super()._left()
+
+
+def _entry_of(ref: ObjectRef) -> Any:
+    """The entry of a ref, for those who are not in a hurry."""
+    return ref._entry
 
 
 #: Numbers the clients of this process.
