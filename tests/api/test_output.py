@@ -166,7 +166,9 @@ ray.get([speaker.say.remote() for speaker in speakers])
     said = [line for line in plain(done.stdout).splitlines() if "the same" in line]
     assert len(said) == 2
     assert "[repeated 3x across cluster]" in said[1]
+    assert "\x1b[32m [repeated 3x across cluster]\x1b[0m" in done.stdout
     done = run_program(program)
+    assert "\x1b" not in done.stdout
     assert len([line for line in plain(done.stdout).splitlines() if line.endswith("the same")]) == 4
 
 
@@ -268,7 +270,8 @@ ray.get(ray.remote(lambda: print("text")).remote())
     )
     (tmp_path / "inner.py").write_text(program)
     outer = "import pty, sys\npty.spawn([sys.executable, 'inner.py'])\n"
-    assert re.search(r"\(<lambda> pid=\d+\) text", run_program(outer).stdout)
+    assert re.search(r"\x1b\[36m\(<lambda> pid=\d+\)\x1b\[0m text", run_program(outer).stdout)
+    assert re.search(r"^\(<lambda> pid=\d+\) text$", run_program(program, env={"MRAY_LOG_PREFIX": "1"}).stdout, re.MULTILINE)
     assert re.search(r"^text\r?$", run_program(outer, env={"MRAY_LOG_PREFIX": "0"}).stdout, re.MULTILINE)
 
 

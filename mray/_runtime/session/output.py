@@ -3,9 +3,9 @@
 In the driver. The thread that reads puts lines into a queue; one thread prints them, so that a terminal that is slow or stopped holds up no
 other work. Lines that come faster than they are printed are counted and left to the log files.
 
-On a terminal and in a notebook each line gets the name and pid of its worker, and equal lines of several workers (numbers apart) are
-printed once; the count of repetitions follows a few seconds later, or when the session ends. Elsewhere a program reads the lines: each is
-printed as it was written. Settings turn either on or off.
+On a terminal and in a notebook each line gets the name and pid of its worker, in Ray's colours, and equal lines of several workers (numbers
+apart) are printed once; the count of repetitions follows a few seconds later, or when the session ends. Elsewhere a program reads the
+lines: each is printed as it was written. Settings turn either on or off.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from mray._runtime.session.breakpoints import Visitor
 _WINDOW = 5.0
 #: Characters that may wait to be printed.
 _BACKLOG = 8 << 20
+
+#: Ray's colours: of the name and pid before a line, and of the count of repetitions behind it.
+_CYAN, _GREEN, _PLAIN = "\x1b[36m", "\x1b[32m", "\x1b[0m"
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _HINT = " (Equal lines of several workers are printed once. Set RAY_DEDUP_LOGS=0 or MRAY_DEDUP_LOGS=0 to see all of them.)"
@@ -138,7 +141,9 @@ class OutputPrinter:
         shown_to_person = for_a_person(target)
         prefixed = (shown_to_person if self._prefix is None else self._prefix) or not pid
         deduplicated = shown_to_person if self._deduplicate is None else self._deduplicate
-        head = "" if not prefixed else f"({name}) " if not pid else f"({name} pid={pid}) " if name else f"(pid={pid}) "
+        head = "" if not prefixed else f"({name})" if not pid else f"({name} pid={pid})" if name else f"(pid={pid})"
+        if head:
+            head = f"{_CYAN}{head}{_PLAIN} " if shown_to_person else f"{head} "
         # Not splitlines: a carriage return, a form feed and others end no line for a program that reads this.
         lines = text.split("\n")
         as_written = not head and not deduplicated
@@ -205,7 +210,10 @@ class OutputPrinter:
         elif seen.count:
             hint = "" if self._hinted else _HINT
             self._hinted = True
-            _print(seen.stream, f"{seen.last} [repeated {seen.count}x across cluster]{hint}\n")
+            count = f" [repeated {seen.count}x across cluster]"
+            if for_a_person(sys.stdout if seen.stream == 1 else sys.stderr):
+                count = f"{_GREEN}{count}{_PLAIN}"
+            _print(seen.stream, f"{seen.last}{count}{hint}\n")
 
 
 def for_a_person(stream: TextIO | None) -> bool:
