@@ -314,10 +314,11 @@ def _class_of_readings(numpy: Any) -> Any:
 
 def _reading(memory: Mapped, holder: Entry) -> Any:
     """A reading of a mapping that may be kept; None in a process that has not imported numpy, and so has read no array yet."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
+    if "numpy" not in sys.modules:
         return None
-    reading = numpy.frombuffer(memory, numpy.uint8).view(_class_of_readings(numpy))
+    import numpy  # noqa: PLC0415  (another thread may be importing it: this waits)
+
+    reading: Any = numpy.frombuffer(memory, numpy.uint8).view(_class_of_readings(numpy))
     reading.holder = holder
     return reading
 

@@ -88,6 +88,11 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "util.multiprocessing.pool:_Chunk.succeeded",
     ),
     "what Ray brings": ("_backends.ray.backend:arrive", "_backends.ray.backend:RayBackend.restore_ref"),
+    "a view of memory; what it shows is read by `deserialize`": ("_objects.store:_reading",),
+    "load means import there: names of modules that the program has imported": (
+        "_libraries.head_start:_load",
+        "_runtime.processes.template:HeadStart.load",
+    ),
     "what this process has made itself": ("_channel.shm:ShmWriter.last_size", "proxy._errors:portable"),
     "bytecode beside the package's source: a program that may write there may write the source": ("testing.points:_Loader.get_code",),
     "what the kernel or a library tells": (

@@ -116,7 +116,7 @@ class ConcurrencyGroups:
                 executors[group] = ThreadGroupExecutor(self, size, group)
         self._executors = executors
         self.executor.has_groups = True
-        self.executor.answer = Connection.post  # whoever ran the call knows when others have ended
+        self.executor.answer = self.executor.hold  # whoever ran the call knows when others have ended
         # The context object is shared, so its class is changed in place.
         self.worker.context.__class__ = GroupsContext
         self.client.from_peers.replace(m.CALL, self._on_call)

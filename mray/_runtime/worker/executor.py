@@ -87,7 +87,7 @@ class Executor:
         self.named: deque[tuple[bytes, str]] = deque(maxlen=NAMED)
         self._noting = threading.Lock()
         #: Sends the answer of a call, or holds it back for company.
-        self.answer: Callable[[Connection, tuple[Any, ...]], object] = Connection.post
+        self.answer: Callable[[Connection, tuple[Any, ...]], object] = self.hold
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, function_id: bytes, pickled: bytes) -> None:
@@ -284,6 +284,11 @@ class Executor:
         return count >= most
 
     # ------------------------------------------------------------------------------------ answering
+    @staticmethod
+    def hold(connection: Connection, message: tuple[Any, ...]) -> None:
+        """Hold an answer back for company."""
+        connection.post(message)
+
     def _reply(self, running: RunningCall, result: Any) -> None:
         connection, task_id = running.connection, running.task_id
         if running.call.num_returns == 1:
