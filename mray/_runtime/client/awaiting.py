@@ -4,7 +4,8 @@
 
 No ref has a thread, and values that arrive together wake the loop together. While anything is awaited the loop watches the reactor's own
 epoll, so that the loop's thread, which sleeps there, is the thread that reads; where another thread reads all the time (the main thread of
-an actor with concurrency groups), that one wakes the loop. Before it sleeps the loop looks for some microseconds (`mray._ipc.loop_spin`).
+an actor with concurrency groups), that one wakes the loop. Before it sleeps the loop looks for some microseconds (`mray._ipc.loop_spin`);
+in that time peers may count on this process to look, and use ring pairs.
 
 Imports asyncio, and so is imported only by processes that await.
 """
@@ -68,7 +69,7 @@ class AwaitedRefs:
         #: Whether this thread is reading for the loop, and will set the futures itself.
         self._looks = False
         self._flushes = False
-        self._spin = LoopSpin(lambda: self._count, self._look_once)
+        self._spin = LoopSpin(lambda: self._count, self._look_once, lambda: self._may_sleep(True))
 
     def future(self, ref: ObjectRef) -> asyncio.Future[Any]:
         """A future of the value. Cancelling it leaves the task alone."""
@@ -109,6 +110,7 @@ class AwaitedRefs:
             if not entry.add_waiter(waiter):
                 return False
         self._count += 1
+        self._reactor.waits += 1
         if not self._flushes and self._reactor.has_unsent:
             # After the other coroutines of this iteration have made their requests.
             self._flushes = True
@@ -117,8 +119,13 @@ class AwaitedRefs:
             if not self._watches:
                 self._watch(loop)
             spinner = self._reactor.spinner
-            if not self._spin.active and spinner is not None and spinner.may_spin():
+            if self._spin.active:
+                pass
+            elif spinner is not None and spinner.may_spin():
+                self._may_sleep(False)
                 self._spin.begin(loop, spinner)
+            else:
+                self._may_sleep(True)
         return True
 
     def _flush(self) -> None:
@@ -177,15 +184,16 @@ class AwaitedRefs:
             loop.add_reader(self._reactor.fileno(), self._look)
         except (NotImplementedError, ValueError):
             self._reactor.wake_background_reader()
-        else:
-            self._reactor.sleep_outside(True)
-            self._outside = True
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.remove_reader(self._reactor.fileno())
-        if self._outside:
-            self._outside = False
-            self._reactor.sleep_outside(False)
+        self._may_sleep(False)
+
+    def _may_sleep(self, outside: bool) -> None:
+        """The loop may sleep in its selector from now on, or it is going to look before it does."""
+        if outside is not self._outside and (self._watches or not outside):
+            self._outside = outside
+            self._reactor.sleep_outside(outside)
 
     def _look_once(self) -> None:
         self._read()
@@ -221,6 +229,7 @@ class AwaitedRefs:
         loop = self._loop()
         if loop is not None and self._count and not self._watches:
             self._watch(loop)
+            self._may_sleep(not self._spin.active)
 
     def close(self) -> None:
         """Settle all futures: the session ends. Any thread."""

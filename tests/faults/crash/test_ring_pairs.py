@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -50,12 +51,16 @@ class Talker:
         return sum(mray.get(other.hear.remote(1)) for _ in range(count))
 
 
+def rings() -> list[Any]:
+    """The connections of this process that have ring pairs."""
+    return [peer for peer in started_backend().client.peers.values() if peer.has_ring]  # type: ignore[attr-defined]
+
+
 def talked(actor: Any) -> Any:
     """The actor, after this process and it have opened a ring pair."""
     for number in range(MANY):
         assert mray.get(actor.hear.remote(number)) == number
-    connections = [peer for peer in started_backend().client.peers.values() if peer.has_ring]  # type: ignore[attr-defined]
-    assert connections, "no pair of processes talks through rings"
+    assert rings(), "no pair of processes talks through rings"
     return actor
 
 
@@ -69,6 +74,27 @@ def test_calls_of_every_size_keep_their_order() -> None:
             assert mray.get(refs[-1]) == value
     assert mray.get(refs) == sent
     assert mray.get(actor.all_heard.remote())[-len(sent) :] == sent
+
+
+def test_an_event_loop_that_awaits_talks_through_rings_and_is_woken_when_it_sleeps() -> None:
+    actor = Talker.remote()
+
+    async def ask() -> list[Any]:
+        quick = [await actor.hear.remote(number) for number in range(MANY)]
+        await actor.sleep.remote(0.05)  # longer than a loop looks
+        many = await asyncio.gather(*(actor.hear.remote(number) for number in range(20)))
+        ticks = 0
+        slow = asyncio.ensure_future(asyncio.wrap_future(actor.sleep.remote(0.05).future()))
+        while not slow.done():
+            await asyncio.sleep(0.005)
+            ticks += 1
+        return [quick, many, ticks > 2, await actor.hear.remote("last")]
+
+    for _loop in range(3):
+        assert asyncio.run(ask()) == [list(range(MANY)), list(range(20)), True, "last"]
+        assert rings(), "no pair of processes talks through rings"
+    # So do calls that the thread waits for itself, between two loops and after them.
+    talked(actor)
 
 
 @pytest.mark.parametrize("how", ["by itself", "from outside", "while it sleeps"])
