@@ -88,6 +88,25 @@ class RefBackend(ABC):
         self.on_ready(ref, ready)
         return future
 
+    def thread_future_of(self, ref: ObjectRef) -> concurrent.futures.Future[Any]:
+        """A future for threads, set when the value is there."""
+        import concurrent.futures  # noqa: PLC0415  (`import mray` is to stay cheap)
+
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self.on_ready(ref, lambda: self.settle(future, ref))
+        return future
+
+    def settle(self, future: concurrent.futures.Future[Any], ref: ObjectRef) -> None:
+        """Set a future for threads: the value of the ref is there."""
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            value = self.get([ref], 0)[0]
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         """Await the ref: suspends the coroutine until the value is there; returns it or raises the error."""
         return self.future_of(ref).__await__()
@@ -151,23 +170,7 @@ class ObjectRef(BaseID, Generic[T]):
 
     def future(self) -> concurrent.futures.Future[T]:
         """A future of the value. Cancelling it leaves the task alone."""
-        import concurrent.futures  # noqa: PLC0415  (`import mray` is to stay cheap)
-
-        backend = _current_backend()
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-        def settle() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                value = backend.get([self], 0)[0]
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(value)
-
-        backend.on_ready(self, settle)
-        return future
+        return _current_backend().thread_future_of(self)
 
     def as_future(self, _internal: bool = False) -> asyncio.Future[T]:
         """An asyncio future of the value, of the running loop. Cancelling it leaves the task alone."""

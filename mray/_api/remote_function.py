@@ -21,18 +21,24 @@ from mray._common.options import TASK_OPTIONS, check_task_options, complete_task
 INVOCATION_DECORATOR = "__ray_invocation_decorator__"
 
 _NEVER = 1 << 30
+#: Sets of options that are kept for each function.
+MOST_KEPT = 32
+#: Options of these types are compared.
+_SIMPLE = (int, float, str, bool, type(None))
 
 
 class RemoteFunction:
     """The result of `remote` for a function. ``f.remote(...)`` starts a task and returns the ref of its result.
 
     For backends: `function`, `name` (qualified), `module`, `uuid` (the same in every copy of this object), `default_options`
-    (complete; always the same dict, so its identity may serve as a key), `export_cache` (what one of them keeps).
+    (complete; always the same dict, so its identity may serve as a key; so may that of a call's own options), `export_cache` (what one
+    of them keeps).
     """
 
     __slots__ = (
         "__dict__",
         "__weakref__",
+        "completed_options",
         "decorator",
         "default_options",
         "export_cache",
@@ -59,6 +65,8 @@ class RemoteFunction:
     #: The user's options, unmerged.
     given_options: dict[str, Any]
     default_options: dict[str, Any]
+    #: Options that were given to single calls, complete, by their names, types and values.
+    completed_options: dict[tuple[Any, ...], dict[str, Any]]
     #: The backend that keeps something, and what.
     export_cache: tuple[Any, dict[str, Any]]
     decorator: Callable[..., Any] | None
@@ -97,6 +105,7 @@ class RemoteFunction:
             state
         )
         self.default_options = complete_task_options(self.given_options, is_generator=self.is_generator)
+        self.completed_options = {}
         self.export_cache = (None, {})
         self.low, self.high = self.signature.low, self.signature.high
         if self.decorator is not None:
@@ -187,9 +196,19 @@ def _submit(function: RemoteFunction, args: Sequence[Any], kwargs: dict[str, Any
 
 
 def _merged(function: RemoteFunction, options: Mapping[str, Any]) -> dict[str, Any]:
-    check_task_options(options, is_generator=function.is_generator, in_options=True)
-    given = {**function.given_options, **options}
-    return complete_task_options(given, is_generator=function.is_generator)
+    """The complete options of a call; for equal ones the same dict, as far as that is cheap to see."""
+    key = tuple([(name, type(value), value) for name, value in options.items() if type(value) in _SIMPLE])
+    kept = function.completed_options
+    merged = kept.get(key) if len(key) == len(options) else None
+    if merged is None:
+        check_task_options(options, is_generator=function.is_generator, in_options=True)
+        given = {**function.given_options, **options}
+        merged = complete_task_options(given, is_generator=function.is_generator)
+        if len(key) == len(options):
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            kept[key] = merged
+    return merged
 
 
 class RemoteFunctionWithOptions:

@@ -14,6 +14,7 @@ from mray._api.actor_handle import ids_of
 from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
+from mray._api.remote_function import MOST_KEPT
 from mray._backends.lazy_graphs import first_request, make_host
 from mray._backends.placement import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
@@ -45,6 +46,7 @@ from mray.exceptions import (
 
 if TYPE_CHECKING:
     import asyncio
+    import concurrent.futures
 
     from mray._api.actor_handle import ActorHandle
     from mray._api.blueprint import ActorMethodSpec
@@ -89,6 +91,10 @@ class _Creation:
         caller = self._backend.client.actors.get(self.actor_id)
         if call.waiting == 0 and caller is not None and caller.actor.state != DEAD:
             self._backend.send_creation(call, self.spec, 0, self.actor_id)
+
+
+#: The plans of a function that has been called with no options yet.
+_NO_PLANS: dict[int, Any] = {}
 
 
 class NativeBackend(PlacementCalls, Backend):
@@ -212,6 +218,13 @@ class NativeBackend(PlacementCalls, Backend):
 
         return awaited_refs(self.client).future(ref)
 
+    def thread_future_of(self, ref: ObjectRef) -> concurrent.futures.Future[Any]:
+        from mray._api.futures import ReadingFuture  # noqa: PLC0415  (it imports concurrent.futures, which few programs need)
+
+        future = ReadingFuture(self)
+        self.on_ready(ref, lambda: self.settle(future, ref), soon=False)
+        return future
+
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         from mray._runtime.client.awaiting import awaited_refs  # noqa: PLC0415
 
@@ -226,12 +239,15 @@ class NativeBackend(PlacementCalls, Backend):
     # ------------------------------------------------------------------------------------ tasks
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
         kept = function.export_cache
-        plan = kept[1].get("plan")
+        plan = kept[1].get("plans", _NO_PLANS).get(id(options))
         context = self._context
         environment = context.runtime_env or self._base_env
         if plan is None or kept[0] is not self or plan[0] is not options or plan[1] is not environment or plan[2] is not context.placement:
             plan = (options, environment, context.placement, self._plan(function, options, environment))
-            self.exports(function)["plan"] = plan
+            plans: dict[int, Any] = self.exports(function).setdefault("plans", {})
+            if len(plans) >= MOST_KEPT:
+                plans.clear()
+            plans[id(options)] = plan
         plan = plan[3]
         task_id = new_task_id()
         client = self.client

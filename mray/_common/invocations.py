@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 class ArgumentValue(NamedTuple):
     """The value of a ref that is an argument itself."""
 
+    #: Its place: the number of a positional argument, the name of a keyword.
+    place: int | str
     #: How the payload is to be read: see the forms in `mray._common.messages`.
     form: int
     payload: Any
@@ -26,7 +28,8 @@ class MethodInvocation(NamedTuple):
     task_id: bytes
     method: str
     num_returns: int
-    #: The form of ``payload``, the positional and keyword arguments: pickled, or the segment that they lie in.
+    #: The form of ``payload``, the positional and keyword arguments, with None in the place of those that are refs: pickled, or the
+    #: segment that they lie in.
     form: int
     payload: Any
     #: Refs inside the arguments, with their owners.

@@ -48,6 +48,20 @@ _ALIGN = 64
 
 #: Values of exactly these types need neither cloudpickle nor a look inside.
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
+#: Items of a list, tuple or dict that is looked through for others.
+_MOST_PLAIN = 32
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is of a plain type, or a short list, tuple or dict of such: a plain pickle says all of it."""
+    kind = type(value)
+    if kind in PLAIN_TYPES:
+        return True
+    if kind is list or kind is tuple:
+        return len(value) <= _MOST_PLAIN and PLAIN_TYPES.issuperset(map(type, value))
+    if kind is dict:
+        return len(value) <= _MOST_PLAIN and PLAIN_TYPES.issuperset(map(type, value)) and PLAIN_TYPES.issuperset(map(type, value.values()))
+    return False
 
 
 #: Above this, bytes travel out of band.
@@ -165,10 +179,10 @@ def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None 
     Raises RuntimeError for a tensor that requires grad, if `refuse_grad`; whatever the pickling of the user's types raises; TypeError or
     PicklingError when something cannot be pickled at all.
     """
-    if type(value) in PLAIN_TYPES:
-        if type(value) is bytes and len(value) > _LARGE_BYTES:
-            # A pickle would be a second copy, in memory fresh from the kernel.
-            return Serialized(_PICKLED_BYTES, [memoryview(value)], None)
+    if type(value) is bytes and len(value) > _LARGE_BYTES:
+        # A pickle would be a second copy, in memory fresh from the kernel.
+        return Serialized(_PICKLED_BYTES, [memoryview(value)], None)
+    if is_plain(value):
         return Serialized(pickle.dumps(value, 5), [], None)
     outer = _noted.refs, carriers.take
     refs: list[Any] = []

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool, _RemoteTraceback  # type: ignore[attr-defined, unused-ignore]
 from typing import Any
 
+from mray._api.futures import ReadingFuture
 from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
 from mray._common.clock import now
@@ -20,8 +21,6 @@ from mray.exceptions import RayActorError
 from mray.util._worker_pool import Code, Job, WorkerPool, call_of, pack, unpack
 
 __all__ = ["Executor"]
-
-_PENDING_STATES = ("PENDING", "RUNNING")
 
 
 class Executor(concurrent.futures.Executor):
@@ -74,7 +73,7 @@ class Executor(concurrent.futures.Executor):
         RuntimeError after `shutdown`, BrokenProcessPool in a broken executor; an argument that cannot be pickled fails the future.
         """
         code = self._code_of(fn)
-        future: Future[Any] = _Future(self._worker_pool)
+        future: Future[Any] = ReadingFuture(self._worker_pool.backend)
         self._worker_pool.submit(_Call(future, self._worker_pool, code, *call_of(code, args, kwargs)))
         return future
 
@@ -99,7 +98,7 @@ class Executor(concurrent.futures.Executor):
         jobs = []
         items = zip(*iterables, strict=False) if len(iterables) != 1 else ((item,) for item in iterables[0])
         while chunk := list(itertools.islice(items, chunksize)):
-            future: Future[Any] = _Future(self._worker_pool)
+            future: Future[Any] = ReadingFuture(self._worker_pool.backend)
             futures.append(future)
             if len(iterables) == 1:
                 jobs.append(_Chunk(future, self._worker_pool, code, "map", pack([item for (item,) in chunk])))
@@ -133,48 +132,6 @@ def _results(futures: list[Future[Any]], end: float | None) -> Iterator[Any]:
     finally:
         for future in futures:
             future.cancel()
-
-
-class _Future(Future):  # type: ignore[type-arg]
-    """A future whose waiting thread reads: nobody has to wake it."""
-
-    def __init__(self, worker_pool: WorkerPool) -> None:
-        super().__init__()
-        self._worker_pool = worker_pool
-        self._waiters = _Waiters(worker_pool)
-
-    def _await(self, timeout: float | None) -> None:
-        if self._state in _PENDING_STATES:
-            self._worker_pool.wait_until(lambda: self._state not in _PENDING_STATES, timeout)
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._await(timeout)
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._await(timeout)
-        return super().exception(0)
-
-    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        self._worker_pool.backend.read_along()
-        super().add_done_callback(fn)
-
-    def cancel(self) -> bool:
-        cancelled = super().cancel()
-        self._worker_pool.backend.wake()
-        return cancelled
-
-
-class _Waiters(list):  # type: ignore[type-arg]
-    """Those who wait for a future in another way: `concurrent.futures.wait` and `as_completed`."""
-
-    def __init__(self, worker_pool: WorkerPool) -> None:
-        super().__init__()
-        self._worker_pool = worker_pool
-
-    def append(self, waiter: Any) -> None:
-        self._worker_pool.backend.read_along()
-        super().append(waiter)
 
 
 class _Call(Job):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import concurrent.futures
 import copy
 import dataclasses
 import threading
@@ -229,8 +230,6 @@ def test_cancelling_the_asyncio_future_leaves_the_task_alone(ray_session, signal
 
 
 def test_future_gives_a_concurrent_future(ray_session):
-    import concurrent.futures
-
     ray = ray_session
 
     @ray.remote
@@ -244,6 +243,37 @@ def test_future_gives_a_concurrent_future(ray_session):
     assert good.result() == 1
     with pytest.raises(ValueError, match="negative"):
         bad.result()
+
+
+def test_futures_may_be_waited_for_in_every_way(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+
+    @ray.remote
+    def f(x, *, waits=False):
+        while waits and not ray.get(gate.is_set.remote()):
+            pass
+        return x
+
+    late = f.remote(0, waits=True).future()
+    with pytest.raises(concurrent.futures.TimeoutError):
+        late.result(timeout=0.05)
+    with pytest.raises(concurrent.futures.TimeoutError):
+        late.exception(timeout=0.05)
+    assert not late.done()
+    quick = [f.remote(number).future() for number in range(4)]
+    assert concurrent.futures.wait([*quick, late], return_when=concurrent.futures.FIRST_COMPLETED).done
+    assert sorted(future.result() for future in concurrent.futures.as_completed(quick)) == [0, 1, 2, 3]
+    # Several threads wait for one future, and one of them opens the gate.
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        results = [threads.submit(late.result) for _ in range(3)]
+        ray.get(gate.send.remote())
+        assert [result.result(30) for result in results] == [0, 0, 0]
+    # Looked at, and never waited for.
+    polled = f.remote(5).future()
+    while not polled.done():
+        pass
+    assert polled.result(0) == 5
 
 
 def test_a_future_that_is_cancelled_leaves_the_task_alone(ray_session, signal):

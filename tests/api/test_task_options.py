@@ -172,3 +172,36 @@ def test_options_may_be_of_classes_of_their_own(ray_session):
     assert ray.get(actor.name.options(name=Text("asked"), concurrency_group=Text("io")).remote()) == "classy"
     assert ray.get(ray.get_actor(Text("classy"), Text("own")).name.remote()) == "classy"
     assert ray.get(two.options(num_returns=2).remote())[1] == 2
+
+
+def test_options_of_single_calls_are_told_apart_by_value_and_type(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def resources():
+        return ray.get_runtime_context().get_assigned_resources().get("CPU", 0)
+
+    for _ in range(2):  # the second time what is known of the first
+        assert ray.get([resources.options(num_cpus=cpus).remote() for cpus in (1, 0.5, 1.0, 0, 0.25)]) == [1, 0.5, 1, 0, 0.25]
+        with pytest.raises(TypeError):
+            resources.options(num_cpus="1")
+        with pytest.raises(ValueError, match="cannot be negative"):
+            resources.options(num_cpus=-1)
+        with pytest.raises(TypeError, match="num_returns"):
+            resources.options(num_returns=1.5)
+    # More of them than are kept.
+    cpus = [number / 100 for number in range(1, 80)]
+    assert ray.get([resources.options(num_cpus=amount).remote() for amount in cpus]) == cpus
+
+
+def test_a_changed_dict_of_options_counts_as_it_is(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def resources():
+        return ray.get_runtime_context().get_assigned_resources().get("CPU", 0)
+
+    options = {"num_cpus": 1}
+    assert ray.get(resources.options(**options).remote()) == 1
+    options["num_cpus"] = 0.5
+    assert ray.get(resources.options(**options).remote()) == 0.5

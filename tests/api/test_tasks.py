@@ -270,6 +270,38 @@ def test_num_returns_none_means_the_default(ray_session):
     assert ray.get(f.options(num_returns=None).remote()) == 1
 
 
+def test_refs_become_values_in_their_places(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    def given(*args, **kwargs):
+        return args, kwargs
+
+    @ray.remote
+    class Keeper:
+        def __init__(self, *args, **kwargs):
+            self.given = args, kwargs
+
+        def get(self, *args, **kwargs):
+            return self.given, (args, kwargs)
+
+    one, large = ray.put("one"), bytes(200_000)
+    args, kwargs = (None, one, [1], large, one, None), {"a": one, "args": None, "b": large, "self_": [2]}
+    expected = ((None, "one", [1], large, "one", None), {"a": "one", "args": None, "b": large, "self_": [2]})
+    assert ray.get(given.remote(*args, **kwargs)) == expected
+    keeper = Keeper.remote(*args, **kwargs)
+    assert ray.get(keeper.get.remote(*args, **kwargs)) == (expected, expected)
+    # A value that is not there yet, and one that never is.
+    assert ray.get(given.remote(0, given.remote(one), x=given.remote())) == ((0, (("one",), {})), {"x": ((), {})})
+
+    @ray.remote
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        ray.get(given.remote(1, x=fail.remote()))
+
+
 def test_refs_as_arguments_become_values(ray_session):
     ray = ray_session
 

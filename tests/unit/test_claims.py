@@ -147,12 +147,12 @@ def test_arguments_of_a_call_are_not_searched_for(no_search):
     def call(own, by_ref, _other):
         return claimed(own[0]), claimed(own[1]), claimed(by_ref[0])
 
-    arguments = [ArgumentValue(PACKED, payload_of(numpy.ones(3))), ArgumentValue(PACKED, payload_of(numpy.ones(2)))]
+    arguments = [ArgumentValue(0, PACKED, payload_of(numpy.ones(3))), ArgumentValue(1, PACKED, payload_of(numpy.ones(2)))]
     assert Runner().call(payload_of(numpy.ones(4), numpy.ones(5)), arguments, call) == (True, True, True)
 
 
 def test_an_argument_that_came_twice_in_the_same_bytes_is_nobodys():
-    shared = ArgumentValue(PACKED, payload_of(numpy.ones(3)))
+    shared = ArgumentValue(0, PACKED, payload_of(numpy.ones(3)))
     assert Runner().call(payload_of(numpy.ones(4)), [shared, shared], lambda _own, one, two: (claimed(one[0]), claimed(two[0]))) == (
         False,
         False,
@@ -178,7 +178,7 @@ def test_where_callers_share_the_bytes_of_a_call_they_keep_a_copy():
         write(by_ref[0], 5)
         return by_ref[0][0]
 
-    assert Runner(shares_messages=True).call(payload_of(numpy.ones(4)), [ArgumentValue(PACKED, entry.payload)], call) == 5
+    assert Runner(shares_messages=True).call(payload_of(numpy.ones(4)), [ArgumentValue(0, PACKED, entry.payload)], call) == 5
     assert deserialize(PACKED, entry.payload)[0][0] == 1
 
 

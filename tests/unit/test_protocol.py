@@ -105,9 +105,9 @@ def test_records_have_the_fields_of_their_messages(code, record):
     assert record._fields == tuple(MESSAGES[code].fields)
     fields = tuple(None if name == "arguments" else number for number, name in enumerate(record._fields))
     assert read(record, fields) == record(*fields)
-    values = [(1, b"inline"), (2, b"elsewhere", b"object", "owner")]
+    values = [(0, 1, b"inline"), ("b", 2, b"elsewhere", b"object", "owner")]
     named = read(record, tuple(values if name == "arguments" else 0 for name in record._fields)).arguments
-    assert named == [ArgumentValue(1, b"inline", b"", ""), ArgumentValue(2, b"elsewhere", b"object", "owner")]
+    assert named == [ArgumentValue(0, 1, b"inline", b"", ""), ArgumentValue("b", 2, b"elsewhere", b"object", "owner")]
     for wrong in (fields[1:], (*fields, 0)):
         with pytest.raises(TypeError, match=f"fields, not {len(wrong)}"):
             read(record, wrong)

@@ -11,7 +11,7 @@ import pytest
 
 from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import deregister_serializer, register_serializer
-from mray._objects.serializer import deserialize, serialize
+from mray._objects.serializer import deserialize, is_plain, serialize
 
 
 def round_trip(value):
@@ -134,3 +134,31 @@ def test_large_torch_tensors_are_not_copied_into_the_pickle():
     packed = serialize(torch.zeros(100_000))
     assert packed.form == PACKED
     assert len(packed.pickled) < 1000
+
+
+class Number(int):
+    """An int that says more than its value."""
+
+    def __reduce__(self):
+        return Number, (int(self) + 1,)
+
+
+PLAIN = [1, [], [1, "a", None], (1.5, b"b"), {}, {"a": 1, 2: None}, [True] * 32]
+OTHERS = [Number(1), [Number(1)], (1, [2]), {"a": Number(1)}, {Number(1): 1}, {"a": {}}, {1}, [1] * 33, numpy.float64(1), [numpy.float64(1)]]
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=repr)
+def test_a_plain_value_is_one_of_plain_types_only(value):
+    assert is_plain(value)
+    assert round_trip(value) == value
+    assert type(round_trip(value)) is type(value)
+
+
+@pytest.mark.parametrize("value", OTHERS, ids=repr)
+def test_whatever_may_have_a_way_of_its_own_is_not_plain(value):
+    assert not is_plain(value)
+
+
+def test_items_keep_their_own_way_of_pickling():
+    assert round_trip([Number(1)]) == [2]
+    assert round_trip({"a": Number(1)}) == {"a": 2}

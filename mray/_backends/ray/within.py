@@ -28,6 +28,7 @@ from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     import asyncio
+    import concurrent.futures
 
     from mray._api.actor_handle import ActorHandle
     from mray._api.backend import Backend
@@ -88,6 +89,9 @@ class NativeWithin(NativeBackend):
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         return super().future_of(ref) if _is_own(ref) else self.outer.future_of(ref)
+
+    def thread_future_of(self, ref: ObjectRef) -> concurrent.futures.Future[Any]:
+        return super().thread_future_of(ref) if _is_own(ref) else self.outer.thread_future_of(ref)
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         return super().wait_in_loop(ref) if _is_own(ref) else self.outer.wait_in_loop(ref)

@@ -1,7 +1,7 @@
 """Arguments on their way out: pickled, in a segment when they are large, and waited for when they are refs.
 
-In the caller's process. Arguments that are refs travel as placeholders whose values are appended to the message; a call waits here until
-they are there.
+In the caller's process. Arguments that are refs travel as None, and their values beside the others with their places; a call waits here
+until they are there.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mray._common import messages as m
 from mray._common.ids import new_object_id
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import serialization_error
-from mray._objects.serializer import PLAIN_TYPES, serialize
-from mray._runtime.client.calls import Call, Placeholder
+from mray._objects.serializer import PLAIN_TYPES, is_plain, serialize
+from mray._runtime.client.calls import Call
 from mray._runtime.objects.owner import INLINE_BYTES
 from mray._scheduler.records import Ordered
 
@@ -45,13 +45,10 @@ class Arguments:
         replace = False
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
-            if kind not in PLAIN_TYPES:
-                plain = False
-                if kind is ObjectRef:
-                    replace = True
-            elif kind is bytes and len(value) > INLINE_BYTES:
-                plain = False
+            if kind is ObjectRef or (kind is bytes and len(value) > INLINE_BYTES):
                 replace = True
+            elif plain and kind not in PLAIN_TYPES:
+                plain = is_plain(value)
         if replace:
             args, kwargs = self._replace(call, args, kwargs)
         if plain:
@@ -65,23 +62,21 @@ class Arguments:
         self._store(call, (tuple(args), kwargs), what if of is None else f"{of.module}.{of.name}.{what}")
 
     def _replace(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
-        """The arguments with placeholders for refs, and for large bytes, which become objects rather than copies inside a pickle."""
-        arguments: list[ObjectRef] = []
-
-        def replace(value: Any) -> Any:
+        """The arguments without refs, and without large bytes, which become objects rather than copies inside a pickle."""
+        call.arguments, call.places = refs, places = [], []
+        given: dict[int | str, Any] = dict(enumerate(args))
+        given.update(kwargs or {})
+        for place, value in given.items():
             if type(value) is bytes and len(value) > INLINE_BYTES:
                 value = self._client.put(value)
             elif type(value) is not ObjectRef:
-                return value
+                continue
             self._borrowing.check(value)
-            arguments.append(value)
-            return Placeholder(len(arguments) - 1)
-
-        args = tuple(replace(value) for value in args)
-        if kwargs:
-            kwargs = {key: replace(value) for key, value in kwargs.items()}
-        call.arguments = arguments
-        return args, kwargs
+            given[place] = None
+            refs.append(value)
+            places.append(place)
+        count = len(args)
+        return tuple(given[number] for number in range(count)), {name: given[name] for name in kwargs or ()}
 
     def _store(self, call: Call, arguments: Any, what: str) -> None:
         """Pickle arguments that are not plain with cloudpickle, pin the refs inside, and use a segment when they are large."""

@@ -22,18 +22,6 @@ from mray._runtime.objects.unheard_errors import hear
 from mray.exceptions import TaskCancelledError
 
 
-class Placeholder:
-    """Stands for a top-level ref among pickled arguments."""
-
-    __slots__ = ("index",)
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Placeholder, (self.index,)
-
-
 class Call(Holder):
     """A call that has not been answered.
 
@@ -46,8 +34,9 @@ class Call(Holder):
     form = 0
     payload: Any = b""
     refs: list[tuple[bytes, str]] | None = None
-    #: Top-level refs among the arguments, in the order of their placeholders.
+    #: Top-level refs among the arguments; and the place of each: the number of a positional argument, the name of a keyword.
     arguments: list[ObjectRef] | None = None
+    places: Sequence[int | str] = ()
     pins: Any = None
     #: Keeps the actor alive until the call is answered.
     handle: Any = None
@@ -77,24 +66,24 @@ class Call(Holder):
         self.entries = entries
 
     def argument_values(self, export: Callable[[ObjectRef], str]) -> list[tuple[Any, ...]] | None:
-        """The values of arguments that were refs, for the message: ``(form, payload)``, and (object id, owner) unless they are inline.
+        """The values of arguments that were refs, for the message: ``(place, form, payload)``, and (object id, owner) unless inline.
 
         `export` gets an object ready to be borrowed, and returns its owner.
         """
         if self.arguments is None:
             return None
         values: list[tuple[Any, ...]] = []
-        for ref in self.arguments:
+        for place, ref in zip(self.places, self.arguments, strict=True):
             entry = ref._entry
             # None: it is being made again. The worker finds no segment in its place, and asks the owner.
             form = SEGMENT if entry.form is None else entry.form
             if form in (SEGMENT, TENSORS):
                 # Views of it may outlive the call: the worker borrows the object.
-                values.append((form, entry.payload, ref._id, export(ref)))
+                values.append((place, form, entry.payload, ref._id, export(ref)))
             else:
                 if form == FAILED:
                     hear(entry)  # the error of the call reports it
-                values.append((form, entry.payload))
+                values.append((place, form, entry.payload))
         return values
 
     def use_retry(self) -> None:

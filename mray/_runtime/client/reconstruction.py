@@ -28,7 +28,7 @@ from mray._runtime.objects.borrowing import is_lost
 #: Recipes that depend on one another.
 MOST_IN_A_ROW = 16
 
-_FIELDS = ("form", "payload", "refs", "options", "parent", "name", "method", "task_id", "num_returns", "source")
+_FIELDS = ("form", "payload", "places", "refs", "options", "parent", "name", "method", "task_id", "num_returns", "source")
 
 
 class _Held:

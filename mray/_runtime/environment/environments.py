@@ -140,6 +140,8 @@ def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
 
     RuntimeEnvSetupError when the environment asks for a profiler or an interpreter that does not exist.
     """
+    if not environment:
+        return {}
     variables = {
         key: os.path.expandvars(value) if "${" in value else value
         for key, value in (environment.get("env_vars") or {}).items()

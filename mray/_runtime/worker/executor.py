@@ -30,10 +30,10 @@ from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
 from mray._objects.claims import runners
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
-from mray._objects.serializer import PLAIN_TYPES, deserialize
+from mray._objects.serializer import deserialize, is_plain
 from mray._objects.store import read
 from mray._runtime.client import failed_calls
-from mray._runtime.client.calls import Placeholder, failed_reply
+from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
 from mray._runtime.client.context import Context, Running
@@ -143,17 +143,19 @@ class Executor:
             borrowing.caller = None
 
     def _fill_in(self, args: Any, kwargs: Any, arguments: list[ArgumentValue] | None) -> tuple[Any, Any]:
-        """The arguments with the values of refs in the place of their placeholders."""
+        """The arguments with the values of refs in their places."""
+        kwargs = kwargs or {}
         if arguments is None:
-            return args, kwargs or {}
+            return args, kwargs
         if any(value.form == m.TENSORS for value in arguments):
             arguments = self.client.tensors.begin_arguments(arguments)
-        values = [self._argument(value) for value in arguments]
-        args = tuple(values[arg.index] if type(arg) is Placeholder else arg for arg in args)
-        return args, {key: values[arg.index] if type(arg) is Placeholder else arg for key, arg in (kwargs or {}).items()}
+        args = list(args)
+        for value in arguments:
+            (args if type(value.place) is int else kwargs)[value.place] = self._argument(value)
+        return args, kwargs
 
     def _argument(self, value: ArgumentValue) -> Any:
-        form, payload, object_id, owner = value
+        _place, form, payload, object_id, owner = value
         if form == m.FAILED:
             raise dependency_error(unpickle_error(payload))
         if form == m.SEGMENT:
@@ -292,7 +294,7 @@ class Executor:
     def _reply(self, running: RunningCall, result: Any) -> None:
         connection, task_id = running.connection, running.task_id
         if running.call.num_returns == 1:
-            if type(result) in PLAIN_TYPES:
+            if is_plain(result):
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
                     if self.client.borrowing.unacknowledged:
@@ -306,7 +308,7 @@ class Executor:
                 return
             self.settle()
             # POINT result frozen
-            connection.post((m.REPLY, task_id, *value))
+            self.answer(connection, (m.REPLY, task_id, *value))
             return
         try:
             # POINT values returned
@@ -315,7 +317,7 @@ class Executor:
             self._failed(running, error)
             return
         self.settle()
-        connection.post((m.REPLIES, task_id, values))
+        self.answer(connection, (m.REPLIES, task_id, values))
 
     def _split(self, connection: Connection, call: Invocation, result: Any) -> list[tuple[int, Any, Any]]:
         task_id, num_returns = call.task_id, call.num_returns

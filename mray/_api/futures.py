@@ -1,0 +1,62 @@
+"""Futures whose waiting thread reads for its process, so that nobody has to wake it.
+
+Imports concurrent.futures: for programs that use futures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mray._api.backend import Backend
+
+_PENDING_STATES = ("PENDING", "RUNNING")
+
+
+class ReadingFuture(Future):  # type: ignore[type-arg]
+    """A future that is settled by the thread that reads for the engine, which may be the one that waits."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self._backend = backend
+        self._waiters = _Waiters(backend)
+
+    def _is_settled(self) -> bool:
+        return self._state not in _PENDING_STATES
+
+    def result(self, timeout: float | None = None) -> Any:
+        """As that of `concurrent.futures.Future`."""
+        if not self._is_settled():
+            self._backend.wait_until(self._is_settled, timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As that of `concurrent.futures.Future`."""
+        if not self._is_settled():
+            self._backend.wait_until(self._is_settled, timeout)
+        return super().exception(0)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """As that of `concurrent.futures.Future`."""
+        self._backend.read_along()
+        super().add_done_callback(fn)
+
+    def cancel(self) -> bool:
+        """As that of `concurrent.futures.Future`."""
+        cancelled = super().cancel()
+        self._backend.wake()
+        return cancelled
+
+
+class _Waiters(list):  # type: ignore[type-arg]
+    """Those who wait for a future in another way: `concurrent.futures.wait` and `as_completed`."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self._backend = backend
+
+    def append(self, waiter: Any) -> None:
+        self._backend.read_along()
+        super().append(waiter)
