@@ -471,13 +471,14 @@ class Reactor:
 
     def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool, before_sleep: Callable[[], None] | None) -> bool:
         spinner = self.spinner
+        begun = monotonic()
         if spin and spinner is not None and spinner.may_spin():
             if self._rings and self._unasked < MOST_UNASKED:
                 self._unasked += 1
                 if self._look_into_rings(predicate):
                     spinner.succeeded()
                     return True
-            until = monotonic() + spinner.window
+            until = begun + spinner.window
             if deadline is not None and deadline < until:
                 until = deadline
             while True:
@@ -503,6 +504,8 @@ class Reactor:
                     return bool(predicate())
             self._park(predicate, remaining)
             if predicate():
+                if spin and spinner is not None:
+                    spinner.slept(monotonic() - begun)
                 return True
 
     def _look_into_rings(self, predicate: Predicate) -> bool:

@@ -6,7 +6,9 @@ that somebody else may need: with more awake processes than cores, spinning make
 * *Count*: nobody spins while the session's table shows more awake processes than usable cores.
 * *Learn*: a wait that did not end within the window was a failure. After a few in a row the process waits without spinning for
   a number of waits that doubles with each further failed trial, so that an actor in the middle of a long chain stops spinning
-  and one that answers at once goes on.
+  and one that answers at once goes on. Waits that were over soon after the window, several in a row, make the window longer, until one
+  takes much longer than that: between two calls of a small array, say, either side computes for longer than the first window on a slow
+  core, and sleeping doubled what such a call took (two cores of a virtual machine: 380 µs against 215).
 
 A process that spins for more than `YIELD_AFTER` yields its core between looks. Mostly no other one wants it; but the kernel may have put
 both processes on one core (a process that is woken often lands beside its waker), and then the spinner would wait for a message that it
@@ -38,8 +40,11 @@ from collections.abc import Callable
 from mray._common import settings
 from mray._ipc.table import SessionTable, usable_cores
 
-#: Seconds a wait spins at most.
+#: Seconds a wait spins at most; and where the waits before were over within so many.
 WINDOW = 100e-6
+LONG_WINDOW = 400e-6
+#: Such waits in a row before the window is the longer one.
+NEAR_MISSES = 6
 #: Seconds after which it yields between looks.
 YIELD_AFTER = 3e-6
 #: Seconds a wait spins when it is the caller of a graph with more processes than cores. (A chain of 16 takes 0.3 to 0.4 ms. With a window
@@ -92,7 +97,7 @@ class AdaptiveSpinner:
 class Spinner(AdaptiveSpinner):
     """A spinner that goes by both rules: that of a process."""
 
-    __slots__ = ("_allowed", "_cores", "_rows", "_table", "_until_count")
+    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_table", "_until_count")
 
     def __init__(self, table: SessionTable, row: int, rows: Callable[[], int]) -> None:
         super().__init__()
@@ -101,6 +106,8 @@ class Spinner(AdaptiveSpinner):
         self._cores = usable_cores()
         self._allowed = self._cores > 1
         self._until_count = 0
+        #: Waits in a row that slept, and were over within the longer window.
+        self._near = 0
 
     def may_spin(self) -> bool:
         if self._waits:
@@ -119,3 +126,16 @@ class Spinner(AdaptiveSpinner):
     def failed(self) -> None:
         super().failed()
         self._until_count = 0
+
+    def slept(self, seconds: float) -> None:
+        """A wait that has slept was over after so many seconds."""
+        if not self.window:
+            return
+        if seconds > LONG_WINDOW:
+            self._near = 0
+            self.window = WINDOW
+        else:
+            self._near += 1
+            if self._near == NEAR_MISSES:
+                self.window = LONG_WINDOW
+                self._waits = 0

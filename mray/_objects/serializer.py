@@ -278,17 +278,22 @@ def _special_types(refuse_grad: bool) -> Table | None:
     """The dispatch table of types that are not pickled by their own methods, or None when there is none."""
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
+    has_numpy = "numpy" in sys.modules
     of_arrow = arrow_reducers()
-    if tensor_type is None and not reducers and not of_arrow:
+    if not has_numpy and tensor_type is None and not reducers and not of_arrow:
         return None
-    parts = (copyreg.dispatch_table, of_arrow, tensor_type, reducers)
+    parts = (copyreg.dispatch_table, of_arrow, tensor_type, has_numpy, reducers)
     known, table = _tables.get(refuse_grad, ((), {}))
     if known != parts:
         table = {**copyreg.dispatch_table, **of_arrow}
+        if has_numpy:
+            from mray._objects.arrays import array_type, reduce_array  # noqa: PLC0415  (another thread may import numpy: this waits)
+
+            table[array_type] = reduce_array
         if tensor_type is not None:
             table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
         table.update(reducers)
-        _tables[refuse_grad] = (dict(copyreg.dispatch_table), of_arrow, tensor_type, dict(reducers)), table
+        _tables[refuse_grad] = (dict(copyreg.dispatch_table), of_arrow, tensor_type, has_numpy, dict(reducers)), table
     return table
 
 

@@ -144,7 +144,7 @@ class Number(int):
 
 
 PLAIN = [1, [], [1, "a", None], (1.5, b"b"), {}, {"a": 1, 2: None}, [True] * 32]
-OTHERS = [Number(1), [Number(1)], (1, [2]), {"a": Number(1)}, {Number(1): 1}, {"a": {}}, {1}, [1] * 33, numpy.float64(1), [numpy.float64(1)]]
+OTHERS = [Number(1), (1, [2]), {"a": Number(1)}, {Number(1): 1}, {"a": {}}, {1}, [1] * 33, numpy.float64(1), [numpy.float64(1)]]
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=repr)
@@ -162,3 +162,33 @@ def test_whatever_may_have_a_way_of_its_own_is_not_plain(value):
 def test_items_keep_their_own_way_of_pickling():
     assert round_trip([Number(1)]) == [2]
     assert round_trip({"a": Number(1)}) == {"a": 2}
+
+
+FORTRAN = numpy.asfortranarray(numpy.arange(6).reshape(2, 3))
+ARRAYS = [
+    numpy.arange(6).reshape(2, 3).astype(name) for name in ("?", "b", "B", "h", "H", "i", "I", "l", "L", "q", "Q", "e", "f", "d", "F", "D")
+] + [
+    numpy.array(5.0), numpy.zeros((0, 3)), numpy.arange(6, dtype=">i4"), numpy.arange(10)[::2], FORTRAN, numpy.zeros(3, "S3"),
+    numpy.zeros(2, [("a", "i4"), ("b", "f8")]), numpy.array([None, "x"], object), numpy.zeros(1, numpy.longdouble),
+    numpy.zeros(2, numpy.dtype("i4", metadata={"unit": "m"})), numpy.broadcast_to(numpy.arange(3), (2, 3)), numpy.zeros(2, "M8[s]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}-{array.shape}-{array.strides}")
+def test_arrays_of_every_kind_come_back_as_numpys_own_pickle_gives_them(array):
+    expected = pickle.loads(pickle.dumps(array, 5))
+    for result in (round_trip(array), round_trip([array])[0], round_trip({"a": (1, array)})["a"][1]):
+        assert type(result) is type(expected)
+        assert (result.dtype, result.dtype.metadata, result.shape) == (expected.dtype, expected.dtype.metadata, expected.shape)
+        assert result.flags.f_contiguous == expected.flags.f_contiguous
+        assert result.tolist() == expected.tolist()
+        if array.dtype.kind in "biufc" and array.flags.c_contiguous and array.size:
+            assert not result.flags.writeable
+
+
+def test_an_array_of_a_derived_class_keeps_its_class():
+    class_of_numpy = numpy.ma.masked_array([1, 2], mask=[0, 1])
+    assert type(round_trip(class_of_numpy)) is type(class_of_numpy)
+    assert round_trip(class_of_numpy).mask.tolist() == [False, True]
+    records = numpy.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])
+    assert round_trip(records).a.tolist() == [1]

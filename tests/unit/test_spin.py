@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mray._ipc import spin
-from mray._ipc.spin import FAILURES_BEFORE_PAUSE, LONGEST_PAUSE, PAUSE, RECOUNT, Spinner
+from mray._ipc.spin import FAILURES_BEFORE_PAUSE, LONG_WINDOW, LONGEST_PAUSE, NEAR_MISSES, PAUSE, RECOUNT, WINDOW, Spinner
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
 
 
@@ -69,3 +69,38 @@ def test_failures_make_pauses_that_grow_and_success_ends_them(table: SessionTabl
     assert spinner.may_spin()
     spinner.failed()
     assert spinner.may_spin()
+
+
+def test_near_misses_make_the_window_longer_until_a_wait_takes_much_longer(table: SessionTable) -> None:
+    states(table, AWAKE)
+    spinner = Spinner(table, 0, lambda: 1)
+    for _ in range(FAILURES_BEFORE_PAUSE):
+        assert spinner.may_spin()
+        spinner.failed()
+        spinner.slept(1.5 * WINDOW)
+    assert spinner.window == WINDOW
+    while spinner.window == WINDOW:
+        assert not spinner.may_spin()
+        spinner.slept(1.5 * WINDOW)
+    assert spinner.window == LONG_WINDOW
+    assert spinner.may_spin()  # at once, although it had paused
+    spinner.succeeded()
+    assert spinner.window == LONG_WINDOW
+    spinner.failed()
+    spinner.slept(2 * LONG_WINDOW)
+    assert spinner.window == WINDOW
+    # Only misses in a row count.
+    for _ in range(3):
+        for _ in range(NEAR_MISSES - 1):
+            spinner.slept(1.5 * WINDOW)
+        spinner.slept(1.0)
+    assert spinner.window == WINDOW
+
+
+def test_who_is_told_not_to_spin_never_does(table: SessionTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRAY_SPIN", "0")
+    states(table, AWAKE)
+    spinner = Spinner(table, 0, lambda: 1)
+    for _ in range(2 * NEAR_MISSES):
+        spinner.slept(WINDOW)
+    assert spinner.window == 0
