@@ -125,5 +125,8 @@ class HeapSegments:
     def free(self, name: str, producer: str) -> None:
         """Nobody has to free it."""
 
-    def discard_unclaimed(self, producer: str) -> None:
+    def peer_gone(self, connection: Any) -> None:
+        """Nobody has to free it."""
+
+    def discard_unclaimed(self, names: Any) -> None:
         """Nobody has to free it."""

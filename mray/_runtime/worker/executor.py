@@ -24,7 +24,7 @@ from mray._common.accelerators import KINDS, variables_of, visible
 from mray._common.concurrency import is_system_group, no_group
 from mray._common.history import History
 from mray._common.ids import FIRST, TaskID, return_id
-from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, TaskInvocation, argument_values
+from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, Result, TaskInvocation, argument_values
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
@@ -317,7 +317,7 @@ class Executor:
         self.settle()
         connection.post((m.REPLIES, task_id, values))
 
-    def _split(self, connection: Connection, call: Invocation, result: Any) -> list[tuple[int, Any, Any]]:
+    def _split(self, connection: Connection, call: Invocation, result: Any) -> list[Result]:
         task_id, num_returns = call.task_id, call.num_returns
         if num_returns == 0:
             return []
@@ -329,7 +329,7 @@ class Executor:
             raise TypeError(f"num_returns={num_returns} asks for an iterable of so many values, not {type(result)}.") from None
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
-        values: list[tuple[int, Any, Any]] = []
+        values: list[Result] = []
         with self._all_or_none(connection, task_id, values):
             for index, value in enumerate(results):
                 frozen = self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, call.options)
@@ -337,7 +337,7 @@ class Executor:
         return values
 
     @contextlib.contextmanager
-    def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[tuple[int, Any, Any]]) -> Iterator[None]:
+    def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[Result]) -> Iterator[None]:
         """Free the values that were made already when making one of a call's values fails: the caller never asks for them."""
         client = self.client
         try:
@@ -356,9 +356,8 @@ class Executor:
                 client.store.free(name)
             raise
 
-    def freeze(
-        self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None
-    ) -> tuple[int, Any, Any]:
+    def freeze(self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result:
+        """The result of a call; refs inside the value are pinned by the name `pin`."""
         client = self.client
         transport = None if options is None else options.get("tensor_transport")
         if transport is None:
