@@ -163,13 +163,15 @@ class Borrower:
         return self._numbers
 
     def _over(self, process: str, error: BaseException | None) -> do.Instructions:
-        self._story.note("over", process, type(error))
         lost = [entry for entry in self.objects.values() if entry.owner == process and entry.form is None]
+        asks = [number for number, ask in self.asks.items() if ask.process == process]
+        if lost or asks:
+            self._story.note("over", process, type(error))
         if error is not None:
             for entry in lost:
                 self.objects.pop(entry.object_id, None)
         out: do.Instructions = [do.FailObjects(lost, error)] if lost else []
-        return out + self._acknowledge(number for number, ask in list(self.asks.items()) if ask.process == process)
+        return out + self._acknowledge(asks)
 
     def _acknowledge(self, numbers: Iterable[int]) -> do.Instructions:
         """Nobody waits for the dead."""

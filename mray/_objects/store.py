@@ -90,8 +90,6 @@ class SegmentStore:
         self._free: dict[str, Segment] = {}
         #: Bytes of the files whose value is alive, by name.
         self._spilled: dict[str, int] = {}
-        #: Invariant: the owner of every value above is among these.
-        self._owners: set[str] = set()
 
     def write(self, value: Serialized, owner: str) -> tuple[str, int, str]:
         """Store a value for `owner`; returns ``(name, length, producer)``, the payload of form SEGMENT.
@@ -133,7 +131,6 @@ class SegmentStore:
         with self._lock:
             # POINT spill created
             self._spilled[name] = size
-            self._owners.add(owner)
             self._words[self._row + SPILLED] += size
             self._words[self._row + SPILLED_EVER] += size
             self._words[self._row + SPILLED_OBJECTS] += 1
@@ -195,7 +192,6 @@ class SegmentStore:
             # POINT segment created
             self._words[self._bytes] += segment.size
             self._used[name] = segment
-            self._owners.add(owner)
             return segment
 
     def _best_free(self, size: int, owner: str) -> Segment | None:
@@ -262,9 +258,6 @@ class SegmentStore:
     def forget_owner(self, owner: str) -> None:
         """A process has died: what it owned is unlinked by the node; let go of the mappings."""
         with self._lock:
-            if owner not in self._owners:
-                return
-            self._owners.discard(owner)
             for name in [name for name in self._free if name.startswith(f"{self._prefix}{owner}-")]:
                 self._evict(name)
             for name in [name for name in self._used if name.startswith(f"{self._prefix}{owner}-")]:

@@ -103,9 +103,6 @@ class HeapStore:
     def give_away(self, name: str) -> None:
         """It belongs to whoever holds it."""
 
-    def forget_owner(self, owner: str) -> None:
-        """Nothing is kept for anybody."""
-
     def close(self) -> None:
         """Nothing to remove."""
 
@@ -126,7 +123,4 @@ class HeapSegments:
         """Nobody has to free it."""
 
     def peer_gone(self, connection: Any) -> None:
-        """Nobody has to free it."""
-
-    def discard_unclaimed(self, names: Any) -> None:
         """Nobody has to free it."""

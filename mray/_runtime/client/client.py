@@ -147,13 +147,6 @@ class Client(Owner):
             call.fail(error)
         self.actors.hung_up(connection, error)
 
-    def _gone(self, process: str, made: Sequence[str]) -> None:
-        self.borrowing.process_gone(process)
-        self.wakeups.forget(process)
-        self.store.forget_owner(process)
-        if made:
-            self.reactor.defer(partial(self.segments.discard_unclaimed, made))
-
     def _all_lost(self, error: BaseException) -> None:
         self.actors.fail_all(error)
         self.leases.fail_all(error)

@@ -376,6 +376,7 @@ class Borrowing:
             self._follow(self.borrower.died(process))
         else:
             self.lender.broke(connection, process)
+            self._owner.keep_for(process, self._process_gone)
             self._publish()
             self._follow(self.borrower.broke(process, error))
 
@@ -384,8 +385,8 @@ class Borrowing:
         self.lender.met(connection, connection.process)
         self._publish()
 
-    def process_gone(self, process: str) -> None:
-        """Drop the borrows of a dead process, whether there was a connection to it or not."""
+    def _process_gone(self, process: str) -> None:
+        """Return the borrows of a process that has died after its connection broke."""
         self._follow(self.lender.died(process))
         self._publish()
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import pickle
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
@@ -96,6 +97,8 @@ class Owner(Endpoint):
         Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
         """
         payload = self._find_room(value, owner)
+        if owner != self.process:
+            self.keep_for(owner, self.store.forget_owner)
         # POINT value stored
         # An owner that dies from here on is handled when this process learns of it; one that died before would never free it.
         if has_ended(owner) and not self._is_there(owner):
@@ -143,6 +146,9 @@ class Owner(Endpoint):
         return self.node.is_cut() or self.introductions.know(process)
 
     # ------------------------------------------------------------------------------------ ends
+    def _bequeathed(self, segments: Sequence[str]) -> None:
+        self.reactor.defer(partial(self.segments.discard_unclaimed, segments))
+
     def _left(self) -> None:
         super()._left()
         if self.facts:

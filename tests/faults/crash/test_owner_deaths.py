@@ -88,3 +88,45 @@ def test_memory_that_only_a_dead_producer_knew_goes_and_its_values_stay(run_text
     assert run.wait() == 0, run.output()
     assert run.said() == {"HELD": "1048576.0 1"}, run.output()
     run.assert_nothing_left()
+
+
+MADE_FOR = """
+import os, signal, time
+import mray, numpy
+from mray._api.current import current_backend
+
+mray.init(num_cpus=1, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class Producer:
+    def make(self):
+        return numpy.ones(1 << 20)
+
+    def mapped(self):
+        store = current_backend().client.store
+        return len(store._used) + len(store._free)
+
+@mray.remote(num_cpus=0)
+class Owner:
+    def call(self, producer):
+        self.ref = producer.make.remote()
+        mray.wait([self.ref])
+        return os.getpid()
+
+producer, owner = Producer.remote(), Owner.remote()
+pid = mray.get(owner.call.remote(producer))
+print("MAPPED", mray.get(producer.mapped.remote()), flush=True)
+os.kill(pid, signal.SIGKILL)
+while mray.get(producer.mapped.remote()):
+    time.sleep(0.01)
+print("FORGOTTEN", flush=True)
+mray.shutdown()
+"""
+
+
+def test_a_producer_lets_go_of_memory_that_it_made_for_a_dead_owner(run_text):
+    run = run_text(MADE_FOR)
+    assert run.wait() == 0, run.output()
+    assert run.said()["MAPPED"] == "1", run.output()
+    assert "FORGOTTEN" in run.said(), run.output()
+    run.assert_nothing_left()
