@@ -20,7 +20,6 @@ from typing import Any
 from mray._api.blueprint import METHOD_ATTRIBUTE, bound_method
 from mray._common import messages as m
 from mray._common import settings
-from mray._common.accelerators import KINDS, variables_of, visible
 from mray._common.concurrency import is_system_group, no_group
 from mray._common.history import History
 from mray._common.ids import FIRST, TaskID, return_id
@@ -572,31 +571,3 @@ def _why(error: BaseException, value: Any, what: str) -> BaseException:
     if isinstance(error, (TypeError, pickle.PicklingError, AttributeError)):
         return serialization_error(error, value, what)
     return error
-
-
-#: Variables of accelerators besides GPUs as they were before one of them was set here.
-_variables_before: dict[str, str | None] = {}
-
-
-def show_devices(gpu_ids: list[Any], accelerators: dict[str, list[int]]) -> dict[str, list[str]]:
-    """Make the worker's devices the only ones that their libraries see; called before user code runs.
-
-    Returns the ids of accelerators other than GPUs, by kind. Variables that were set for an earlier task are restored.
-    """
-    hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
-    if (gpu_ids or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in gpu_ids)
-    while _variables_before:
-        name, value = _variables_before.popitem()
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    if not (accelerators or hides):
-        return {}
-    shown = {kind: visible(kind, indices, os.environ.get(KINDS[kind].variable)) for kind, indices in accelerators.items()}
-    for kind in KINDS if hides else shown:
-        for name, value in variables_of(kind, shown.get(kind, ())).items():
-            _variables_before[name] = os.environ.get(name)
-            os.environ[name] = value
-    return shown
