@@ -77,7 +77,7 @@ def _events_among(names: Iterable[str], place: str = SHM) -> dict[int, list[str]
     for name in names:
         parts = name.split(".")
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if name.startswith(_EVENTS) and os.lstat(os.path.join(place, name)).st_uid == os.getuid():
+            if os.lstat(os.path.join(place, name)).st_uid == os.getuid():
                 found.setdefault(int(parts[3], 16), []).append(name)
     return found
 
@@ -118,18 +118,18 @@ def remove_remains(directory: str, process: str, pid: int = 0) -> dict[str, list
     """
     prefix, spilled = segment_prefix(session_of(directory))[1:], os.path.join(directory, SPILLED)
     there = _names_in(SHM, "")
-    objects = [(name.removeprefix(prefix), f"/{name}") for name in there if name.startswith(prefix)]
-    objects += [(name, os.path.join(spilled, name)) for name in _names_in(spilled, "")]
+    places = [f"/{name}" for name in there if process in name and name.startswith(prefix)]
+    places += [os.path.join(spilled, name) for name in _names_in(spilled, "") if process in name]
     made: dict[str, list[str]] = {}
-    for name, place in objects:
-        owner, _, maker = name.partition("-")
+    for place in places:
+        owner, _, maker = os.path.basename(place).removeprefix(prefix).partition("-")
         if owner == process:
             with contextlib.suppress(OSError):
                 unlink(place)
         elif maker.startswith(process):
             made.setdefault(owner, []).append(place)
     if pid:
-        _unlink_events((pid,), there)
+        _unlink_events((pid,), [name for name in there if name.startswith(_EVENTS)])
     return made
 
 
