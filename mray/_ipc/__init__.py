@@ -24,7 +24,7 @@ reader                the thread that polls and dispatches at the moment; the ot
 background reader     the thread that reads while no other thread of a busy process waits
 doorbell              an eventfd and a word that says whether its process sleeps; rung after publishing
 ring pair             a page that two connected processes share, with a ring for each direction; offered after many calls waited for
-nudge                 a message without meaning through the socket, for a process that was about to sleep
+nudge                 a message without meaning through the socket: what lies in the ring came as its reader fell asleep
 wake-up descriptor    an eventfd as its own process sees it (`wakeup_fd`), which its reactor watches
 poller                a callback that is called after each iteration of the reactor
 acceptor              takes in connections at a listening socket, or from the node
