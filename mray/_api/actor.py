@@ -20,6 +20,7 @@ from mray._api.dag_calls import ClassNode, bind_method
 from mray._api.described import OfInstance, copy_of, described, option_signature, subclass
 from mray._api.signature import returns_generator
 from mray._api.typed import ActorProxy
+from mray._common.messages import ACTOR_STATES
 from mray._common.options import (
     ACTOR_OPTIONS,
     METHOD_OPTIONS,
@@ -239,7 +240,7 @@ def _create(
 
 # ---------------------------------------------------------------------------------------------- handles
 #: The states of an actor, by Ray's number.
-_STATES = ("waiting for arguments", "pending", "alive", "restarting", "dead")
+_STATES = ("waiting for arguments", *ACTOR_STATES)
 
 
 class _ActorHandle(ActorHandle[T]):

@@ -14,7 +14,7 @@ import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from mray._api.artist import artist
 from mray._api.bind_order import BoundCall, order_calls
@@ -38,10 +38,30 @@ DAGNODE_TYPE_KEY = "__dag_node_type__"
 _IN_CONTEXT_MANAGER = "__in_context_manager__"
 
 
-class GraphRef(ABC):
+class Unique:
+    """Cannot be copied or pickled: there is one of it. Its name in errors is that of its class, or `known_as`."""
+
+    __slots__ = ()
+    known_as = ""
+
+    def __copy__(self) -> NoReturn:
+        self._refuse("copied")
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        self._refuse("deep copied")
+
+    def __reduce__(self) -> NoReturn:
+        self._refuse("pickled")
+
+    def _refuse(self, how: str) -> NoReturn:
+        raise ValueError(f"{self.known_as or type(self).__name__} cannot be {how}.")
+
+
+class GraphRef(Unique, ABC):
     """A claim to a result of a compiled graph, as `mray.get` knows it."""
 
     __slots__ = ("__weakref__",)
+    known_as = "CompiledDAGRef"
 
     @abstractmethod
     def get(self, timeout: float | None = None) -> Any:

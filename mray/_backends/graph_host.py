@@ -16,7 +16,6 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PROGRAMS, graphs_of, programs_of
 from mray._backends.timeline import SECTION, trace_of
-from mray._caller.actor_queue import ALIVE, DEAD, RESTARTING
 from mray._common import messages as m
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.event_loop import LoopWatcher
@@ -31,7 +30,6 @@ from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
-from mray._runtime.connections.deaths import actor_error
 from mray._runtime.connections.endpoint import HangUp
 from mray._runtime.connections.requests import Answer
 from mray._runtime.worker.exits import ExitActor
@@ -134,8 +132,8 @@ class Host:
         with client.lock:
             caller = client.actors.of(actor_id)
             caller.subscribe()
-        client.reactor.wait_until(lambda: caller.actor.state in (ALIVE, DEAD))
-        if caller.actor.state == DEAD:
+        client.reactor.wait_until(lambda: caller.actor.state in (m.ALIVE, m.DEAD))
+        if caller.actor.state == m.DEAD:
             raise caller.error()
         return caller.actor.process
 
@@ -152,7 +150,7 @@ class Host:
         actor_id = bytes.fromhex(actor)
         with client.lock:
             caller = client.actors.of(actor_id)
-        client.reactor.wait_until(lambda: caller.actor.state in (RESTARTING, DEAD) or caller.actor.process != process)
+        client.reactor.wait_until(lambda: caller.actor.state in (m.RESTARTING, m.DEAD) or caller.actor.process != process)
         error = caller.error()
         assert isinstance(error, Exception)
         return error
@@ -233,14 +231,12 @@ class Host:
             caller = client.actors.of(bytes.fromhex(actor))
 
             def watch(now: ActorCaller) -> None:
-                if now.actor.state in (DEAD, RESTARTING):
-                    error = actor_error(now.actor_id, now.class_name, now.actor.cause, doing=doing)
-                    assert isinstance(error, Exception)
-                    client.reactor.defer(lambda: callback(error))
+                if now.actor.state in (m.DEAD, m.RESTARTING):
+                    self._tell(callback, now.error(doing))
 
             caller.watchers.append(watch)
             caller.subscribe()
-            if caller.actor.state in (DEAD, RESTARTING):
+            if caller.actor.state in (m.DEAD, m.RESTARTING):
                 watch(caller)
 
         def cancel() -> None:
@@ -288,17 +284,16 @@ class Host:
         """The actor's process is gone: tell how, once the node has said so."""
 
         def told(now: ActorCaller) -> None:
-            if now.actor.state in (DEAD, RESTARTING) or (now.actor.state == ALIVE and now.actor.process != process):
+            if now.actor.state in (m.DEAD, m.RESTARTING) or (now.actor.state == m.ALIVE and now.actor.process != process):
                 if told in now.watchers:
                     now.watchers.remove(told)
-                error = now.error()
-                assert isinstance(error, Exception)
-                self._tell(callback, error)
+                self._tell(callback, now.error())
 
         caller.watchers.append(told)
         told(caller)
 
-    def _tell(self, callback: Callable[[Exception], None], error: Exception) -> None:
+    def _tell(self, callback: Callable[[Exception], None], error: BaseException) -> None:
+        assert isinstance(error, Exception)
         self._client.reactor.defer(lambda: callback(error))
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:

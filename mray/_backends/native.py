@@ -18,7 +18,7 @@ from mray._api.remote_function import MOST_KEPT
 from mray._backends.lazy_graphs import first_request, make_host
 from mray._backends.placement import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
-from mray._caller.actor_queue import ASKED, DEAD, UNKNOWN
+from mray._caller.actor_queue import ASKED, UNKNOWN
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
@@ -89,7 +89,7 @@ class _Creation:
 
     def ready(self, call: Call) -> None:
         caller = self._backend.client.actors.get(self.actor_id)
-        if call.waiting == 0 and caller is not None and caller.actor.state != DEAD:
+        if call.waiting == 0 and caller is not None and caller.actor.state != m.DEAD:
             self._backend.send_creation(call, self.spec, 0, self.actor_id)
 
 

@@ -14,28 +14,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic
 
-from mray._caller.instructions import (
-    Announce,
-    Cancel,
-    Connect,
-    Fail,
-    FailDead,
-    FailUnavailable,
-    Instructions,
-    Send,
-    Subscribe,
-)
+from mray._caller import instructions as do
 from mray._caller.records import CANCELLED, AnyCall, goes_once
+from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
 from mray._common.story import Story
 
 if TYPE_CHECKING:
     from mray._caller.records import Link
     from mray._common.causes import Cause
 
-#: The node has not been asked; it has not answered yet.
+#: The node has not been asked; it has not answered yet. The other states are those that it reports.
 UNKNOWN, ASKED = "unknown", "asked"
-#: The states that the node reports.
-PENDING, ALIVE, RESTARTING, DEAD = "pending", "alive", "restarting", "dead"
 #: The states that may follow on each.
 _NEXT = {
     UNKNOWN: {PENDING, ALIVE, RESTARTING, DEAD},
@@ -80,34 +69,34 @@ class ActorQueue(Generic[AnyCall]):
         return 0 < self.most_pending <= sent + len(self.queue)
 
     # ------------------------------------------------------------------------------------ events of this process
-    def submitted(self, call: AnyCall) -> Instructions:
+    def submitted(self, call: AnyCall) -> do.Instructions:
         """A call was made."""
         if call.waiting == 0 and self.flows():
-            return [Send(call)]
+            return [do.Send(call)]
         if self.state == DEAD:
-            return [FailDead(call, None)]
+            return [do.FailDead(call, None)]
         if self.state == RESTARTING and goes_once(call):
-            return [FailUnavailable(call, "")]
+            return [do.FailUnavailable(call, "")]
         self.queue.append(call)
         if self.state == ALIVE and self.link is None:
-            return [Connect(self.process)]
+            return [do.Connect(self.process)]
         return self.watched()
 
-    def watched(self) -> Instructions:
+    def watched(self) -> do.Instructions:
         """Somebody wants to know the actor's state, and each change."""
         if self.state != UNKNOWN:
             return []
         self._enter(ASKED)
-        return [Subscribe()]
+        return [do.Subscribe()]
 
-    def arguments_came(self, call: AnyCall) -> Instructions:
+    def arguments_came(self, call: AnyCall) -> do.Instructions:
         """A queued call has all of its arguments."""
         if self.state == RESTARTING and goes_once(call):
             self.queue.remove(call)
-            return [FailUnavailable(call, "")]
+            return [do.FailUnavailable(call, "")]
         return self._flush()
 
-    def cancelled(self, call: AnyCall) -> Instructions | None:
+    def cancelled(self, call: AnyCall) -> do.Instructions | None:
         """A call was cancelled; None if it is not queued. Others may have waited behind it."""
         try:
             self.queue.remove(call)
@@ -115,18 +104,18 @@ class ActorQueue(Generic[AnyCall]):
             return None
         return self._flush()
 
-    def attempt_failed(self, call: AnyCall) -> Instructions:
+    def attempt_failed(self, call: AnyCall) -> do.Instructions:
         """The method raised an error that the caller asked to be retried."""
         if call.retries == CANCELLED:
-            return [Cancel(call)]
+            return [do.Cancel(call)]
         call.use_retry()
         if self.link is not None and not self.link.closed:
-            return [Send(call)]
+            return [do.Send(call)]
         self.queue.appendleft(call)
         return []
 
     # ------------------------------------------------------------------------------------ events of the actor's process
-    def reported(self, state: str, process: str, incarnation: int, cause: Cause | None) -> Instructions:
+    def reported(self, state: str, process: str, incarnation: int, cause: Cause | None) -> do.Instructions:
         """The node has said where the actor is. The link of a process that has ended was read to its end before."""
         if self.state == DEAD:
             return []  # the node was lost, and what it had said before is still read
@@ -141,20 +130,20 @@ class ActorQueue(Generic[AnyCall]):
         else:
             self.cause = cause
             out = self._ended(before)
-        return [*out, Announce()]
+        return [*out, do.Announce()]
 
-    def connected(self, link: Link | None) -> Instructions:
+    def connected(self, link: Link | None) -> do.Instructions:
         """There is a connection to the actor's process; None: it has ended since, and the node will say so."""
         self.link = link
         return self._flush()
 
-    def unreachable(self, error: BaseException) -> Instructions:
+    def unreachable(self, error: BaseException) -> do.Instructions:
         """No connection could be made; the next call tries again."""
         self._story.note("unreachable", repr(error))
         self.link = None
         return self._fail_queue(error)
 
-    def broke(self, error: BaseException) -> Instructions:
+    def broke(self, error: BaseException) -> do.Instructions:
         """The link has ended although the actor lives, and the calls over it have failed.
 
         Calls that wait for their arguments were to follow those, and fail as well. The next call connects again.
@@ -166,25 +155,25 @@ class ActorQueue(Generic[AnyCall]):
         self._story.note(self.state, "->", state, *more)
         self.state = state
 
-    def _flush(self) -> Instructions:
+    def _flush(self) -> do.Instructions:
         """Send calls in order, up to the first whose arguments are not there (or past it, if that is allowed)."""
         if self.link is None or self.link.closed:
             return []
         queue = self.queue
-        out: Instructions = []
+        out: do.Instructions = []
         if self.unordered:
-            out += (Send(call) for call in queue if not call.waiting)
+            out += (do.Send(call) for call in queue if not call.waiting)
             self.queue = deque(call for call in queue if call.waiting)
         else:
             while queue and not queue[0].waiting:
-                out.append(Send(queue.popleft()))
+                out.append(do.Send(queue.popleft()))
         return out
 
-    def _fail_queue(self, error: BaseException) -> Instructions:
+    def _fail_queue(self, error: BaseException) -> do.Instructions:
         queue, self.queue = self.queue, deque()
-        return [Fail(call, error) for call in queue]
+        return [do.Fail(call, error) for call in queue]
 
-    def _moved(self, process: str, incarnation: int) -> Instructions:
+    def _moved(self, process: str, incarnation: int) -> do.Instructions:
         """The actor runs in this process."""
         if incarnation == self.incarnation and self.link is not None and not self.link.closed:
             return []
@@ -192,15 +181,15 @@ class ActorQueue(Generic[AnyCall]):
         out = [] if self.link is None or incarnation == self.incarnation else self._sort_out(self._cut_off(), ALIVE)
         self.incarnation = incarnation
         self.process = process
-        return [*out, Connect(process)]
+        return [*out, do.Connect(process)]
 
-    def _ended(self, before: str) -> Instructions:
+    def _ended(self, before: str) -> do.Instructions:
         """The actor's process has ended; the link with it, though the process may stay while others hold objects that it owns."""
         lost = self._cut_off()
         if self.state == RESTARTING:
             return self._sort_out(lost, before)
         queue, self.queue = self.queue, deque()
-        return [FailDead(call, self.process) for call in lost] + [FailDead(call, "") for call in queue]
+        return [do.FailDead(call, self.process) for call in lost] + [do.FailDead(call, "") for call in queue]
 
     def _cut_off(self) -> list[AnyCall]:
         """Let go of the link; the calls over it that have no answer."""
@@ -211,20 +200,20 @@ class ActorQueue(Generic[AnyCall]):
         self.link = None
         return lost
 
-    def _sort_out(self, lost: list[AnyCall], before: str) -> Instructions:
+    def _sort_out(self, lost: list[AnyCall], before: str) -> do.Instructions:
         """Queue in order the calls that may be retried, and fail the others: the actor is being started again.
 
         Calls that were made before its first process was there wait for any process. Those that were queued between the death of its
         process and now, when this process learns of it, were for that one.
         """
-        out: Instructions = []
+        out: do.Instructions = []
         if before in (ASKED, ALIVE):
-            out += (FailUnavailable(call, "") for call in self.queue if goes_once(call))
+            out += (do.FailUnavailable(call, "") for call in self.queue if goes_once(call))
             self.queue = deque(call for call in self.queue if not goes_once(call))
         elif before == RESTARTING and self.process:
             # The process that was to follow has died before it was there. That was an attempt of the calls that are retried in it: an
             # actor may be restarted without end.
-            out += (FailUnavailable(call, "") for call in self.queue if call.was_sent and not call.retries)
+            out += (do.FailUnavailable(call, "") for call in self.queue if call.was_sent and not call.retries)
             self.queue = deque(call for call in self.queue if not call.was_sent or call.retries)
             for call in self.queue:
                 if call.was_sent:
@@ -232,13 +221,13 @@ class ActorQueue(Generic[AnyCall]):
         retried = []
         for call in lost:
             if call.retries == CANCELLED:
-                out.append(Cancel(call))
+                out.append(do.Cancel(call))
             elif call.retries:
                 call.use_retry()
                 call.was_sent = True
                 retried.append(call)
             else:
-                out.append(FailUnavailable(call, self.process))
+                out.append(do.FailUnavailable(call, self.process))
         self.queue.extendleft(reversed(retried))
         return out
 

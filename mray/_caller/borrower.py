@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from mray._caller.instructions import Drop, FailObjects, Fetch, GoOn, Hold, Instructions
+from mray._caller import instructions as do
 from mray._common.story import Story
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Borrower:
         self.objects[object_id] = entry
         return 0 if follows and then is None else self._ask(object_id, process, then)
 
-    def met_again(self, key: bytes, then: Continuation | None) -> Instructions:
+    def met_again(self, key: bytes, then: Continuation | None) -> do.Instructions:
         """A ref, or a handle, has come that is known."""
         number = self.asked.get(key)
         if number is None:
@@ -93,7 +93,7 @@ class Borrower:
         """The owner has counted this process and sent an object unasked that was unknown."""
         self.objects[entry.object_id] = entry
 
-    def acknowledged(self, number: int) -> Instructions:
+    def acknowledged(self, number: int) -> do.Instructions:
         """The owner, or the node, has counted this process. (The answer may come behind the end that was taken for one.)"""
         ask = self.asks.pop(number, None)
         if ask is None:
@@ -101,17 +101,17 @@ class Borrower:
         if self.asked.get(ask.key) == number:
             del self.asked[ask.key]
         self.unacknowledged -= ask.thens.count(None)
-        return [GoOn(then) for then in ask.thens if then is not None]
+        return [do.GoOn(then) for then in ask.thens if then is not None]
 
     # ------------------------------------------------------------------------------------ values
     def wants(self, entry: BorrowedObject) -> bool:
         """Whether the owner is to be asked for the value."""
         return entry.form is None and not entry.fetching and entry.owner is not None
 
-    def fetched(self, entry: BorrowedObject, link: Link | None, asks: bool) -> Instructions:
+    def fetched(self, entry: BorrowedObject, link: Link | None, asks: bool) -> do.Instructions:
         """The value is wanted, of its owner at the other end of the link; None: it is gone. `asks`: and whether it is there."""
         entry.fetching = True
-        return [FailObjects([entry], None)] if link is None else [Fetch(link, entry.object_id, asks)]
+        return [do.FailObjects([entry], None)] if link is None else [do.Fetch(link, entry.object_id, asks)]
 
     def lost(self, entry: BorrowedObject, place: str) -> bool:
         """The value is not in this place any more. Returns whether it is pending again: the owner knows another, or makes it again."""
@@ -123,35 +123,36 @@ class Borrower:
         return True
 
     # ------------------------------------------------------------------------------------ handles
-    def handle_came(self, token: Any, is_counted: bool, then: Continuation | None) -> Instructions:
+    def handle_came(self, token: Any, is_counted: bool, then: Continuation | None) -> do.Instructions:
         """A handle has come of an actor that had none. `is_counted`: the node knows, or will never know."""
         actor_id = token.actor_id
         self.tokens[actor_id] = token
         if actor_id in self.held:
             return self.met_again(actor_id, then)
         self.held.add(actor_id)
-        return _go_on(then) if is_counted else [Hold(self._ask(actor_id, NODE, then), actor_id)]
+        return _go_on(then) if is_counted else [do.Hold(self._ask(actor_id, NODE, then), actor_id)]
 
-    def handles_gone(self, actor_id: bytes) -> Instructions:
+    def handles_gone(self, actor_id: bytes) -> do.Instructions:
         """The last handle of an actor is gone; a new one may have come meanwhile."""
         if actor_id in self.tokens or actor_id not in self.held:
             return []
         self.held.discard(actor_id)
-        return [Drop(actor_id)]
+        return [do.Drop(actor_id)]
 
     # ------------------------------------------------------------------------------------ ends
-    def died(self, process: str) -> Instructions:
+    def died(self, process: str) -> do.Instructions:
         """A process has ended: what it has not sent does not come."""
         return self._over(process, None)
 
-    def broke(self, process: str, error: BaseException) -> Instructions:
+    def broke(self, process: str, error: BaseException) -> do.Instructions:
         """A connection has ended although its process lives: a ref that comes later borrows again."""
         return self._over(process, error)
 
-    def all_lost(self, error: BaseException) -> Instructions:
+    def all_lost(self, error: BaseException) -> do.Instructions:
         """The session is over."""
         self._story.note("all lost", type(error))
-        return [FailObjects([entry for entry in self.objects.values() if entry.form is None], error), *self._acknowledge(list(self.asks))]
+        lost = [entry for entry in self.objects.values() if entry.form is None]
+        return [do.FailObjects(lost, error), *self._acknowledge(list(self.asks))]
 
     # ------------------------------------------------------------------------------------ transitions
     def _ask(self, key: bytes, process: str, then: Continuation | None) -> int:
@@ -161,16 +162,18 @@ class Borrower:
         self.unacknowledged += then is None
         return self._numbers
 
-    def _over(self, process: str, error: BaseException | None) -> Instructions:
-        self._story.note("over", process, type(error))
+    def _over(self, process: str, error: BaseException | None) -> do.Instructions:
         lost = [entry for entry in self.objects.values() if entry.owner == process and entry.form is None]
+        asks = [number for number, ask in self.asks.items() if ask.process == process]
+        if lost or asks:
+            self._story.note("over", process, type(error))
         if error is not None:
             for entry in lost:
                 self.objects.pop(entry.object_id, None)
-        out: Instructions = [FailObjects(lost, error)] if lost else []
-        return out + self._acknowledge(number for number, ask in list(self.asks.items()) if ask.process == process)
+        out: do.Instructions = [do.FailObjects(lost, error)] if lost else []
+        return out + self._acknowledge(asks)
 
-    def _acknowledge(self, numbers: Iterable[int]) -> Instructions:
+    def _acknowledge(self, numbers: Iterable[int]) -> do.Instructions:
         """Nobody waits for the dead."""
         return [instruction for number in numbers for instruction in self.acknowledged(number)]
 
@@ -187,5 +190,5 @@ class Borrower:
         assert set(self.tokens) <= self.held, self.story()
 
 
-def _go_on(then: Continuation | None) -> Instructions:
-    return [] if then is None else [GoOn(then)]
+def _go_on(then: Continuation | None) -> do.Instructions:
+    return [] if then is None else [do.GoOn(then)]

@@ -28,26 +28,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from mray._caller.instructions import (
-    AwaitPause,
-    AwaitTurn,
-    Begin,
-    Cancel,
-    CancelRequests,
-    Decline,
-    Fail,
-    FailLost,
-    FailRefused,
-    FailUnreachable,
-    Instructions,
-    Push,
-    Reclaim,
-    Request,
-    Rest,
-    Return,
-    WatchIdle,
-    WatchPipelines,
-)
+from mray._caller import instructions as do
 from mray._caller.records import CANCELLED, AnyTask
 from mray._common import messages as m
 from mray._common.story import Story
@@ -193,7 +174,7 @@ class LeasePool(Generic[AnyTask]):
         return not self.queue and all(not lease.pipeline for lease in self.leases.values())
 
     # ------------------------------------------------------------------------------------ events of this process
-    def submitted(self, task: AnyTask, now: float) -> Instructions:
+    def submitted(self, task: AnyTask, now: float) -> do.Instructions:
         """A task whose arguments are there is to be run."""
         self.queue.append(task)
         return [] if self.full else self._feed(now)
@@ -215,7 +196,7 @@ class LeasePool(Generic[AnyTask]):
         self.full = False
         return True
 
-    def unsent(self, lease: Lease, now: float) -> Instructions:
+    def unsent(self, lease: Lease, now: float) -> do.Instructions:
         """A task that was to be pushed has failed: it has a value that messages cannot carry."""
         self._story.note("unsent", lease.lease_id)
         lease.spent = False
@@ -226,7 +207,7 @@ class LeasePool(Generic[AnyTask]):
             out += self._idle(lease, now)
         return out
 
-    def called_in(self) -> Instructions:
+    def called_in(self) -> do.Instructions:
         """Every idle lease is wanted back at once, before free resources are listed; so are requests that no task waits for."""
         self._story.note("called in")
         out = [] if self.queue else self._cancel_requests()
@@ -236,40 +217,40 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     # ------------------------------------------------------------------------------------ events of the node
-    def granted(self, number: int, lease: Lease, now: float) -> Instructions:
+    def granted(self, number: int, lease: Lease, now: float) -> do.Instructions:
         """The node has answered a request with a lease, whose worker was connected to."""
         self._story.note("granted", number, lease.lease_id, lease.process)
         self.requests.discard(number)
         if not self.queue:
-            return [Decline(lease.lease_id)]
+            return [do.Decline(lease.lease_id)]
         self.unreached = 0
         self.leases[lease.lease_id] = lease
-        return [Begin(lease), *self._feed(now)]
+        return [do.Begin(lease), *self._feed(now)]
 
-    def unreachable(self, number: int, lease_id: int, process: str, error: BaseException | None, now: float) -> Instructions:
+    def unreachable(self, number: int, lease_id: int, process: str, error: BaseException | None, now: float) -> do.Instructions:
         """A granted worker could not be connected to: it may have died since. With an error of this process its tasks fail.
 
         Another one is asked for, but not for ever.
         """
         self._story.note("unreachable", number, lease_id, process, error)
         self.requests.discard(number)
-        out: Instructions = [Decline(lease_id)]
+        out: do.Instructions = [do.Decline(lease_id)]
         if error is not None:
             out += self._fail_queue(error)
         self.unreached += 1
         if self.unreached == MOST_UNREACHABLE:
             self.unreached = 0
             queue, self.queue = self.queue, deque()
-            out += (FailUnreachable(task, process) for task in queue)
+            out += (do.FailUnreachable(task, process) for task in queue)
         return out + self._feed(now)
 
-    def refused(self, number: int, text: str) -> Instructions:
+    def refused(self, number: int, text: str) -> do.Instructions:
         """The node has answered a request: no worker can run these tasks."""
         self._story.note("refused", number, text)
         self.requests.discard(number)
         return self._refuse(text, ())
 
-    def recalled(self, lease: Lease, now: float) -> Instructions:
+    def recalled(self, lease: Lease, now: float) -> do.Instructions:
         """Another process waits for the resources of a lease."""
         if lease.over or lease.wanted:
             return []
@@ -279,10 +260,10 @@ class LeasePool(Generic[AnyTask]):
         if calls and self._timed:
             left = lease.since + TURN_SECONDS - now
             if left > 0 and self.queue and self.pace is not None and self.pace < left:
-                return [AwaitTurn(lease, left)]
+                return [do.AwaitTurn(lease, left)]
         return self._recall(lease)
 
-    def all_lost(self, error: BaseException) -> Instructions:
+    def all_lost(self, error: BaseException) -> do.Instructions:
         """The node is lost, and every task with it."""
         self._story.note("all lost", error)
         tasks = list(self.queue)
@@ -294,10 +275,10 @@ class LeasePool(Generic[AnyTask]):
             tasks += lease.pipeline.values()
             lease.pipeline.clear()
         self.leases.clear()
-        return [Fail(task, error) for task in tasks]
+        return [do.Fail(task, error) for task in tasks]
 
     # ------------------------------------------------------------------------------------ events of workers
-    def replied(self, lease: Lease, now: float) -> Instructions:
+    def replied(self, lease: Lease, now: float) -> do.Instructions:
         """A worker has done a task, which its link has dropped."""
         if lease.over:
             raise self._story.invalid(f"A reply over lease {lease.lease_id}", "without it")
@@ -313,7 +294,7 @@ class LeasePool(Generic[AnyTask]):
                 self.pace = max(self.pace, took)
         return self._next(lease, now)
 
-    def attempt_failed(self, lease: Lease, task: AnyTask, now: float) -> Instructions:
+    def attempt_failed(self, lease: Lease, task: AnyTask, now: float) -> do.Instructions:
         """The function of a task, which its link has dropped, has raised an error that is retried."""
         self._story.note("attempt failed", lease.lease_id)
         task.use_retry()
@@ -322,7 +303,7 @@ class LeasePool(Generic[AnyTask]):
         out += self._feed(now)
         return out
 
-    def given_back(self, lease: Lease, tasks: Sequence[AnyTask], now: float) -> Instructions:
+    def given_back(self, lease: Lease, tasks: Sequence[AnyTask], now: float) -> do.Instructions:
         """A worker has given back tasks, which its link has dropped: its task blocks, or it was asked to. Perhaps it has none any more.
 
         The answer of a worker that was asked may come when its lease is over: its last task has ended meanwhile.
@@ -348,7 +329,7 @@ class LeasePool(Generic[AnyTask]):
         self._story.note("worker ended", lease.lease_id)
         lease.lost = True
 
-    def lost(self, lease: Lease, cause: Cause, now: float, memory: tuple[int, float]) -> Instructions:
+    def lost(self, lease: Lease, cause: Cause, now: float, memory: tuple[int, float]) -> do.Instructions:
         """The worker of a lease has ended, and its link was read to the end; or the link broke. Perhaps the lease is over already.
 
         `memory`: how often a task is tried again whose worker was ended because memory ran low, -1 for ever, and its first rest in seconds.
@@ -361,7 +342,7 @@ class LeasePool(Generic[AnyTask]):
             return self._refuse(cause.text, tasks)
         if tasks and not self.single:
             self.cautious = CAUTION
-        out: Instructions = []
+        out: do.Instructions = []
         if tasks and (self.single or cause.kind != m.CAUSE_EXIT):
             out += self._charge(tasks[0], lease, cause, memory)
             if out:
@@ -369,7 +350,7 @@ class LeasePool(Generic[AnyTask]):
         out += self._queue_again(tasks)
         return out + self._feed(now)
 
-    def unread(self, lease: Lease, now: float) -> Instructions:
+    def unread(self, lease: Lease, now: float) -> do.Instructions:
         """The worker of a lease lives, and has read no message of its link. The tasks that were pushed have failed.
 
         Those that were pushed since, because they waited for one of these, go elsewhere.
@@ -382,10 +363,10 @@ class LeasePool(Generic[AnyTask]):
         return out + self._feed(now)
 
     # ------------------------------------------------------------------------------------ times that have passed
-    def stuck_time_passed(self, now: float) -> Instructions:
+    def stuck_time_passed(self, now: float) -> do.Instructions:
         """Take back tasks behind one that has turned out to be long, and look again while any waits behind another."""
         self._pipelines_watched = False
-        out: Instructions = []
+        out: do.Instructions = []
         waiting = False
         for lease in self.leases.values():
             behind = len(lease.pipeline) - 1
@@ -397,10 +378,10 @@ class LeasePool(Generic[AnyTask]):
             out += self._watch_pipelines()
         return out
 
-    def keep_time_passed(self, now: float) -> Instructions:
+    def keep_time_passed(self, now: float) -> do.Instructions:
         """Return leases that have been idle for long enough, and look again while any has not."""
         self._idle_watched = False
-        out: Instructions = []
+        out: do.Instructions = []
         again = False
         for lease in list(self.leases.values()):
             if lease.pipeline:
@@ -413,24 +394,24 @@ class LeasePool(Generic[AnyTask]):
             out += self._watch_idle()
         return out
 
-    def turn_passed(self, lease: Lease) -> Instructions:
+    def turn_passed(self, lease: Lease) -> do.Instructions:
         """A lease that another process waits for was held for a turn."""
         return [] if lease.over or lease.lost else self._recall(lease)
 
-    def pause_passed(self, lease: Lease, since: float) -> Instructions:
+    def pause_passed(self, lease: Lease, since: float) -> do.Instructions:
         """A lease that another process waits for was idle at this time, `PAUSE_SECONDS` ago."""
         if lease.pipeline or lease.idle_since != since or lease.lost:
             return []
         return self._return(lease)
 
     # ------------------------------------------------------------------------------------ transitions
-    def _feed(self, now: float) -> Instructions:
+    def _feed(self, now: float) -> do.Instructions:
         """Push tasks to free leases, and ask for more leases if tasks are left."""
         self.full = False
         queue = self.queue
         if not queue:
             return []
-        out: Instructions = []
+        out: do.Instructions = []
         # Breadth first: a task runs sooner on an idle worker than behind another one.
         for lease in self.leases.values():
             if not lease.pipeline and lease.takes():
@@ -449,11 +430,11 @@ class LeasePool(Generic[AnyTask]):
         for _ in range(min(len(queue), MOST_REQUESTS) - len(requests)):
             number = next(self._numbers)
             requests.add(number)
-            out.append(Request(number, queue[0]))
+            out.append(do.Request(number, queue[0]))
         self.full = len(requests) == MOST_REQUESTS
         return out
 
-    def _push(self, lease: Lease, depth: int, now: float) -> Push:
+    def _push(self, lease: Lease, depth: int, now: float) -> do.Push:
         """Fill a pipeline that is empty or goes on with a task that has retries."""
         queue, pipeline = self.queue, lease.pipeline
         if not pipeline:
@@ -465,13 +446,13 @@ class LeasePool(Generic[AnyTask]):
             pipeline[task.task_id] = task
             task.lease = lease
             tasks.append(task)
-        return Push(lease, tasks)
+        return do.Push(lease, tasks)
 
-    def _next(self, lease: Lease, now: float) -> Instructions:
+    def _next(self, lease: Lease, now: float) -> do.Instructions:
         """Push more tasks to a worker that has done one."""
         if lease.spent or lease.lost:
             return []  # the worker ends by itself, and the node says that the lease is lost; or has ended, and its last messages are read
-        out: Instructions = []
+        out: do.Instructions = []
         queue, pipeline = self.queue, lease.pipeline
         if queue and lease.takes():
             depth = self.depth()
@@ -483,13 +464,13 @@ class LeasePool(Generic[AnyTask]):
             out += self._idle(lease, now)
         return out
 
-    def _idle(self, lease: Lease, now: float) -> Instructions:
+    def _idle(self, lease: Lease, now: float) -> do.Instructions:
         """Take over tasks of a busy worker, or give the lease back now or later: this worker's pipeline is empty."""
         if lease.recalled:
             return self._return(lease)
         lease.idle_since = now
         if lease.wanted:
-            return [AwaitPause(lease, now)]
+            return [do.AwaitPause(lease, now)]
         out = self._watch_idle()
         for other in self.leases.values():
             waiting = len(other.pipeline) - 1
@@ -500,7 +481,7 @@ class LeasePool(Generic[AnyTask]):
             out += self._cancel_requests()
         return out
 
-    def _recall(self, lease: Lease) -> Instructions:
+    def _recall(self, lease: Lease) -> do.Instructions:
         """Push no more to this worker; tasks that have not begun there go to others."""
         lease.recalled = True
         calls = lease.pipeline
@@ -510,68 +491,68 @@ class LeasePool(Generic[AnyTask]):
             return [self._reclaim(lease, len(calls) - 1)]
         return []
 
-    def _reclaim(self, lease: Lease, count: int) -> Reclaim:
+    def _reclaim(self, lease: Lease, count: int) -> do.Reclaim:
         lease.reclaiming = True
-        return Reclaim(lease, count)
+        return do.Reclaim(lease, count)
 
-    def _return(self, lease: Lease) -> Instructions:
+    def _return(self, lease: Lease) -> do.Instructions:
         if lease.over or lease.spent:
             return []
         self._story.note("returned", lease.lease_id)
         lease.over = True
         del self.leases[lease.lease_id]
-        return [Return(lease)]
+        return [do.Return(lease)]
 
-    def _cancel_requests(self) -> Instructions:
+    def _cancel_requests(self) -> do.Instructions:
         if not self.requests:
             return []
         numbers = sorted(self.requests)
         self.requests.clear()
         self.full = False
-        return [CancelRequests(numbers)]
+        return [do.CancelRequests(numbers)]
 
-    def _charge(self, task: AnyTask, lease: Lease, cause: Cause, memory: tuple[int, float]) -> Instructions:
+    def _charge(self, task: AnyTask, lease: Lease, cause: Cause, memory: tuple[int, float]) -> do.Instructions:
         """Charge a task for the death of its worker; nothing to do means that it is tried again."""
         if cause.kind == m.CAUSE_MEMORY and task.retries != CANCELLED:
             most, first = memory
             if not self._retriable or task.memory_kills == most:
-                return [FailLost(task, cause, lease.process)]
+                return [do.FailLost(task, cause, lease.process)]
             task.memory_kills += 1
-            return [Rest(task, min(first * 2 ** (task.memory_kills - 1), LONGEST_REST))]
+            return [do.Rest(task, min(first * 2 ** (task.memory_kills - 1), LONGEST_REST))]
         if task.retries == 0:  # a cancelled one gets its error when it is queued again
-            return [FailLost(task, cause, lease.process)]
+            return [do.FailLost(task, cause, lease.process)]
         task.use_retry()
         return []
 
-    def _refuse(self, text: str, pushed: Sequence[AnyTask]) -> Instructions:
+    def _refuse(self, text: str, pushed: Sequence[AnyTask]) -> do.Instructions:
         self.full = False
         queue, self.queue = self.queue, deque()
-        return [FailRefused(task, text) for task in (*pushed, *queue)]
+        return [do.FailRefused(task, text) for task in (*pushed, *queue)]
 
-    def _fail_queue(self, error: BaseException) -> Instructions:
+    def _fail_queue(self, error: BaseException) -> do.Instructions:
         queue, self.queue = self.queue, deque()
-        return [Fail(task, error) for task in queue]
+        return [do.Fail(task, error) for task in queue]
 
-    def _queue_again(self, tasks: Sequence[AnyTask]) -> Instructions:
-        out: Instructions = []
+    def _queue_again(self, tasks: Sequence[AnyTask]) -> do.Instructions:
+        out: do.Instructions = []
         for task in reversed(tasks):
             if task.retries == CANCELLED:
-                out.append(Cancel(task))
+                out.append(do.Cancel(task))
             else:
                 self.queue.appendleft(task)
         return out
 
-    def _watch_pipelines(self) -> Instructions:
+    def _watch_pipelines(self) -> do.Instructions:
         if self._pipelines_watched or not self._timed:
             return []
         self._pipelines_watched = True
-        return [WatchPipelines()]
+        return [do.WatchPipelines()]
 
-    def _watch_idle(self) -> Instructions:
+    def _watch_idle(self) -> do.Instructions:
         if self._idle_watched:
             return []
         self._idle_watched = True
-        return [WatchIdle()]
+        return [do.WatchIdle()]
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def story(self) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._caller.instructions import Acknowledge, Expose, Instructions
+from mray._caller import instructions as do
 from mray._common.story import Story
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Lender:
         return not any(account.borrows or account.pins for account in tuple(self.accounts.values()))
 
     # ------------------------------------------------------------------------------------ events
-    def borrowed(self, link: Link, number: int, found: Sequence[tuple[bytes, Any]]) -> Instructions:
+    def borrowed(self, link: Link, number: int, found: Sequence[tuple[bytes, Any]]) -> do.Instructions:
         """The process at the other end holds refs of these objects, an id and an entry each, and waits for an answer if there is a number.
 
         A message from behind the end of its connection is not counted: nothing would return it.
@@ -67,9 +67,9 @@ class Lender:
             new += held is None
             borrows[object_id] = (entry, 1 if held is None else held[1] + 1)
         self.lent += new
-        return [Acknowledge(link, number)] if number else []
+        return [do.Acknowledge(link, number)] if number else []
 
-    def released(self, link: Link, object_ids: Iterable[bytes]) -> Instructions:
+    def released(self, link: Link, object_ids: Iterable[bytes]) -> do.Instructions:
         """The process at the other end has let go of each of these once. It may never have been lent one that was gone when it came."""
         account = self.accounts.get(link)
         if account is None:
@@ -88,20 +88,20 @@ class Lender:
         self.lent -= gone
         return []
 
-    def pinned(self, link: Link, task_id: bytes, refs: Any) -> Instructions:
+    def pinned(self, link: Link, task_id: bytes, refs: Any) -> do.Instructions:
         """A reply is about to be sent with these refs inside."""
         if not link.closed:
             self._account(link).pins[task_id] = refs
         return []
 
-    def unpinned(self, link: Link, task_id: bytes) -> Instructions:
+    def unpinned(self, link: Link, task_id: bytes) -> do.Instructions:
         """The receiver has borrowed the refs of a reply, or will never get it."""
         account = self.accounts.get(link)
         if account is not None:
             account.pins.pop(task_id, None)
         return []
 
-    def broke(self, link: Link, process: str) -> Instructions:
+    def broke(self, link: Link, process: str) -> do.Instructions:
         """A connection has ended although the process lives: it keeps what it holds."""
         account = self.accounts.pop(link, None)
         if account is None or not (account.borrows or account.pins):
@@ -109,7 +109,7 @@ class Lender:
         self._story.note("broke", process, len(account.borrows), len(account.pins))
         return self._merge(account, self.kept.setdefault(process, Account()))
 
-    def met(self, link: Link, process: str) -> Instructions:
+    def met(self, link: Link, process: str) -> do.Instructions:
         """There is a connection to a process: what it holds is its from now on."""
         account = self.kept.pop(process, None)
         if account is None:
@@ -117,14 +117,14 @@ class Lender:
         self._story.note("met again", process, len(account.borrows), len(account.pins))
         return self._merge(account, self._account(link))
 
-    def died(self, process: str, link: Link | None = None) -> Instructions:
+    def died(self, process: str, link: Link | None = None) -> do.Instructions:
         """A process has ended, and the connection to it, if there was one."""
-        out: Instructions = []
+        out: do.Instructions = []
         for account in (self.accounts.pop(link, None), self.kept.pop(process, None)):
             if account is not None and account.borrows:
                 self._story.note("died", process, len(account.borrows))
                 self.lent -= len(account.borrows)
-                out.append(Expose([entry for entry, _count in account.borrows.values()]))
+                out.append(do.Expose([entry for entry, _count in account.borrows.values()]))
         return out
 
     # ------------------------------------------------------------------------------------ transitions
@@ -134,7 +134,7 @@ class Lender:
             account = self.accounts[link] = Account()
         return account
 
-    def _merge(self, account: Account, into: Account) -> Instructions:
+    def _merge(self, account: Account, into: Account) -> do.Instructions:
         before = len(account.borrows) + len(into.borrows)
         for object_id, (entry, count) in account.borrows.items():
             held = into.borrows.get(object_id)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._caller.instructions import Discard, FailPromised, Fill, Gather, Instructions, Promise, Stop, Store, Tell
+from mray._caller import instructions as do
 from mray._caller.records import CANCELLED
 from mray._common.story import Story
 
@@ -65,7 +65,7 @@ class Stream:
         return first == self.state[ARRIVED] and link is self.link and not self.promises and not self.state[DROPPED]
 
     # ------------------------------------------------------------------------------------ events of the producer
-    def sent(self) -> Instructions:
+    def sent(self) -> do.Instructions:
         """The call is sent (again), with the `state` of this moment.
 
         The new producer hears nothing before it has begun. It says so with its first items, or with none where it has to wait before.
@@ -76,7 +76,7 @@ class Stream:
         self.told = 0
         return []
 
-    def arrived(self, link: Link, first: int, items: Sequence[Any]) -> Instructions:
+    def arrived(self, link: Link, first: int, items: Sequence[Any]) -> do.Instructions:
         """Items have come, from number `first` on."""
         state = self.state
         number = state[ARRIVED]
@@ -86,46 +86,46 @@ class Stream:
             self._story.note("items", first, "to", first + len(items), "came at", number)
         self.link = link
         known = number - first
-        out: Instructions = [Discard(place, item) for place, item in enumerate(items[:known], first)]
+        out: do.Instructions = [do.Discard(place, item) for place, item in enumerate(items[:known], first)]
         items = items[known:]
         promised = items[: len(self.promises)]
         for item in promised:
             promise = self.promises.popleft()
             if not state[DROPPED]:
                 self.items.append(promise)
-            out.append(Fill(number, promise, item))
+            out.append(do.Fill(number, promise, item))
             number += 1
         state[ARRIVED] = number
         items = items[len(promised) :]
         if state[DROPPED]:
             state[ARRIVED] += len(items)
-            out += (Discard(place, item) for place, item in enumerate(items, number))
-            out.append(Stop())  # it may not have begun when the first was sent
+            out += (do.Discard(place, item) for place, item in enumerate(items, number))
+            out.append(do.Stop())  # it may not have begun when the first was sent
         elif items:
-            out.append(Store(number, items))
+            out.append(do.Store(number, items))
         else:
             out += self.taken()
         return out
 
-    def stored(self, items: Sequence[Any]) -> Instructions:
+    def stored(self, items: Sequence[Any]) -> do.Instructions:
         """Items that have come may be taken."""
         self.items.extend(items)
         self.state[ARRIVED] += len(items)
         return self.taken() if self.told_from else []
 
-    def ended(self) -> Instructions:
+    def ended(self) -> do.Instructions:
         """The call was answered, or has failed: nothing follows."""
         if self.call is None:
             raise self._story.invalid("The end", f"over after {self.state[ARRIVED]}")
         self.call = self.link = None
         promises, self.promises = self.promises, deque()
-        out: Instructions = [FailPromised(promises)] if promises else []
+        out: do.Instructions = [do.FailPromised(promises)] if promises else []
         if self.gathers:
-            out.append(Gather())
+            out.append(do.Gather())
         return out
 
     # ------------------------------------------------------------------------------------ events of the reader
-    def taken(self) -> Instructions:
+    def taken(self) -> do.Instructions:
         """An item was taken, and counted. Nothing follows from that unless the producer may wait for it (`told_from`).
 
         The producer is told of the count where it waits because of unread items, or will.
@@ -134,22 +134,22 @@ class Stream:
         taken = state[TAKEN]
         if self.told_from and self.link is not None and taken > self.told and state[ARRIVED] - self.told >= self.told_from:
             self.told = taken
-            return [Tell(taken)]
+            return [do.Tell(taken)]
         return []
 
-    def looked_ahead(self, count: int) -> Instructions:
+    def looked_ahead(self, count: int) -> do.Instructions:
         """The reader wants the refs of the next items, which stay."""
         missing = count - len(self.items) - len(self.promises)
-        return [Promise(missing)] if missing > 0 and self.call is not None else []
+        return [do.Promise(missing)] if missing > 0 and self.call is not None else []
 
-    def promised(self, promises: Sequence[Any]) -> Instructions:
+    def promised(self, promises: Sequence[Any]) -> do.Instructions:
         """Refs of items that have not arrived were given out."""
         if self.call is None:
             raise self._story.invalid(f"A promise of {len(promises)} items", f"over after {self.state[ARRIVED]}")
         self.promises.extend(promises)
         return []
 
-    def dropped(self) -> Instructions:
+    def dropped(self) -> do.Instructions:
         """The reader has gone: the call is not sent again, unless to be cancelled."""
         if self.state[DROPPED]:
             raise self._story.invalid("The end of the reader", "dropped")
@@ -160,7 +160,7 @@ class Stream:
             return []
         if self.call.retries != CANCELLED:
             self.call.retries = 0
-        return [] if self.link is None else [Stop()]
+        return [] if self.link is None else [do.Stop()]
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def story(self) -> str:

@@ -60,7 +60,7 @@ def wrong_with_quantity(name: str, quantity: float) -> str | None:
     return f"{name} resource quantity must be whole numbers. The specified quantity {quantity} is invalid."
 
 
-def visible(name: str, indices: Sequence[int], variable: str | None) -> list[str]:
+def visible(indices: Sequence[int], variable: str | None) -> list[str]:
     """The ids of these devices of the session, where the variable had this value as the program was started."""
     listed = None if variable is None else [each.strip().removeprefix("npu:") for each in variable.split(",") if each.strip()]
     if listed is None or variable == "NoDevFiles":

@@ -1,6 +1,6 @@
-"""CALL and TASK, the two messages that ask a worker to run something, as records whose fields have names.
+"""CALL and TASK, the two messages that ask a worker to run something, and the values in its answers, as records whose fields have names.
 
-They travel as plain tuples (see `mray._common.protocol`); the worker that is going to run one makes the record of it.
+They travel as plain tuples (see `mray._common.protocol`); the worker that is going to run a call makes the record of it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ class ArgumentValue(NamedTuple):
     #: The object and the process that owns it, where the value lies elsewhere.
     object_id: bytes = b""
     owner: str = ""
+
+
+#: A value that a call has returned or yielded, as it travels (REPLY, REPLIES, STREAM_ITEMS): form, payload, and the refs inside with their
+#: owners, or None. A plain tuple that is unpacked by these names: a class would make calls with two return values 2 % slower at each end.
+Result = tuple[int, Any, list[tuple[bytes, str]] | None]
 
 
 class MethodInvocation(NamedTuple):

@@ -100,13 +100,13 @@ ASK = 45  # number, sections                           also first on a connectio
 TOLD = 46  # number, answer                              section -> (ok, rows or a text), see `mray._runtime.observe.process_snapshot`
 
 # ----------------------------------------------------------------------------------- client to the node
-LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._scheduler.records.Demand`
+LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._scheduler.records`
 LEASE_CANCEL = 51  # request                               no more needed; a grant that crosses it is returned
 LEASE_RETURN = 52  # lease id
 LEASE_BREAK = 63  # lease id, text                        ... whose worker is to end: the conversation with it has broken, and why
 BLOCKED = 53  # -                                        this worker's task waits in get/wait: its CPUs are free
 UNBLOCKED = 54  # -
-ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see `mray._scheduler.records.ActorSpec`
+ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see `mray._scheduler.records`
 ACTOR_SUBSCRIBE = 56  # actor id                              answered by ACTOR_STATE now and at each change
 ACTOR_HOLD = 57  # number, actor ids                        this process holds handles of these; answered by HELD if number > 0
 ACTOR_DROP = 58  # actor ids                               ... and no more
@@ -134,9 +134,10 @@ LEASE_REFUSED = 82  # request, text                        this machine can neve
 LEASE_LOST = 83  # lease id, cause                         the leased worker died; cause as in ACTOR_STATE
 LEASE_RECALL = 84  # lease id                               others wait: return it as soon as it is idle
 ACTOR_STATE = 85  # actor id, state, process, incarnation, cause
-#                   state: "pending" | "alive" | "restarting" | "dead"; cause: None or
+#                   state: one of the following; cause: None or
 #                   (kind, text, pid, signal or exit status or None, payload or None)
 #                   payload: the pickled exception of CAUSE_INIT; the last lines of a worker that crashed, UTF-8
+ACTOR_STATES = PENDING, ALIVE, RESTARTING, DEAD = "pending", "alive", "restarting", "dead"
 HELD = 86  # number
 ANSWER = 87  # request, ok, value                         value: builtin values; a text when not ok
 OUTPUT = 88  # pid, stream, name, text                    what a worker printed (driver only); stream: 1, 2 or NOTE_STREAM
@@ -144,7 +145,7 @@ NOTE_STREAM = 3  # the text is a JSON object about a progress bar or a breakpoin
 TRIM_NOW = 89  # -
 ACTOR_START = 90  # actor id, spec, incarnation               to a worker: become this actor
 EXIT = 91  # cause kind, text                                to a worker: finish what is queued and end
-WORKER_GONE = 92  # process, text, pid, status                a process of the session died: its borrows and objects go
+WORKER_GONE = 92  # process, text, pid, status [, made]       a process of the session died: its borrows and objects go; made: segments
 SAVE = 93  # -                                              to a worker whose lines are counted: write them, and die at once
 LEFT = 98  # -                                              to a driver of several that said SHUTDOWN: nothing of its work runs any more
 ENDING = 99  # text                                          to drivers: the session ends, and why

@@ -15,6 +15,7 @@ methods are values that travel along the edges. A death comes from the runtime a
 out by itself.
 
     plan  inputs  template     the frozen data that rooms hand to each other     compiler/   DAG nodes -> plan -> channels and programs
+    structure  depicted        the user's DAG nodes again, for pictures
     host  messages             services of a process; the table of requests      caller/     execute, get, await, from any process
     participants  sites        the actors of a graph, and their devices         actor/      the programs of one actor
     ends  communicators        the channels and groups of one process            watch/      reports, counters, profiles

@@ -4,11 +4,16 @@
     mapped                  what others wrote, mapped copy-on-write: whose memory a value lies in, and how to pass it on
     layout, ring, slots     rings of slots in a segment: how graphs pass values
     connection, reactor     framed messages over unix sockets; the one place where a process waits
+    ring_pair               two rings beside a connection that talks often: messages without the kernel while both ends are awake
     listener, introductions acceptors of connections; connections that the node makes for two processes
     frames                  the checks of a frame before it is read, as long as its sender is not known
     doorbell, spin          wake-ups of a process that sleeps, and the decision not to sleep
+    event_loop, loop_spin   an asyncio loop that waits in the reactor; loops of users that wait for mray
+    interrupts, handlers    Ctrl-C, and exceptions of the user's signal handlers, put off to a safe moment
     memory_order            the fences that make all of it safe on processors that reorder
     process, reaper         titles, parents, ends; cleaning after the dead
+    output                  workers' output as named lines
+    faults, limits          texts of errors: exceptions of handlers; no descriptor left (`closed_descriptors`: closed by the program)
 
 Nothing here knows tasks, actors or objects. Law: every word in shared memory has one writer, and a doorbell is a hint to look again, so a
 process may die between any two instructions.
@@ -18,6 +23,8 @@ word                  eight aligned bytes in shared memory, with one writer
 reader                the thread that polls and dispatches at the moment; the others sleep until it wakes them
 background reader     the thread that reads while no other thread of a busy process waits
 doorbell              an eventfd and a word that says whether its process sleeps; rung after publishing
+ring pair             a page that two connected processes share, with a ring for each direction; offered after many calls waited for
+nudge                 a message without meaning through the socket: what lies in the ring came as its reader fell asleep
 wake-up descriptor    an eventfd as its own process sees it (`wakeup_fd`), which its reactor watches
 poller                a callback that is called after each iteration of the reactor
 acceptor              takes in connections at a listening socket, or from the node

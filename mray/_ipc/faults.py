@@ -3,7 +3,7 @@
 In every process. Such an exception ends something, with itself as the cause of the error that the waiting side gets; a line in a log beside
 somebody who waits for ever helps nobody. The smallest thing that can be named ends:
 
-    a request, a call                its asker is answered with the error (`mray._runtime.client.faults`, `mray._runtime.node.node`)
+    a request, a call                its asker is answered with the error (`mray._runtime.connections.dispatch`, `mray._runtime.node.node`)
     the conversation                 FAULT tells the peer why; whatever waits at either end fails (`mray._ipc.connection`)
     the process                      where nobody can be told: a timer, a callback, what the node says (`Reactor.on_fault`)
     the session                      the node's own decision: its books are not to be trusted any more

@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from mray._ipc.limits import above_limit
 from mray._ipc.process import kill, shown_title, start_of, with_variable
@@ -69,8 +69,12 @@ def events_by_pid(place: str = SHM) -> dict[int, list[str]]:
 
     The driver removes them when the process ends in order, and nobody does otherwise. Of this user only.
     """
+    return _events_among(_names_in(place, _EVENTS), place)
+
+
+def _events_among(names: Iterable[str], place: str = SHM) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
-    for name in _names_in(place, _EVENTS):
+    for name in names:
         parts = name.split(".")
         with contextlib.suppress(OSError, ValueError, IndexError):
             if os.lstat(os.path.join(place, name)).st_uid == os.getuid():
@@ -78,13 +82,11 @@ def events_by_pid(place: str = SHM) -> dict[int, list[str]]:
     return found
 
 
-def unlink_events(pids: Collection[int]) -> None:
+def _unlink_events(pids: Collection[int], names: Iterable[str]) -> None:
     """These processes were ours and are dead: take away the names of their events. Events that are open elsewhere stay so."""
-    if not pids:
-        return
-    for pid, names in events_by_pid().items():
+    for pid, events in _events_among(names).items():
         if pid in pids:
-            for name in names:
+            for name in events:
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(SHM, name))
 
@@ -101,19 +103,34 @@ def remove_session(directory: str) -> str | None:
     return kept
 
 
-def objects_of(directory: str, owner: str, producer: str = "") -> list[str]:
-    """The names of the objects that a process owns (of those, the ones that `producer` has made), in memory and on disk."""
-    start, spilled = f"{owner}-{producer}", os.path.join(directory, SPILLED)
+def has_objects(directory: str, owner: str) -> bool:
+    """Whether a process owns objects, in memory or on disk."""
+    start = f"{owner}-"
     in_memory = _names_in(SHM, segment_prefix(session_of(directory))[1:] + start)
-    return [f"/{name}" for name in in_memory] + [os.path.join(spilled, name) for name in _names_in(spilled, start)]
+    return bool(in_memory or _names_in(os.path.join(directory, SPILLED), start))
 
 
 @above_limit()
-def unlink_owned(directory: str, owner: str) -> None:
-    """A process is dead: take away the objects that it owned."""
-    for name in objects_of(directory, owner):
-        with contextlib.suppress(OSError):
-            unlink(name)
+def remove_remains(directory: str, process: str, pid: int = 0) -> dict[str, list[str]]:
+    """A process is dead: take away the objects that it owned, and its CUDA events. Returns the objects that it made for others, by owner.
+
+    An object's name says for whom it was made, and by whom (see `mray._objects.store`).
+    """
+    prefix, spilled = segment_prefix(session_of(directory))[1:], os.path.join(directory, SPILLED)
+    there = _names_in(SHM, "")
+    places = [f"/{name}" for name in there if process in name and name.startswith(prefix)]
+    places += [os.path.join(spilled, name) for name in _names_in(spilled, "") if process in name]
+    made: dict[str, list[str]] = {}
+    for place in places:
+        owner, _, maker = os.path.basename(place).removeprefix(prefix).partition("-")
+        if owner == process:
+            with contextlib.suppress(OSError):
+                unlink(place)
+        elif maker.startswith(process):
+            made.setdefault(owner, []).append(place)
+    if pid:
+        _unlink_events((pid,), [name for name in there if name.startswith(_EVENTS)])
+    return made
 
 
 def spill_elsewhere(directory: str, parent: str) -> None:
@@ -228,7 +245,8 @@ def kill_processes(directory: str) -> None:
             if look >= _ZYGOTE_LOOKS or shown_title(pid) != "zygote":
                 kill(pid)
         time.sleep(_KILL_LOOK)
-    unlink_events(ended.difference(pids))
+    if ended:
+        _unlink_events(ended.difference(pids), _names_in(SHM, _EVENTS))
 
 
 @above_limit()

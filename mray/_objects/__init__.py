@@ -5,7 +5,8 @@
                                                        (a file, when memory is full)
 
 `serializer` turns values into bytes and back, `store` keeps the segments of what this process has produced, `ownership` says how long an
-object is needed, `remote_error` carries exceptions. For `mray._runtime` and `mray._graph`; nothing here waits or talks to another process.
+object is needed, `remote_error` carries exceptions. `tensors` and `tables` know the memory of torch and Arrow; `claims` says when a reader
+may write into what it has read. For `mray._runtime` and `mray._graph`; nothing here waits or talks to another process.
 
 ====================  ====================================================================================================
 entry                 the state of one object in a process that knows it: form, payload, counts

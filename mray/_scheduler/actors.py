@@ -16,6 +16,7 @@ from mray._common.causes import Cause
 from mray._common.history import History
 from mray._common.messages import (
     ACTOR_STATE,
+    ALIVE,
     ANSWER,
     CAUSE_CRASH,
     CAUSE_GROUP,
@@ -24,15 +25,18 @@ from mray._common.messages import (
     CAUSE_OWNER,
     CAUSE_REFUSED,
     CAUSE_SCOPE,
+    DEAD,
     EXIT,
     GROUP_REMOVED,
     HELD,
+    PENDING,
+    RESTARTING,
 )
 from mray._scheduler.jobs import Environment, detached_root, job_of
 from mray._scheduler.lifetime_roots import LifetimeRoots
 from mray._scheduler.placement import belongs_to
 from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
-from mray._scheduler.records import ALIVE, DEAD, PENDING, RESTARTING, ActorRecord, Member, Ordered, Site, Tenant
+from mray._scheduler.records import ActorRecord, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
 from mray.exceptions import describe_status
 

@@ -7,6 +7,8 @@ classes would take longer than starting it.
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from mray._common.causes import Cause
@@ -37,12 +39,14 @@ class MemberJoined(Event):
 class MemberDied(Event):
     """A process is dead: a joined one, or a worker that never joined."""
 
-    __slots__ = ("cause", "process")
+    __slots__ = ("cause", "made", "process")
 
-    def __init__(self, process: str, cause: Cause) -> None:
+    def __init__(self, process: str, cause: Cause, made: Mapping[str, list[str]] = MappingProxyType({})) -> None:
         self.process = process
         #: How the kernel saw it; the scheduler knows better if the death was ordered.
         self.cause = cause
+        #: Segments that it has made for other processes, by their owner, who may never have heard of them.
+        self.made = made
 
 
 class DriverReset(Event):

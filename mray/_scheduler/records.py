@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 from mray._common.causes import Cause
+from mray._common.messages import PENDING
 from mray._scheduler.jobs import Environment, stamped
 from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
 
@@ -48,12 +49,6 @@ STARTING = "starting"
 IDLE = "idle"
 BUSY = "busy"
 LEAVING = "leaving"
-
-# States of an actor, as `ACTOR_STATE` says them.
-PENDING = "pending"
-ALIVE = "alive"
-RESTARTING = "restarting"
-DEAD = "dead"
 
 
 class Ordered(dict[_Item, None]):

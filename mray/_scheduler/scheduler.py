@@ -151,8 +151,10 @@ class Scheduler:
                 self.abandon(lease)
             self.actors.member_died(member, event.cause)
             self.groups.member_died(event.process)
+            gone = (WORKER_GONE, event.process, event.cause.text, event.cause.pid, event.cause.status)
             for process in self.members:
-                self.tell(process, (WORKER_GONE, event.process, event.cause.text, event.cause.pid, event.cause.status))
+                made = event.made.get(process)
+                self.tell(process, (*gone, made) if made else gone)
         worker = self.workers.workers.get(event.process)
         if worker is not None:
             self._worker_died(worker, event.cause)
@@ -580,8 +582,9 @@ class Scheduler:
 
     def _vacate(self, tenant: Tenant) -> None:
         """Take resources and worker away from a tenant."""
-        self.cpu_loads.give(tenant.cpus)
-        tenant.cpus = ()
+        if tenant.cpus:
+            self.cpu_loads.give(tenant.cpus)
+            tenant.cpus = ()
         if tenant.holding is not None:
             names = tenant.holding.pool.give(tenant.holding)
             tenant.holding = None

@@ -47,3 +47,17 @@ def test_every_sync_point_has_its_other_side() -> None:
 def test_programs_can_be_executed() -> None:
     programs = [ROOT / ".ci/run", *(path for path in (ROOT / "tools").iterdir() if path.is_file() and not path.suffix)]
     assert not [str(path) for path in programs if not path.stat().st_mode & 0o111]
+
+
+def test_texts_name_modules_and_names_that_are_there() -> None:
+    """Docstrings and comments point at others: `mray.a.b.Name` is a module, or a name in the source of one."""
+    sources = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): (ROOT / path).read_text() for path in modules()}
+    missing = []
+    for where, text in sources.items():
+        for name in re.findall(r"`(mray(?:\.\w+)+)", text):
+            module, _dot, rest = name, "", ""
+            while module not in sources:
+                module, _dot, rest = module.rpartition(".")
+            if rest and not re.search(rf"\b{rest}\b", sources[module]) and not (ROOT / name.replace(".", "/")).is_dir():
+                missing.append(f"{where}: {name}")
+    assert not missing

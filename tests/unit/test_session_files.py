@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mray._ipc.process import start_of
-from mray._ipc.reaper import ADDRESS
+from mray._ipc.reaper import ADDRESS, remove_remains
 from mray._runtime.session import address, breakpoints
 
 odd = st.recursive(
@@ -49,3 +49,23 @@ def test_a_damaged_note_of_a_breakpoint_is_passed_over(content: bytes) -> None:
         notes.mkdir()
         (notes / "stop.json").write_bytes(content)
         assert list(breakpoints.stops(session)) == []
+
+
+def test_what_a_dead_process_owned_goes_and_what_it_made_for_others_is_named(tmp_path: Path) -> None:
+    dead, owner, session = "d" * 16, "a" * 16, f"unit{os.getpid()}"
+    prefix = f"mray-{session}-"
+    own, made_for_owner = f"{prefix}{dead}-{owner}1", f"{prefix}{owner}-{dead}2"
+    others = [f"{prefix}{owner}-{owner}3", f"mray-other-{dead}-4"]
+    spilled = tmp_path / f"session_{session}" / "spilled"
+    spilled.mkdir(parents=True)
+    on_disk = [spilled / f"{dead}-{dead}5", spilled / f"{owner}-{dead}6"]
+    files = [*(Path("/dev/shm", name) for name in (own, made_for_owner, *others)), *on_disk]
+    try:
+        for file in files:
+            file.touch()
+        made = remove_remains(str(spilled.parent), dead)
+        assert made == {owner: [f"/{made_for_owner}", str(on_disk[1])]}
+        assert [file.exists() for file in files] == [False, True, True, True, False, True]
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ again. No process is started, no socket opened, no name made in shared memory.
     the user's verbs ──▶ LocalBackend ──▶ NativeBackend of the process that the calling thread belongs to
                          (a scheduling          │ client, calls, leases, executor, groups, graphs: the native runtime
                           point each)           ▼
-                            Baton ◀──── LocalReactor, LocalConnection: a message is a callback of the token
+                         RunToken ◀──── LocalReactor, LocalConnection: a message is a callback of the token
                                                 │
                                             LocalNode: the native scheduler, workers on simulated threads
 

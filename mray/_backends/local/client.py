@@ -77,9 +77,6 @@ class LocalClient(Client):
             raise ConnectionRefusedError(f"there is no process {process} in this session any more")
         return connect(self.reactor.run_token, (self._on_peer_message, self._on_peer_hangup, self.reactor.process), there)
 
-    def posted(self, connection: Connection) -> None:
-        """Nothing is held back."""
-
     def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
         return Heap.of(value), value.size, self.process
 

@@ -103,9 +103,6 @@ class HeapStore:
     def give_away(self, name: str) -> None:
         """It belongs to whoever holds it."""
 
-    def forget_owner(self, owner: str) -> None:
-        """Nothing is kept for anybody."""
-
     def close(self) -> None:
         """Nothing to remove."""
 
@@ -125,5 +122,5 @@ class HeapSegments:
     def free(self, name: str, producer: str) -> None:
         """Nobody has to free it."""
 
-    def discard_unclaimed(self, producer: str) -> None:
+    def peer_gone(self, connection: Any) -> None:
         """Nobody has to free it."""

@@ -6,19 +6,17 @@ The native worker and executor run unchanged otherwise: errors, retries, streams
 from __future__ import annotations
 
 import functools
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.concurrency_groups import LocalConcurrencyGroups
 from mray._backends.local.run_token import Ended
 from mray._common import messages as m
-from mray._common import settings
-from mray._common.accelerators import KINDS, variables_of, visible
 from mray._ipc.connection import Connection
 from mray._ipc.process import Title
 from mray._runtime.client.cancelling import Interrupts
+from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor
 from mray._runtime.worker.exits import exit_status
 from mray._runtime.worker.running import RunningCall
@@ -108,8 +106,7 @@ class LocalWorker(Worker):
 
     def __init__(self, client: LocalClient) -> None:
         super().__init__(client)
-        #: Variables of accelerators as they were before one of them was set here.
-        self._devices_before: dict[str, str | None] = {}
+        self._devices = Devices(self._assign)
         self.interrupts.worker = self  # type: ignore[attr-defined]
 
     # ------------------------------------------------------------------------------------ from outside
@@ -141,51 +138,18 @@ class LocalWorker(Worker):
                 sim_thread.urgent = None  # it was meant for a call that is over
         return super()._serve(connection, code, fields)
 
-    def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
-        context = self.context
-        context.resources = resources
-        context.gpu_ids = gpus
-        context.runtime_env = (options or {}).get("runtime_env") or {}
-        placement = (options or {}).get("placement")
-        if placement != context.placement:
-            context.placement = placement
-        self._lease_cpus = bool(resources.get("CPU"))
-        self._set_device_variables((options or {}).get("accelerators") or {})
-
     def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
-        context = self.context
-        context.gpu_ids = list(spec.get("gpu_ids") or ())
-        context.resources = dict(spec.get("resources") or {})
-        context.runtime_env = spec.get("runtime_env") or {}
-        context.placement = spec.get("current_group")
         self.simulated.sim_threads[0].name = f"{spec['class_name']} {spec['number']}" if "number" in spec else spec["class_name"]
-        self._set_device_variables(spec.get("accelerators") or {})
-        failure = self.executor.become(actor_id, spec, incarnation)
-        node = self.client.node
-        if failure is None:
-            if self.executor.end is None:
-                node.send((m.ACTOR_READY, actor_id))
-        else:
-            node.send((m.ACTOR_FAILED, actor_id, failure))
-            self.executor.end = (m.CAUSE_INIT, "its constructor raised")
+        super()._start_actor(actor_id, spec, incarnation)
 
-    def _set_device_variables(self, accelerators: dict[str, list[int]]) -> None:
-        """Set the variables that follow from the devices of the task or actor."""
+    def _set_up(self, has: Mapping[str, Any]) -> None:
+        """As `Worker`, but the CPUs and the native threads are the whole program's."""
+        self.context.accelerators = self._devices.show(self.context.gpu_ids, has.get("accelerators") or {})
+
+    def _assign(self, name: str, value: str | None) -> None:
         env_vars = self.simulated.env_vars
         assert env_vars is not None
-        gpus = self.context.gpu_ids
-        hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
-        if (gpus or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
-            env_vars.set("CUDA_VISIBLE_DEVICES", ",".join(str(gpu) for gpu in gpus))
-        before, self._devices_before = self._devices_before, {}
-        for name, value in before.items():
-            env_vars.restore(name, value)
-        shown = {kind: visible(kind, indices, os.environ.get(KINDS[kind].variable)) for kind, indices in accelerators.items()}
-        self.context.accelerators = shown
-        for kind in KINDS if hides else shown:
-            for name, value in variables_of(kind, shown.get(kind, ())).items():
-                self._devices_before[name] = os.environ.get(name)
-                env_vars.set(name, value)
+        env_vars.restore(name, value)
 
     def _leave(self, kind: str, text: str) -> NoReturn:
         """End in order: calls that run, user hooks, then the process."""

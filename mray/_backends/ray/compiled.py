@@ -16,7 +16,7 @@ from ray.exceptions import ActorUnavailableError
 from ray.exceptions import RayChannelError as RaysChannelError
 from ray.exceptions import RayChannelTimeoutError as RaysTimeout
 
-from mray._api.dag_node import GraphRef
+from mray._api.dag_node import GraphRef, Unique
 from mray._backends.ray.errors import translated
 from mray._backends.ray.runtime_facts import pickles_in_band
 from mray._graph.caller.future import all_of, each_of
@@ -27,8 +27,6 @@ _FOR_EVER = -1
 
 #: Seconds that Ray may take to know that a machine is gone, and between two looks.
 _UNTIL_DEAD, _PAUSE = 60.0, 0.05
-
-_NOT_COPIED = "CompiledDAGRef cannot be {}."
 
 
 class CompiledDAGRef(GraphRef):
@@ -71,19 +69,13 @@ class CompiledDAGRef(GraphRef):
 
     __repr__ = __str__
 
-    def __copy__(self) -> NoReturn:
-        raise ValueError(_NOT_COPIED.format("copied"))
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        raise ValueError(_NOT_COPIED.format("deep copied"))
-
     def __reduce__(self) -> NoReturn:
         if pickles_in_band():
             raise TypeError("A CompiledDAGRef cannot be an argument or a result: get() it, and pass its value.")
-        raise ValueError(_NOT_COPIED.format("pickled"))
+        super().__reduce__()
 
 
-class CompiledDAGFuture:
+class CompiledDAGFuture(Unique):
     """The result of one execution, to be awaited once, in the event loop that executed. Cannot be copied or pickled."""
 
     __slots__ = ("__weakref__", "_future")
@@ -101,15 +93,6 @@ class CompiledDAGFuture:
         return str(self._future)
 
     __repr__ = __str__
-
-    def __copy__(self) -> NoReturn:
-        raise ValueError("CompiledDAGFuture cannot be copied.")
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        raise ValueError("CompiledDAGFuture cannot be deep copied.")
-
-    def __reduce__(self) -> NoReturn:
-        raise ValueError("CompiledDAGFuture cannot be pickled.")
 
 
 class RayGraph:

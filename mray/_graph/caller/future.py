@@ -10,8 +10,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable
 from functools import partial
 from os import sched_yield
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any
 
+from mray._api.dag_node import Unique
 from mray._channel.base import NOTHING, Failed
 from mray._common import clock
 from mray._graph.caller.event_loop import LoopWatcher, watcher_of
@@ -22,7 +23,7 @@ from mray._ipc.spin import AdaptiveSpinner
 PATIENCE = 10.0
 
 
-class CompiledDAGFuture:
+class CompiledDAGFuture(Unique):
     """The result of one execution of a compiled graph, to be awaited once.
 
     ``await future`` gives the value or raises the exception of the method that failed; ActorDiedError as soon as an actor of the graph has
@@ -87,15 +88,6 @@ class CompiledDAGFuture:
         return f"CompiledDAGFuture({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"
 
     __repr__ = __str__
-
-    def __copy__(self) -> NoReturn:
-        raise ValueError("CompiledDAGFuture cannot be copied.")
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        raise ValueError("CompiledDAGFuture cannot be deep copied.")
-
-    def __reduce__(self) -> NoReturn:
-        raise ValueError("CompiledDAGFuture cannot be pickled.")
 
     def __del__(self) -> None:
         if not self._done:

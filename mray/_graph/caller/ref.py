@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
@@ -20,7 +20,7 @@ from mray._graph.host import GraphHost
 
 
 class Claim(GraphRef):
-    """A result as `mray.wait` sees it. Cannot be copied or pickled."""
+    """A result as `mray.wait` sees it."""
 
     __slots__ = ()
 
@@ -53,15 +53,6 @@ class Claim(GraphRef):
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
         return _wait(refs, num_returns, timeout)
-
-    def __copy__(self) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be copied.")
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be deep copied.")
-
-    def __reduce__(self) -> NoReturn:
-        raise ValueError("CompiledDAGRef cannot be pickled.")
 
 
 def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mray._caller.actor_queue import DEAD, RESTARTING, UNKNOWN, ActorQueue
-from mray._caller.instructions import Announce, Cancel, Connect, Fail, FailDead, FailUnavailable, Instructions, Send, Subscribe
+from mray._caller import instructions as do
+from mray._caller.actor_queue import UNKNOWN, ActorQueue
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.concurrency import runs_out_of_order
-from mray._common.messages import CALL
+from mray._common.messages import CALL, DEAD, RESTARTING
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import Call
 from mray._runtime.connections.deaths import actor_error, unavailable_error
@@ -40,7 +40,7 @@ class ActorCaller:
         #: Called with each new state.
         self.watchers: list[Any] = []
 
-    def _follow(self, instructions: Instructions) -> None:
+    def _follow(self, instructions: do.Instructions) -> None:
         for instruction in instructions:
             _WAYS[type(instruction)](self, instruction)
         if instructions and self.actor.link is not None:
@@ -115,7 +115,7 @@ class ActorCaller:
         else:
             call.send(self.client, connection, message)
 
-    def connect(self, connect: Connect) -> None:
+    def connect(self, connect: do.Connect) -> None:
         try:
             connection = self.client.try_peer(connect.process)
         except OSError as error:  # no descriptor is left
@@ -123,15 +123,15 @@ class ActorCaller:
         else:
             self._follow(self.actor.connected(connection))
 
-    def fail_dead(self, fail: FailDead) -> None:
+    def fail_dead(self, fail: do.FailDead) -> None:
         call, process = fail
         call.fail(actor_error(self.actor_id, self.class_name, self.actor.cause, None if process is None else call.method), process or "")
 
-    def fail_unavailable(self, fail: FailUnavailable) -> None:
+    def fail_unavailable(self, fail: do.FailUnavailable) -> None:
         call, process = fail
         call.fail(unavailable_error(self.actor_id, self.class_name, self.actor.cause, call.method if process else None), process)
 
-    def announce(self, _announce: Announce) -> None:
+    def announce(self, _announce: do.Announce) -> None:
         if self.actor.state == DEAD:
             cause = self.actor.cause
             if cause is not None and cause.kind == m.CAUSE_REFUSED and self.pins is not None:  # only its creator's process tells the user
@@ -143,9 +143,9 @@ class ActorCaller:
             self._callers.forget(self.actor_id)
 
     # ------------------------------------------------------------------------------------ questions
-    def error(self) -> BaseException:
-        """The error of whoever meets the actor dead."""
-        return actor_error(self.actor_id, self.class_name, self.actor.cause)
+    def error(self, doing: str = "") -> BaseException:
+        """The error of whoever meets the actor dead; `doing` is a sentence about what it was doing."""
+        return actor_error(self.actor_id, self.class_name, self.actor.cause, doing=doing)
 
     def on_death(self, callback: Callable[[Any], None]) -> None:
         """Call back with the error, soon and without the lock, when the actor is dead for good."""
@@ -168,14 +168,14 @@ class ActorCaller:
 
 #: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[ActorCaller, Any], None]] = {
-    Send: lambda caller, send: caller.push(send.call),
-    Cancel: lambda _caller, cancel: cancel.call.cancel(),
-    Fail: lambda _caller, fail: fail.call.fail(fail.error),
-    FailDead: ActorCaller.fail_dead,
-    FailUnavailable: ActorCaller.fail_unavailable,
-    Subscribe: lambda caller, _: caller.ask_node(),
-    Connect: ActorCaller.connect,
-    Announce: ActorCaller.announce,
+    do.Send: lambda caller, send: caller.push(send.call),
+    do.Cancel: lambda _caller, cancel: cancel.call.cancel(),
+    do.Fail: lambda _caller, fail: fail.call.fail(fail.error),
+    do.FailDead: ActorCaller.fail_dead,
+    do.FailUnavailable: ActorCaller.fail_unavailable,
+    do.Subscribe: lambda caller, _: caller.ask_node(),
+    do.Connect: ActorCaller.connect,
+    do.Announce: ActorCaller.announce,
 }
 
 

@@ -19,9 +19,9 @@ from types import CodeType
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
-from mray._caller.actor_queue import DEAD, RESTARTING
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
+from mray._common.invocations import Result
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
 from mray._objects import claims
@@ -43,8 +43,6 @@ from mray._runtime.objects.owner import Owner
 from mray._runtime.objects.tensor_transport import TensorStore
 from mray._runtime.objects.unheard_errors import UnheardErrors, hear
 from mray.exceptions import GetTimeoutError, ObjectLostError, RaySystemError
-
-Payload = tuple[int, Any, Any]
 
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
 #: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
@@ -126,7 +124,10 @@ class Client(Owner):
     def _hung_up(self, hang_up: HangUp) -> None:
         connection, error = hang_up.connection, hang_up.error
         self.borrowing.peer_gone(connection, error)
-        self.tensors.peer_gone(connection)
+        if connection.facts:
+            self.tensors.peer_gone(connection)
+            if not hang_up.unread:
+                self.segments.peer_gone(connection)
         super()._hung_up(hang_up)
         if error is None:
             return  # the node reports how the process has ended, and calls to it fail with that
@@ -146,11 +147,6 @@ class Client(Owner):
             call.fail(error)
         self.actors.hung_up(connection, error)
 
-    def _gone(self, process: str, status: int | None) -> None:
-        self.borrowing.process_gone(process)
-        self.wakeups.forget(process)
-        super()._gone(process, status)
-
     def _all_lost(self, error: BaseException) -> None:
         self.actors.fail_all(error)
         self.leases.fail_all(error)
@@ -164,8 +160,8 @@ class Client(Owner):
             caller.class_name = caller.class_name or class_name
             caller.subscribe()
             actor = caller.actor
-        self.reactor.wait_until(lambda: actor.state in (RESTARTING, DEAD) or actor.process not in ("", process), _REPORT_SECONDS)
-        return caller.error() if actor.state == DEAD else None
+        self.reactor.wait_until(lambda: actor.state in (m.RESTARTING, m.DEAD) or actor.process not in ("", process), _REPORT_SECONDS)
+        return caller.error() if actor.state == m.DEAD else None
 
     # ------------------------------------------------------------------------------------ hearing
     def _on_graphed(self, _peer: Connection, number: int, ok: bool, payload: bytes) -> None:
@@ -204,7 +200,7 @@ class Client(Owner):
             raise lost_call(call, "REPLY", error) from None
         call.release()
 
-    def _on_replies(self, connection: Connection, task_id: bytes, values: list[Payload]) -> None:
+    def _on_replies(self, connection: Connection, task_id: bytes, values: list[Result]) -> None:
         call = connection.calls.pop(task_id, None)
         if call is None:
             for index, (form, payload, _refs) in enumerate(values):

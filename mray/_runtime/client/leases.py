@@ -13,26 +13,7 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from mray._caller.instructions import (
-    AwaitPause,
-    AwaitTurn,
-    Begin,
-    Cancel,
-    CancelRequests,
-    Decline,
-    Fail,
-    FailLost,
-    FailRefused,
-    FailUnreachable,
-    Instructions,
-    Push,
-    Reclaim,
-    Request,
-    Rest,
-    Return,
-    WatchIdle,
-    WatchPipelines,
-)
+from mray._caller import instructions as do
 from mray._caller.lease_pool import KEEP_SECONDS, MOST_UNREACHABLE, PAUSE_SECONDS, STUCK_SECONDS, Lease, LeasePool
 from mray._common import messages as m
 from mray._common.causes import Cause
@@ -63,9 +44,9 @@ class Pool:
         self.tasks: LeasePool[Call] = LeasePool(key, pools.numbers, single=single, retriable=retriable, timed=pools.timed)
         self._clock = pools.clock
         #: The instructions that are being carried out.
-        self._under_way: Instructions | None = None
+        self._under_way: do.Instructions | None = None
 
-    def follow(self, instructions: Instructions) -> None:
+    def follow(self, instructions: do.Instructions) -> None:
         """Carry out instructions; those that come of it meanwhile follow them.
 
         One that fails keeps none of the others from being carried out: links have noted the tasks that are to be pushed. Its error is
@@ -174,23 +155,23 @@ class Pool:
             self.follow(self.tasks.pause_passed(lease, since))
 
     # ------------------------------------------------------------------------------------ instructions
-    def request(self, request: Request) -> None:
+    def request(self, request: do.Request) -> None:
         number, task = request
         self.pools.requests[number] = self
         # A request is named by the first task that waits now, and not by the first that ever did.
         demand, label = self.demand, f"task {task.name}"
         self.client.node.send((m.LEASE_REQUEST, number, demand if demand.get("label") == label else {**demand, "label": label}))
 
-    def cancel_requests(self, cancel: CancelRequests) -> None:
+    def cancel_requests(self, cancel: do.CancelRequests) -> None:
         for number in cancel.numbers:
             self.client.node.post((m.LEASE_CANCEL, number))
             self.pools.requests.pop(number, None)
         self.client.node.flush()
 
-    def decline(self, decline: Decline) -> None:
+    def decline(self, decline: do.Decline) -> None:
         self.client.node.send((m.LEASE_RETURN, decline.lease_id))
 
-    def begin(self, begin: Begin) -> None:
+    def begin(self, begin: do.Begin) -> None:
         lease = begin.lease
         self.pools.leases[lease.lease_id] = self, lease
         lease.link.facts["lease"] = self, lease
@@ -200,7 +181,7 @@ class Pool:
             options = {**(options or {}), "cpus": cpus, "accelerators": accelerators}
         lease.link.post((m.LEASED, lease.lease_id, resources, gpus, options))
 
-    def push(self, push: Push) -> None:
+    def push(self, push: do.Push) -> None:
         lease, calls = push
         failure: Exception | None = None
         for call in calls:
@@ -224,31 +205,31 @@ class Pool:
         if not call.send(self.client, connection, message):
             self.follow(self.tasks.unsent(lease, self._clock()))
 
-    def give_back(self, returned: Return) -> None:
+    def give_back(self, returned: do.Return) -> None:
         lease = returned.lease
         # POINT lease given up
         self.pools.leases.pop(lease.lease_id, None)
         if not self.client.node.closed:
             self.client.node.send((m.LEASE_RETURN, lease.lease_id))
 
-    def rest(self, rest: Rest) -> None:
+    def rest(self, rest: do.Rest) -> None:
         self.pools.memory.rest(rest.task, rest.seconds)
 
-    def fail_unreachable(self, fail: FailUnreachable) -> None:
+    def fail_unreachable(self, fail: do.FailUnreachable) -> None:
         what = f"Of {MOST_UNREACHABLE} workers in a row that the node has granted none could be connected to"
         where = f"The session's directory is {self.client.session_dir}."
         fail.task.fail(RaySystemError(f"{what}, the last of them process {fail.process}. {where}"))
 
-    def watch_pipelines(self, _watch: WatchPipelines) -> None:
+    def watch_pipelines(self, _watch: do.WatchPipelines) -> None:
         self.client.reactor.call_later(STUCK_SECONDS, self._stuck_time_passed)
 
-    def watch_idle(self, _watch: WatchIdle) -> None:
+    def watch_idle(self, _watch: do.WatchIdle) -> None:
         self.client.reactor.call_later(KEEP_SECONDS, self._keep_time_passed)
 
-    def await_turn(self, wait: AwaitTurn) -> None:
+    def await_turn(self, wait: do.AwaitTurn) -> None:
         self.client.reactor.call_later(wait.seconds, lambda: self._turn_passed(wait.lease))
 
-    def await_pause(self, wait: AwaitPause) -> None:
+    def await_pause(self, wait: do.AwaitPause) -> None:
         self.client.reactor.call_later(PAUSE_SECONDS, lambda: self._pause_passed(wait.lease, wait.since))
 
     # ------------------------------------------------------------------------------------ questions
@@ -266,23 +247,23 @@ class Pool:
 
 #: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[Pool, Any], None]] = {
-    Push: Pool.push,
-    Request: Pool.request,
-    CancelRequests: Pool.cancel_requests,
-    Decline: Pool.decline,
-    Begin: Pool.begin,
-    Reclaim: lambda _pool, reclaim: reclaim.lease.link.send((m.RECLAIM, reclaim.tasks)),
-    Return: Pool.give_back,
-    Rest: Pool.rest,
-    Cancel: lambda _pool, cancel: cancel.call.cancel(),
-    Fail: lambda _pool, fail: fail.call.fail(fail.error),
-    FailLost: lambda _pool, fail: fail.task.fail(worker_error(fail.task.name, fail.cause), fail.process),
-    FailRefused: lambda _pool, fail: fail.task.fail(refused_error(fail.text)),
-    FailUnreachable: Pool.fail_unreachable,
-    WatchPipelines: Pool.watch_pipelines,
-    WatchIdle: Pool.watch_idle,
-    AwaitTurn: Pool.await_turn,
-    AwaitPause: Pool.await_pause,
+    do.Push: Pool.push,
+    do.Request: Pool.request,
+    do.CancelRequests: Pool.cancel_requests,
+    do.Decline: Pool.decline,
+    do.Begin: Pool.begin,
+    do.Reclaim: lambda _pool, reclaim: reclaim.lease.link.send((m.RECLAIM, reclaim.tasks)),
+    do.Return: Pool.give_back,
+    do.Rest: Pool.rest,
+    do.Cancel: lambda _pool, cancel: cancel.call.cancel(),
+    do.Fail: lambda _pool, fail: fail.call.fail(fail.error),
+    do.FailLost: lambda _pool, fail: fail.task.fail(worker_error(fail.task.name, fail.cause), fail.process),
+    do.FailRefused: lambda _pool, fail: fail.task.fail(refused_error(fail.text)),
+    do.FailUnreachable: Pool.fail_unreachable,
+    do.WatchPipelines: Pool.watch_pipelines,
+    do.WatchIdle: Pool.watch_idle,
+    do.AwaitTurn: Pool.await_turn,
+    do.AwaitPause: Pool.await_pause,
 }
 
 

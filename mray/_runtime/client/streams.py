@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import DynamicObjectRefGenerator, ObjectRefGenerator
-from mray._caller.instructions import Discard, FailPromised, Fill, Gather, Instructions, Promise, Stop, Store, Tell
+from mray._caller import instructions as do
 from mray._caller.stream import TAKEN, Stream
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
+from mray._common.invocations import Result
 from mray._ipc.connection import Connection, Message
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 #: The first item is the second return value of its call.
 _FIRST_ITEM = 2
-
-#: As it comes: form, payload, names of the refs inside.
-Item = tuple[int, Any, Any]
 
 
 class StreamCall(Call):
@@ -89,12 +87,12 @@ class StreamReader:
         self._gathered: Entry | None = None
         entry.add_waiter(self._ended)
 
-    def _follow(self, instructions: Instructions) -> None:
+    def _follow(self, instructions: do.Instructions) -> None:
         for instruction in instructions:
             _WAYS[type(instruction)](self, instruction)
 
     # ------------------------------------------------------------------------------------ events (client's lock held)
-    def arrived(self, connection: Connection, first: int, items: list[Item]) -> None:
+    def arrived(self, connection: Connection, first: int, items: list[Result]) -> None:
         """STREAM_ITEMS."""
         # POINT items come
         if self.stream.flows(connection, first):
@@ -118,11 +116,12 @@ class StreamReader:
             self._follow(instructions)
 
     # ------------------------------------------------------------------------------------ instructions (client's lock held)
-    def store(self, number: int, items: Sequence[Item]) -> None:
+    def store(self, number: int, items: Sequence[Result]) -> None:
         """Have items taken: plain values as they are, others as entries, for these have memory or refs."""
-        stored: list[Item | Entry] = []
+        stored: list[Result | Entry] = []
         for item in items:
-            if item[0] == m.SEGMENT or item[2]:
+            form, _payload, refs = item
+            if form == m.SEGMENT or refs:
                 entry = self.new_entry()
                 self.fill(number, entry, item)
                 stored.append(entry)
@@ -133,7 +132,7 @@ class StreamReader:
         if instructions:
             self._follow(instructions)
 
-    def fill(self, number: int, entry: Entry, item: Item) -> None:
+    def fill(self, number: int, entry: Entry, item: Result) -> None:
         """Give an entry the value of the item with this number."""
         self._client.complete(self.stream.link, return_id(self._task_id, number + _FIRST_ITEM), entry, *item)
 
@@ -141,10 +140,10 @@ class StreamReader:
         """Tell the producer."""
         self.stream.link.send((kind, self._task_id, *fields))
 
-    def promise(self, promise: Promise) -> None:
+    def promise(self, promise: do.Promise) -> None:
         self._follow(self.stream.promised([self.new_entry() for _ in range(promise.missing)]))
 
-    def fail_promised(self, fail: FailPromised) -> None:
+    def fail_promised(self, fail: do.FailPromised) -> None:
         payload = self._error()
         for entry in fail.promises:
             entry.complete(m.FAILED, payload)
@@ -156,7 +155,7 @@ class StreamReader:
             return done.payload
         return pickle_error(ObjectRefStreamEndOfStreamError("The generator has no more items."))
 
-    def gather_all(self, _gather: Gather) -> None:
+    def gather_all(self, _gather: do.Gather) -> None:
         gathered, done = self._gathered, self._done
         assert gathered is not None
         if done.form == m.FAILED:
@@ -179,8 +178,8 @@ class StreamReader:
         state[TAKEN] = taken = state[TAKEN] + 1
         if type(item) is tuple:
             entry = self.new_entry()
-            entry.payload = item[1]
-            entry.form = item[0]
+            form, entry.payload, _refs = item
+            entry.form = form
             item = entry
         if self._is_paced:
             with self._client.lock:
@@ -199,7 +198,7 @@ class StreamReader:
                 item = items[place]
                 if type(item) is tuple:
                     items[place] = entry = self.new_entry()
-                    entry.complete(item[0], item[1])
+                    entry.complete(*item[:2])
             entries = list(islice(chain(items, self.stream.promises), count))
             if len(entries) < count:
                 payload = self._error()
@@ -232,21 +231,21 @@ class StreamReader:
 
 #: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[StreamReader, Any], None]] = {
-    Discard: lambda reader, discard: reader.fill(discard.number, reader.new_entry(), discard.item),
-    Fill: lambda reader, fill: reader.fill(*fill),
-    Store: lambda reader, store: reader.store(*store),
-    Promise: StreamReader.promise,
-    FailPromised: StreamReader.fail_promised,
-    Tell: lambda reader, tell: reader.send(m.STREAM_TAKEN, tell.taken),
-    Stop: lambda reader, _: reader.send(m.STREAM_STOP),
-    Gather: StreamReader.gather_all,
+    do.Discard: lambda reader, discard: reader.fill(discard.number, reader.new_entry(), discard.item),
+    do.Fill: lambda reader, fill: reader.fill(*fill),
+    do.Store: lambda reader, store: reader.store(*store),
+    do.Promise: StreamReader.promise,
+    do.FailPromised: StreamReader.fail_promised,
+    do.Tell: lambda reader, tell: reader.send(m.STREAM_TAKEN, tell.taken),
+    do.Stop: lambda reader, _: reader.send(m.STREAM_STOP),
+    do.Gather: StreamReader.gather_all,
 }
 
 
 def listener(client: Client) -> Callable[..., None]:
     """The handler of STREAM_ITEMS. Client's lock held."""
 
-    def on_items(connection: Connection, task_id: bytes, first: int, items: list[tuple[int, Any, Any]]) -> None:
+    def on_items(connection: Connection, task_id: bytes, first: int, items: list[Result]) -> None:
         call = connection.calls.get(task_id)
         if isinstance(call, StreamCall):
             call.stream.arrived(connection, first, items)

@@ -33,9 +33,10 @@ class Wakeups:
             fd, row = self.descriptors.fetch(process, "")
             assert self._client.reactor.table is not None
             doorbell = self._others[process] = Doorbell(fd, self._client.reactor.table, row)
+            self._client.keep_for(process, self._forget)
         return doorbell
 
-    def forget(self, process: str) -> None:
+    def _forget(self, process: str) -> None:
         """Close the doorbell of a dead process. Rings that it reads keep their doorbell until they are closed."""
         self._others.pop(process, None)
 

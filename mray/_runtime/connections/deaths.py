@@ -107,14 +107,9 @@ def refused_error(text: str) -> BaseException:
 
 
 def note_end(process: str, what: str, pid: int, status: int | None = None) -> None:
-    """Remember how a process of the session has ended, for the errors of readers of its objects."""
-    if status is None and pid:
-        status = status_of_dead(pid)
-    known = _ends.pop(process, "")
-    how = describe_status(status) or ("" if known else "has ended")
-    if how:
-        known = " ".join(filter(None, (f"{what or 'its process'} (pid {pid})" if pid else what, how)))
-    _ends[process] = known
+    """Remember how a process of the session has ended, for the errors of readers of its objects: at its hang-up, and as the node saw it."""
+    known = _ends.pop(process, None)
+    _ends[process] = (what, pid, status) if known is None or status is not None else known
     if len(_ends) > _MOST_ENDS:
         del _ends[next(iter(_ends))]
 
@@ -126,8 +121,8 @@ def note_break(process: str, error: BaseException) -> None:
         del _breaks[next(iter(_breaks))]
 
 
-#: Process to how it has ended, the oldest first.
-_ends: dict[str, str] = {}
+#: Process to its name in errors, its pid, and its status if the node has told it; the oldest first.
+_ends: dict[str, tuple[str, int, int | None]] = {}
 #: Process to why the connection to it broke, the oldest first.
 _breaks: dict[str, str] = {}
 _MOST_ENDS = 1000
@@ -141,10 +136,17 @@ def has_ended(process: str) -> bool:
 def owner_error(process: str, object_id: bytes | None = None) -> BaseException:
     """The error of reading an object whose owner has died."""
     end = _ends.get(process)
-    detail = f"Its owner, process {process}{': ' if end else ''}{end or ''}." if process else ""
+    detail = f"Its owner, process {process}{'' if end is None else f': {_how_ended(*end)}'}." if process else ""
     if process in _breaks:
         detail += f" The connection to it had broken before: {_breaks[process]}"
     return OwnerDiedError(object_id.hex() if object_id else "", detail=detail)
+
+
+def _how_ended(what: str, pid: int, status: int | None) -> str:
+    if status is None and pid:
+        status = status_of_dead(pid)
+    subject = f"{what or 'its process'} (pid {pid})" if pid else what
+    return f"{subject} {describe_status(status) or 'has ended'}".lstrip()
 
 
 def lost_error(object_id: bytes) -> BaseException:

@@ -11,7 +11,8 @@ How a connection ends::
     the node has seen the process end:       WORKER_GONE, also without a connection
 
 A hang-up with an error is no death that the node would report: each end fails its own waiters for messages of that connection. Each end
-of a connection is handled here, once, and passed to every layer above (`_hung_up`, `_gone`, `_all_lost`: each layer adds its own part).
+of a connection is handled here, once; the client tells its parts of it (`_hung_up`, `_all_lost`). The end of a process concerns the parts
+that keep something for it, and no other (`keep_for`).
 
 When a handler fails, a message that asks for an answer gets the error as its answer, a message that is an answer fails its waiter
 (`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call made over it fails.
@@ -28,7 +29,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -89,6 +90,8 @@ class Endpoint:
         #: The error of every further operation, once the node is lost or the session is over.
         self.fatal: BaseException | None = None
         self.peers: dict[str, Connection] = {}
+        #: Process to the functions that let go of what this one keeps for it (`keep_for`), in order.
+        self._kept: dict[str, dict[Callable[[str], None], None]] = {}
         self.requests = Requests()
         #: Makes connections to other processes, and takes theirs; once this process has joined.
         self.introductions: Introductions
@@ -337,13 +340,20 @@ class Endpoint:
             del self.peers[connection.process]
         self._hung_up(HangUp(connection, error, unread=True))
 
-    def _on_worker_gone(self, _node: Connection, process: str, text: str, pid: int, status: int | None) -> None:
+    def _on_worker_gone(self, _node: Connection, process: str, text: str, pid: int, status: int | None, made: Sequence[str] = ()) -> None:
         note_end(process, text, pid, status)
         connection = self.peers.get(process)
         if connection is not None and not connection.closed:
             connection.read_rest()
             connection.hang_up()  # a child that it left behind may hold the other end
-        self._gone(process, status)
+        for forget in tuple(self._kept.pop(process, ())):
+            forget(process)
+        if made:
+            self._bequeathed(made)
+
+    def keep_for(self, process: str, forget: Callable[[str], None]) -> None:
+        """Have `forget(process)` called, with the lock, when the node has seen that process end. Any thread, any number of times."""
+        self._kept.setdefault(process, {})[forget] = None
 
     def _on_node_hangup(self, node: Connection) -> None:
         """Fail everything: the node is dead, or ends the session, or reads no more from this process."""
@@ -375,8 +385,8 @@ class Endpoint:
         self.on_hang_up(hang_up)
         self.requests.peer_gone(hang_up.connection, hang_up.error)
 
-    def _gone(self, process: str, status: int | None) -> None:
-        """Fail all waiters for a process of the session: the node has seen it end."""
+    def _bequeathed(self, segments: Sequence[str]) -> None:
+        """Take note of segments that a process which has ended had made for this one."""
 
     def _all_lost(self, error: BaseException) -> None:
         """Fail all waiters: no message will come any more."""

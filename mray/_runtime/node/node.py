@@ -45,11 +45,10 @@ from mray._ipc.reaper import (
     hold,
     is_published,
     keep_young,
+    remove_remains,
     remove_session,
     segment_prefix,
     session_of,
-    unlink_events,
-    unlink_owned,
     withdraw,
 )
 from mray._ipc.segment import new_nonce
@@ -479,13 +478,14 @@ class Node:
 
     # ------------------------------------------------------------------------------------ deaths
     def _hung_up(self, connection: Connection) -> None:
+        if connection.role == m.ROLE_WORKER:
+            self._stray_workers.hung_up(connection.process, connection.pid)
+            return
         job = self.jobs.of_driver(connection)
         if job is not None and self._only_job is not None:
             self.finish("the driver has hung up")
         elif job is not None:
             self._driver_gone(job)
-        elif connection.process and connection.role == m.ROLE_WORKER:
-            self._stray_workers.hung_up(connection.process, connection.pid)
 
     def _worker_died(self, process: str, work: str, pid: int, status: int | None, last_lines: bytes) -> None:
         self._memory.gone(process)
@@ -495,13 +495,14 @@ class Node:
             connection.close()
             self._members.connections.pop(process, None)
         # POINT death heard
-        self._forget_process(process)
-        unlink_events({pid})
+        made = self._forget_process(process, pid)
         self._dead_workers.append(snapshot.dead_worker(self._scheduler.workers.workers.get(process), process, pid, status))
         left, status = self._stray_workers.explain(process, pid, status, last_lines)
         if left is not None:
             self._apply(left)
-        self._apply(events.MemberDied(process, Cause(m.CAUSE_CRASH, "", pid, status, last_lines or None)))
+        if status == 0:  # it has sent all its replies, so every owner knows of its segments
+            made = {}
+        self._apply(events.MemberDied(process, Cause(m.CAUSE_CRASH, "", pid, status, last_lines or None), made))
         self._look_at_work(process, work)
 
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
@@ -521,13 +522,12 @@ class Node:
             self._look_at(job)
         self._session_reset.worker_gone(process)
 
-    def _forget_process(self, process: str) -> None:
-        """Free the row, the channels and the objects of a process that has ended."""
+    def _forget_process(self, process: str, pid: int = 0) -> dict[str, list[str]]:
+        """Free the row, the channels and the objects of a process that has ended; the segments that it made for others, by their owner."""
         self._members.forget(process)
         self._introducer.forget(process)
         # POINT channels closed
-        # Its objects died with it; segments that it produced for other owners carry their names.
-        unlink_owned(self._session_dir, process)
+        return remove_remains(self._session_dir, process, pid)
 
     # ------------------------------------------------------------------------------------ instructions
     def _apply(self, event: events.Event) -> None:
@@ -550,7 +550,7 @@ class Node:
         elif isinstance(instruction, KillWorker):
             self._kill(instruction.process)
         elif isinstance(instruction, RemoveObjects):
-            unlink_owned(self._session_dir, instruction.owner)
+            remove_remains(self._session_dir, instruction.owner)
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
             self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))

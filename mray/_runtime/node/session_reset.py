@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
-from mray._ipc.reaper import objects_of
+from mray._ipc.reaper import has_objects
 from mray._runtime.node.jobs import Job
 from mray._runtime.node.members import Members
 from mray._runtime.processes.supervisor import Supervisor
@@ -74,7 +74,7 @@ class SessionReset:
 
     def _owns(self, process: str) -> bool:
         """Whether a worker has objects of its own."""
-        return process in self._members and (self._members.is_lending(process) or bool(objects_of(self._session_dir, process)))
+        return process in self._members and (self._members.is_lending(process) or has_objects(self._session_dir, process))
 
     def worker_gone(self, process: str) -> None:
         """Take note of a dead worker; the scheduler knows already."""

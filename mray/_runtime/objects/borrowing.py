@@ -17,17 +17,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
+from mray._caller import instructions as do
 from mray._caller.borrower import Borrower
-from mray._caller.instructions import (
-    Acknowledge,
-    Drop,
-    Expose,
-    FailObjects,
-    Fetch,
-    GoOn,
-    Hold,
-    Instructions,
-)
 from mray._caller.lender import Lender
 from mray._common import messages as m
 from mray._common import settings
@@ -97,7 +88,7 @@ class Borrowing:
         }
         self.failures: dict[int, Callable[..., None]] = {m.FETCH: self._fetch_failed, m.OBJECT: self._object_failed}
 
-    def _follow(self, instructions: Instructions) -> None:
+    def _follow(self, instructions: do.Instructions) -> None:
         for instruction in instructions:
             _WAYS[type(instruction)](self, instruction)
 
@@ -385,6 +376,7 @@ class Borrowing:
             self._follow(self.borrower.died(process))
         else:
             self.lender.broke(connection, process)
+            self._owner.keep_for(process, self._process_gone)
             self._publish()
             self._follow(self.borrower.broke(process, error))
 
@@ -393,8 +385,8 @@ class Borrowing:
         self.lender.met(connection, connection.process)
         self._publish()
 
-    def process_gone(self, process: str) -> None:
-        """Drop the borrows of a dead process, whether there was a connection to it or not."""
+    def _process_gone(self, process: str) -> None:
+        """Return the borrows of a process that has died after its connection broke."""
         self._follow(self.lender.died(process))
         self._publish()
 
@@ -403,19 +395,19 @@ class Borrowing:
         self._follow(self.borrower.all_lost(error))
 
     # ------------------------------------------------------------------------------------ instructions
-    def expose(self, expose: Expose) -> None:
+    def expose(self, expose: do.Expose) -> None:
         self._owner.segments.expose(entry.payload[0] for entry in expose.entries if entry.form == m.SEGMENT)
 
-    def fail(self, fail: FailObjects) -> None:
+    def fail(self, fail: do.FailObjects) -> None:
         payload = None if fail.error is None else pickle_error(fail.error)
         for entry in fail.entries:
             entry.complete(m.FAILED, payload or pickle_error(owner_error(entry.owner, entry.object_id)))
 
-    def hold(self, hold: Hold) -> None:
+    def hold(self, hold: do.Hold) -> None:
         # POINT handle noted
         self._owner.node.send((m.ACTOR_HOLD, hold.number, [hold.actor_id]))
 
-    def drop(self, drop: Drop) -> None:
+    def drop(self, drop: do.Drop) -> None:
         self._on_dropped(drop.actor_id)
         if not self._owner.node.closed:
             self._owner.node.send((m.ACTOR_DROP, [drop.actor_id]))
@@ -423,11 +415,11 @@ class Borrowing:
 
 #: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[Borrowing, Any], None]] = {
-    Acknowledge: lambda _borrowing, acknowledge: acknowledge.link.send((m.BORROWED, acknowledge.number)),
-    Expose: Borrowing.expose,
-    Fetch: lambda _borrowing, fetch: fetch.link.send((m.FETCH, fetch.object_id, True) if fetch.asks else (m.FETCH, fetch.object_id)),
-    FailObjects: Borrowing.fail,
-    Hold: Borrowing.hold,
-    Drop: Borrowing.drop,
-    GoOn: lambda _borrowing, go_on: go_on.then(),
+    do.Acknowledge: lambda _borrowing, acknowledge: acknowledge.link.send((m.BORROWED, acknowledge.number)),
+    do.Expose: Borrowing.expose,
+    do.Fetch: lambda _borrowing, fetch: fetch.link.send((m.FETCH, fetch.object_id, True) if fetch.asks else (m.FETCH, fetch.object_id)),
+    do.FailObjects: Borrowing.fail,
+    do.Hold: Borrowing.hold,
+    do.Drop: Borrowing.drop,
+    do.GoOn: lambda _borrowing, go_on: go_on.then(),
 }

@@ -13,23 +13,25 @@ from __future__ import annotations
 import os
 import pickle
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import new_object_id
-from mray._ipc.reaper import SPILLED, objects_of, segment_prefix
+from mray._ipc.reaper import SPILLED, segment_prefix
 from mray._ipc.segment import unlink
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import serialization_error
 from mray._objects.serializer import serialize
 from mray._objects.store import SegmentStore
 from mray._runtime.connections.deaths import has_ended, note_end, owner_error, removed_error
-from mray._runtime.connections.endpoint import Endpoint, HangUp
+from mray._runtime.connections.endpoint import Endpoint
 from mray.exceptions import ObjectStoreFullError
 
 if TYPE_CHECKING:
+    from mray._ipc.connection import Connection
     from mray._ipc.reactor import Reactor
     from mray._ipc.table import SessionTable
     from mray._objects.serializer import Serialized
@@ -95,6 +97,8 @@ class Owner(Endpoint):
         Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
         """
         payload = self._find_room(value, owner)
+        if owner != self.process:
+            self.keep_for(owner, self.store.forget_owner)
         # POINT value stored
         # An owner that dies from here on is handled when this process learns of it; one that died before would never free it.
         if has_ended(owner) and not self._is_there(owner):
@@ -142,17 +146,8 @@ class Owner(Endpoint):
         return self.node.is_cut() or self.introductions.know(process)
 
     # ------------------------------------------------------------------------------------ ends
-    def _hung_up(self, hang_up: HangUp) -> None:
-        if not hang_up.unread:
-            for name in hang_up.connection.facts.get("freed", ()):
-                unlink(name)
-        super()._hung_up(hang_up)
-
-    def _gone(self, process: str, status: int | None) -> None:
-        super()._gone(process, status)
-        self.store.forget_owner(process)
-        if status != 0:
-            self.reactor.defer(lambda: self.segments.discard_unclaimed(process))
+    def _bequeathed(self, segments: Sequence[str]) -> None:
+        self.reactor.defer(partial(self.segments.discard_unclaimed, segments))
 
     def _left(self) -> None:
         super()._left()
@@ -203,9 +198,13 @@ class OwnSegments:
             connection.post((m.FREE_SEGMENT, [name]) if again else (m.FREE_SEGMENT, [name], False))
             owner.reactor.post_later(connection)
 
-    def discard_unclaimed(self, producer: str) -> None:
-        """Remove segments that a dead process was making for this one; all its messages were read. Without the lock: it may take long."""
-        names = objects_of(self._owner.session_dir, self._owner.process, producer)
+    def peer_gone(self, connection: Connection) -> None:
+        """Remove the segments that were to be freed at the other end of a connection that has ended, unless it has read no message."""
+        for name in connection.facts.get("freed", ()):
+            unlink(name)
+
+    def discard_unclaimed(self, names: Iterable[str]) -> None:
+        """Remove the segments that a dead process was making for this one. All its messages were read. Without the lock: it takes long."""
         with self._owner.lock:
             unclaimed = [name for name in names if name not in self._claimed]
         for name in unclaimed:

@@ -20,11 +20,10 @@ from typing import Any
 from mray._api.blueprint import METHOD_ATTRIBUTE, bound_method
 from mray._common import messages as m
 from mray._common import settings
-from mray._common.accelerators import KINDS, variables_of, visible
 from mray._common.concurrency import is_system_group, no_group
 from mray._common.history import History
 from mray._common.ids import FIRST, TaskID, return_id
-from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, TaskInvocation, argument_values
+from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, Result, TaskInvocation, argument_values
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
@@ -319,7 +318,7 @@ class Executor:
         self.settle()
         self.answer(connection, (m.REPLIES, task_id, values))
 
-    def _split(self, connection: Connection, call: Invocation, result: Any) -> list[tuple[int, Any, Any]]:
+    def _split(self, connection: Connection, call: Invocation, result: Any) -> list[Result]:
         task_id, num_returns = call.task_id, call.num_returns
         if num_returns == 0:
             return []
@@ -331,7 +330,7 @@ class Executor:
             raise TypeError(f"num_returns={num_returns} asks for an iterable of so many values, not {type(result)}.") from None
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
-        values: list[tuple[int, Any, Any]] = []
+        values: list[Result] = []
         with self._all_or_none(connection, task_id, values):
             for index, value in enumerate(results):
                 frozen = self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, call.options)
@@ -339,7 +338,7 @@ class Executor:
         return values
 
     @contextlib.contextmanager
-    def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[tuple[int, Any, Any]]) -> Iterator[None]:
+    def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[Result]) -> Iterator[None]:
         """Free the values that were made already when making one of a call's values fails: the caller never asks for them."""
         client = self.client
         try:
@@ -358,9 +357,8 @@ class Executor:
                 client.store.free(name)
             raise
 
-    def freeze(
-        self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None
-    ) -> tuple[int, Any, Any]:
+    def freeze(self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result:
+        """The result of a call; refs inside the value are pinned by the name `pin`."""
         client = self.client
         transport = None if options is None else options.get("tensor_transport")
         if transport is None:
@@ -575,31 +573,3 @@ def _why(error: BaseException, value: Any, what: str) -> BaseException:
     if isinstance(error, (TypeError, pickle.PicklingError, AttributeError)):
         return serialization_error(error, value, what)
     return error
-
-
-#: Variables of accelerators besides GPUs as they were before one of them was set here.
-_variables_before: dict[str, str | None] = {}
-
-
-def show_devices(gpu_ids: list[Any], accelerators: dict[str, list[int]]) -> dict[str, list[str]]:
-    """Make the worker's devices the only ones that their libraries see; called before user code runs.
-
-    Returns the ids of accelerators other than GPUs, by kind. Variables that were set for an earlier task are restored.
-    """
-    hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
-    if (gpu_ids or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in gpu_ids)
-    while _variables_before:
-        name, value = _variables_before.popitem()
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    if not (accelerators or hides):
-        return {}
-    shown = {kind: visible(kind, indices, os.environ.get(KINDS[kind].variable)) for kind, indices in accelerators.items()}
-    for kind in KINDS if hides else shown:
-        for name, value in variables_of(kind, shown.get(kind, ())).items():
-            _variables_before[name] = os.environ.get(name)
-            os.environ[name] = value
-    return shown

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mray._api.ref_generator import StreamingGeneratorStats
 from mray._common import messages as m
 from mray._common.ids import return_id
+from mray._common.invocations import Result
 from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.serializer import PLAIN_TYPES
@@ -41,17 +42,13 @@ LOOP_SECONDS = 0.02
 #: Bytes that may lie unsent before the producer waits for the reader's process to read.
 MOST_UNSENT = 1 << 20
 
-Item = tuple[int, Any, Any]
-
 
 class Sender(Protocol):
     """Makes messages of values (`mray._runtime.worker.executor`)."""
 
     client: Client
 
-    def freeze(
-        self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None
-    ) -> tuple[int, Any, Any]: ...
+    def freeze(self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result: ...
 
     def settle(self) -> None: ...
 
@@ -83,7 +80,7 @@ class Producer:
         self.stopped = dropped
         self._lock = threading.Lock()
         #: Items that have not been posted. Only `add` appends, only the holder of `_lock` removes.
-        self._held: deque[Item] = deque()
+        self._held: deque[Result] = deque()
         self._held_bytes = 0
         #: The number of the first of `_held`. Invariant: only touched under `_lock`.
         self._first = arrived
@@ -125,7 +122,7 @@ class Producer:
         self._yielded += 1
         self._hold((m.FAILED, payload, None), len(payload))
 
-    def _hold(self, item: Item, size: int) -> None:
+    def _hold(self, item: Result, size: int) -> None:
         self._held.append(item)
         self._held_bytes += size
         reactor = self._reactor
@@ -205,7 +202,7 @@ class Producer:
             self.on_message = None
 
 
-class Collected(list[Item]):
+class Collected(list[Result]):
     """The values that a generator with a fixed number of return values has yielded, and why the others are missing."""
 
     failure = b""

@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter, time
 from typing import Any, Protocol
 
@@ -36,7 +36,8 @@ from mray._runtime.client.context import Context
 from mray._runtime.connections.endpoint import fault_error
 from mray._runtime.processes.native_threads import VARIABLE, native_threads
 from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
-from mray._runtime.worker.executor import Executor, show_devices
+from mray._runtime.worker.devices import Devices
+from mray._runtime.worker.executor import Executor
 from mray._runtime.worker.exits import EXITED, ExitActor
 from mray._runtime.worker.pinning import Pinning
 from mray._runtime.worker.running import Done, current_call
@@ -102,6 +103,7 @@ class Worker:
         self._leaving = False
         self._lease_cpus = False
         self._pinning = Pinning()
+        self._devices = Devices()
         client.from_peers.on(
             {
                 m.FUNCTION: self.enqueuing(m.FUNCTION),
@@ -369,13 +371,11 @@ class Worker:
         context.resources = resources
         context.gpu_ids = gpus
         context.runtime_env = (options or {}).get("runtime_env") or {}
-        self._pinning.set((options or {}).get("cpus"))
         placement = (options or {}).get("placement")
         if placement != context.placement:
             context.placement = placement
         self._lease_cpus = bool(resources.get("CPU"))
-        context.accelerators = show_devices(gpus, (options or {}).get("accelerators") or {})
-        _set_threads(resources.get("CPU", 0), context.runtime_env)
+        self._set_up(options or {})
 
     def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
         context = self.context
@@ -383,9 +383,7 @@ class Worker:
         context.resources = dict(spec.get("resources") or {})
         context.runtime_env = spec.get("runtime_env") or {}
         context.placement = spec.get("current_group")
-        self._pinning.set(spec.get("cpus"))
-        context.accelerators = show_devices(context.gpu_ids, spec.get("accelerators") or {})
-        _set_threads(context.resources.get("CPU", 0), context.runtime_env)
+        self._set_up(spec)
         self.client.reactor.guard.admit()
         failure = self.executor.become(actor_id, spec, incarnation)
         # POINT actor constructed
@@ -399,6 +397,13 @@ class Worker:
         else:
             node.send((m.ACTOR_FAILED, actor_id, failure))
             self.executor.end = (m.CAUSE_INIT, "its constructor raised")
+
+    def _set_up(self, has: Mapping[str, Any]) -> None:
+        """Give this process the CPUs, devices and threads of its task or actor, which has these."""
+        context = self.context
+        self._pinning.set(has.get("cpus"))
+        context.accelerators = self._devices.show(context.gpu_ids, has.get("accelerators") or {})
+        _set_threads(context.resources.get("CPU", 0), context.runtime_env)
 
     def _graph(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
         service = self.service

@@ -1,4 +1,7 @@
-"""The owner of an object dies: whoever wants the object is told who that was, even before the node has heard of it."""
+"""The owner of an object dies: whoever wants the object is told who that was, even before the node has heard of it.
+
+The producer of an object dies: its owner keeps the object, and no memory that only the dead process knew stays.
+"""
 
 from __future__ import annotations
 
@@ -44,4 +47,86 @@ def test_the_first_to_hear_of_an_owners_death_can_say_who_it_was(run_text, tmp_p
         flag.with_suffix(".go").touch()
     assert run.wait() == 0, run.output()
     assert run.said()["TOLD"].startswith("True"), run.output()
+    run.assert_nothing_left()
+
+
+HALF = """
+import os, pathlib, time
+import mray, numpy
+
+mray.init(num_cpus=1, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class Producer:
+    def make(self):
+        return numpy.ones(1 << 20)
+
+(session,) = [path.name.rpartition("_")[2] for path in pathlib.Path(os.environ["MRAY_TMPDIR"]).glob("*/session_*")]
+
+def large():
+    names = [os.path.join("/dev/shm", name) for name in os.listdir("/dev/shm") if name.startswith(f"mray-{session}-")]
+    return [name for name in names if os.path.exists(name) and os.path.getsize(name) >= 8 << 20]
+
+producer = Producer.remote()
+held = producer.make.remote()
+mray.wait([held])
+try:
+    mray.get(producer.make.remote())
+except mray.exceptions.ActorDiedError:
+    pass
+while len(large()) > 1:
+    time.sleep(0.01)
+print("HELD", mray.get(held).sum(), len(large()), flush=True)
+mray.shutdown()
+"""
+
+
+def test_memory_that_only_a_dead_producer_knew_goes_and_its_values_stay(run_text):
+    """It dies with its second value written and its owner not told."""
+    rules = [{"at": "value stored", "in": "actor", "nth": 2, "do": "SIGKILL"}]
+    run = run_text(HALF, env={"MRAY_POINTS": json.dumps({"rules": rules})})
+    assert run.wait() == 0, run.output()
+    assert run.said() == {"HELD": "1048576.0 1"}, run.output()
+    run.assert_nothing_left()
+
+
+MADE_FOR = """
+import os, signal, time
+import mray, numpy
+from mray._api.current import current_backend
+
+mray.init(num_cpus=1, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class Producer:
+    def make(self):
+        return numpy.ones(1 << 20)
+
+    def mapped(self):
+        store = current_backend().client.store
+        return len(store._used) + len(store._free)
+
+@mray.remote(num_cpus=0)
+class Owner:
+    def call(self, producer):
+        self.ref = producer.make.remote()
+        mray.wait([self.ref])
+        return os.getpid()
+
+producer, owner = Producer.remote(), Owner.remote()
+pid = mray.get(owner.call.remote(producer))
+print("MAPPED", mray.get(producer.mapped.remote()), flush=True)
+os.kill(pid, signal.SIGKILL)
+while mray.get(producer.mapped.remote()):
+    time.sleep(0.01)
+print("FORGOTTEN", flush=True)
+mray.shutdown()
+"""
+
+
+def test_a_producer_lets_go_of_memory_that_it_made_for_a_dead_owner(run_text):
+    run = run_text(MADE_FOR)
+    assert run.wait() == 0, run.output()
+    assert run.said()["MAPPED"] == "1", run.output()
+    assert "FORGOTTEN" in run.said(), run.output()
     run.assert_nothing_left()

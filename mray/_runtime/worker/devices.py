@@ -1,0 +1,46 @@
+"""The devices of a worker's task or actor, by the variables that make them the only ones that libraries see.
+
+On the worker's main thread, before user code runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mray._common import settings
+from mray._common.accelerators import KINDS, variables_of, visible
+
+
+def _assign(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+class Devices:
+    """The variables of one worker's devices. Those of accelerators are restored before the next task's are set."""
+
+    def __init__(self, assign: Callable[[str, str | None], None] = _assign) -> None:
+        """`assign` sets a variable of the process; None: it is not set any more."""
+        self._assign = assign
+        #: Variables of accelerators besides GPUs as they were before one of them was set here.
+        self._before: dict[str, str | None] = {}
+
+    def show(self, gpu_ids: Sequence[Any], accelerators: dict[str, list[int]]) -> dict[str, list[str]]:
+        """Show these devices alone. Returns the ids of accelerators other than GPUs, by kind."""
+        hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
+        if (gpu_ids or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
+            self._assign("CUDA_VISIBLE_DEVICES", ",".join(str(gpu) for gpu in gpu_ids))
+        while self._before:
+            self._assign(*self._before.popitem())
+        if not (accelerators or hides):
+            return {}
+        shown = {kind: visible(indices, os.environ.get(KINDS[kind].variable)) for kind, indices in accelerators.items()}
+        for kind in KINDS if hides else shown:
+            for name, value in variables_of(kind, shown.get(kind, ())).items():
+                self._before[name] = os.environ.get(name)
+                self._assign(name, value)
+        return shown
