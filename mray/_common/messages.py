@@ -48,6 +48,7 @@ PASSED = 6  # -                        from now on that process hears what is sa
 FAULT = 7  # text                   last: what you have said made sense, and I have failed at it; the exception, in words
 OFFER_RING = 8  # name, row              a page with rings for this connection, from the process of that row (`mray._ipc.ring_pair`)
 TAKE_RING = 9  # taken, row             ... which the other process has mapped, or not
+RETIRE_RING = 39  # -                  this end writes into the ring pair no more, and the other is to do the same
 NUDGE = 38  # -                        look into your ring
 
 # ------------------------------------------------------------------------------- peer to peer: calls

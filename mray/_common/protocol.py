@@ -198,6 +198,7 @@ _message(m.PASSED, NODE_TO_OBSERVER)
 _message(m.FAULT, EVERYBODY, text=str)
 _message(m.OFFER_RING, PEERS, name=str, row=int)
 _message(m.TAKE_RING, PEERS, taken=bool, row=int)
+_message(m.RETIRE_RING, PEERS)
 _message(m.NUDGE, PEERS)
 
 # ------------------------------------------------------------------------------------------- calls

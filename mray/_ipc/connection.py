@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any
 
 from mray._common.log import logger
-from mray._common.messages import FAULT, NUDGE, OFFER_RING, PROTOCOL_ERROR, TAKE_RING
+from mray._common.messages import FAULT, NUDGE, OFFER_RING, PROTOCOL_ERROR, RETIRE_RING, TAKE_RING
 from mray._common.protocol import misfit
 from mray._ipc.closed_descriptors import is_closed
 from mray._ipc.faults import fault_line, fault_text, message_name
@@ -80,6 +80,7 @@ class Connection:
         "_base",
         "_by_socket",
         "_counted",
+        "_inward",
         "_lock",
         "_offered",
         "_out",
@@ -117,7 +118,7 @@ class Connection:
         self.pid = 0
         #: Calls sent and not yet answered, by task id, in the order sent.
         self.calls: dict[bytes, Any] = {}
-        #: Calls that were waited for one by one, as far as its owner has counted.
+        #: Calls that were waited for one by one, as far as its owner has counted; negative while it does not count them.
         self.alone = 0
         #: Further facts that the owner of this end remembers of the peer.
         self.facts: dict[str, Any] = {}
@@ -132,8 +133,9 @@ class Connection:
         #: Frames that were given to the socket, those among `_out` counted; how many there are, and how many there had been when the ring
         #: pair was opened.
         self._by_socket = self._counted = self._base = 0
-        #: The ring pair; one that was offered to the peer and not taken yet.
+        #: The ring pair, as long as this end writes into it, and as long as the peer may; one that was offered and not taken yet.
         self._ring: RingPair | None = None
+        self._inward: RingPair | None = None
         self._offered: RingPair | None = None
         #: The beginning of a frame whose rest has not arrived.
         self._partial = bytearray()
@@ -283,7 +285,7 @@ class Connection:
             if not self._want_write and not self.closed:
                 self._reactor.watch_writable(self.fd, False)
 
-    # ------------------------------------------------------------------------------------ opening a ring pair
+    # ------------------------------------------------------------------------------------ opening and closing a ring pair
     def offer_ring(self, name: str, table: SessionTable, row: int) -> bool:
         """Offer the peer a ring pair in a page of this name, from the process of this row. False: there is no room for it."""
         try:
@@ -301,8 +303,9 @@ class Connection:
     def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> bool:
         """Take the ring pair that the peer, of that row, has offered, and say so. False: it cannot be had. In the reading thread."""
         ring: RingPair | None = None
-        with contextlib.suppress(OSError, ValueError):
-            ring = RingPair.take(name, table)
+        if not self.has_ring:
+            with contextlib.suppress(OSError, ValueError):
+                ring = RingPair.take(name, table)
         with self._lock:
             if ring is not None and (self.closed or self._want_write):
                 ring.close()
@@ -310,7 +313,7 @@ class Connection:
             base = self._last_by_socket((TAKE_RING, ring is not None, row))
             if ring is not None:
                 ring.meet(of_peer)
-                self._base, self._ring = base, ring
+                self._base, self._ring, self._inward = base, ring, ring
         return ring is not None
 
     def ring_taken(self, taken: bool, of_peer: int) -> bool:
@@ -323,8 +326,29 @@ class Connection:
                 return False
             ring.unlink()
             ring.meet(of_peer)
-            self._ring = ring
+            self._ring = self._inward = ring
         return True
+
+    def retire_ring(self) -> None:
+        """Write into the ring pair no more, and ask the peer for the same; it is there until the peer has answered."""
+        with self._lock:
+            if self._ring is not None and not self.closed:
+                self._ring = None
+                self._last_by_socket((RETIRE_RING,))
+
+    def ring_retired(self) -> None:
+        """The peer writes into the ring pair no more: let go of it. In the reading thread, which has read all that lies in it."""
+        self.retire_ring()
+        with self._lock:
+            ring, self._inward = self._inward, None
+            if ring is not None:
+                ring.close()
+        self.alone = 0
+
+    def ring_is_idle(self) -> bool:
+        """Whether no message has taken the ring pair since this was asked before."""
+        ring = self._ring
+        return ring is not None and not ring.was_used()
 
     def _last_by_socket(self, message: Message) -> int:
         """Send a message through the socket; returns how many have gone that way then."""
@@ -340,7 +364,7 @@ class Connection:
 
         (Called by the reactor, in the reading thread.)
         """
-        ring = self._ring
+        ring = self._inward
         if ring is None or not ring.has_more():
             return False
         while not self.closed:
@@ -366,11 +390,11 @@ class Connection:
     @property
     def has_ring(self) -> bool:
         """Whether the two processes may talk through a ring pair."""
-        return self._ring is not None
+        return self._inward is not None
 
     def has_ring_entries(self) -> bool:
         """Whether the ring has something to hand on."""
-        ring = self._ring
+        ring = self._inward
         return ring is not None and ring.has_more()
 
     def readable(self, buffer: memoryview) -> None:
@@ -433,7 +457,7 @@ class Connection:
             start = end
         buffer.release() if buffer.obj is self._partial else None
         for message in messages:
-            ring = self._ring
+            ring = self._inward
             if ring is not None:
                 self.read_ring()  # what was published before this frame was sent
                 if self.closed:
@@ -446,7 +470,7 @@ class Connection:
                 break
             if ring is not None:
                 ring.handled += 1
-        if self._ring is not None:
+        if self._inward is not None:
             self.read_ring()  # what has waited for these frames
         if broken:
             self.hang_up()
@@ -529,13 +553,13 @@ class Connection:
             self.socket.detach()
         self._out.clear()
         self._out_bytes = 0
-        if self._ring is not None or self._offered is not None:
+        if self._inward is not None or self._offered is not None:
             self._reactor.forget_ring(self)
             with self._lock:  # another thread may be writing
-                for ring in (self._ring, self._offered):
+                for ring in (self._inward, self._offered):
                     if ring is not None:
                         ring.close()
-                self._ring = self._offered = None
+                self._ring = self._inward = self._offered = None
 
     def is_cut(self) -> bool:
         """Whether the other end has closed, or is dead, although what it sent before may not have been read. Any thread."""

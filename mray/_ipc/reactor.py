@@ -191,6 +191,12 @@ class Reactor:
         """Whether one more connection may have rings."""
         return self.table is not None and len(self._rings) < MOST_RINGS
 
+    def retire_idle_ring(self) -> None:
+        """Give up one ring pair through which nothing has gone since this was called before, if there is one."""
+        idle = [connection for connection in self._rings if connection.ring_is_idle()]
+        if idle:
+            idle[0].retire_ring()
+
     def watch_ring(self, connection: Connection) -> None:
         """Look into the rings of a connection from now on."""
         self._rings = (*self._rings, connection)

@@ -6,7 +6,9 @@ A page of shared memory beside the socket of a connection, with a small ring (`m
     Connection ─ RingWriter ──▶ │ ring from A to B │ ──▶ RingReader ─ Connection
                ◀─ RingReader ── │ ring from B to A │ ◀── RingWriter ─
 
-A pair that talks often opens it: OFFER_RING with the name of the page, TAKE_RING with the answer, after which the name is gone. A message
+A pair that talks often opens it: OFFER_RING with the name of the page, TAKE_RING with the answer, after which the name is gone. One that
+is idle when another pair needs its place is closed: each end says RETIRE_RING when it has written its last entry, and lets go of the page
+when it has heard the other say so. A message
 takes the ring while it is small, the ring has room, and the other process says in the session's table that it is awake; else the socket,
 which is always there. So the socket wakes who sleeps, carries what is large, and tells of the end.
 
@@ -45,7 +47,7 @@ _POSITION = Struct("<Q")
 class RingPair:
     """One end of the two rings. The writing half is used under the connection's lock, the reading half by the thread that reads."""
 
-    __slots__ = ("_asleep", "_position", "_reader", "_segment", "_waiting", "_words", "_writer", "handled")
+    __slots__ = ("_asleep", "_looked", "_position", "_reader", "_segment", "_waiting", "_words", "_writer", "handled")
 
     #: The most bytes that an entry holds.
     MOST = _LAYOUT.inline - _POSITION.size
@@ -63,6 +65,8 @@ class RingPair:
         self._waiting: tuple[int, int, bytes] | None = None
         #: Frames of the socket that were handed on since the ring was opened.
         self.handled = 0
+        #: Entries of both directions when somebody last asked whether it is used.
+        self._looked = 0
 
     @classmethod
     def offer(cls, name: str, table: SessionTable) -> RingPair:
@@ -123,6 +127,11 @@ class RingPair:
             return self._waiting[0] <= self.handled
         reader = self._reader
         return reader.words[reader.published] > reader.next
+
+    def was_used(self) -> bool:
+        """Whether there were entries, of either direction, since this was asked before."""
+        before, self._looked = self._looked, self._writer.next + self._reader.next
+        return self._looked != before
 
     def unlink(self) -> None:
         """Take the name away: the other process has mapped the page. More than once is safe."""

@@ -70,6 +70,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_graph.watch.report:counters",
         "_graph.watch.report:program_states",
         "_graph.sites:_ask",
+        "_objects.arrays:restore_array",
         "_objects.remote_error:text_of",
         "_objects.remote_error:unpickle_error",
         "_objects.tensors:restore_tensor",

@@ -42,6 +42,9 @@ class End:
                 self.reactor.watch_ring(connection)
         elif message[0] == m.TAKE_RING:
             connection.ring_taken(*message[1:])
+        elif message[0] == m.RETIRE_RING:
+            connection.ring_retired()
+            self.reactor.forget_ring(connection)
         elif message[0] != m.NUDGE:
             self.got.append(message)
 
@@ -72,13 +75,28 @@ def ends() -> Iterator[tuple[End, End]]:
     table.close()
 
 
+def offer(end: End) -> None:
+    assert end.connection.offer_ring(f"{segment_prefix(local_name(1))}ring-{new_nonce():x}", end.table, end.row)
+    end.reactor.watch_ring(end.connection)
+
+
 def opened(ends: tuple[End, End]) -> tuple[End, End]:
     left, right = ends
-    assert left.connection.offer_ring(f"{segment_prefix(local_name(1))}ring-{new_nonce():x}", left.table, left.row)
-    left.reactor.watch_ring(left.connection)
+    offer(left)
     right.read()
     left.read()
     return ends
+
+
+def offer_again(left: End) -> None:
+    left.connection.alone = -1
+    offer(left)
+
+
+def pages_in_memory() -> int:
+    """Pages of ring pairs that this process has mapped."""
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        return sum("ring-" in line for line in maps) // 2
 
 
 class Counted:
@@ -111,12 +129,16 @@ def test_small_messages_between_processes_that_are_awake_need_no_system_call(end
 def test_messages_keep_their_order_whichever_way_each_takes(ends: tuple[End, End], seed: int) -> None:
     draw = random.Random(seed)
     left, right = opened(ends)
+    pages = pages_in_memory()
     expected: dict[int, list[Message]] = {1: [], 2: []}
     steps: list[Callable[[End, End], object]] = [
         lambda here, _there: here.connection.flush(),
         lambda _here, there: there.says(draw.choice([AWAKE, AWAKE, PARKED, DOZING])),
         lambda _here, there: there.connection.read_ring(),
         lambda _here, there: there.reactor.run_once(0),
+        lambda here, _there: draw.random() < 0.2 and here.connection.retire_ring(),
+        # Only the caller offers, and not before the pair that it had is closed.
+        lambda *_ends: left.connection.has_ring or left.connection.alone < 0 or offer_again(left),
     ]
     for number in range(600):
         here, there = draw.choice([(left, right), (right, left)])
@@ -132,6 +154,44 @@ def test_messages_keep_their_order_whichever_way_each_takes(ends: tuple[End, End
         end.read()
     assert left.got == expected[1]
     assert right.got == expected[2]
+    # Closed pairs have left nothing.
+    left.connection.retire_ring()
+    for end in (right, left):
+        end.read()
+        assert not end.connection.has_ring
+    assert pages_in_memory() == pages - 1
+
+
+def test_both_ends_may_give_up_a_ring_pair_at_once(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    for end in ends:
+        end.connection.send((m.RECLAIM, 1))
+        end.connection.retire_ring()
+        end.connection.send((m.RECLAIM, 2))
+    for end in (*ends, *ends):
+        end.read()
+    assert left.got == right.got == [(m.RECLAIM, 1), (m.RECLAIM, 2)]
+    assert not left.connection.has_ring
+    assert not right.connection.has_ring
+    opened(ends)
+    assert left.connection.has_ring
+    assert right.connection.has_ring
+
+
+def test_a_pair_is_idle_when_nothing_has_gone_through_it_since_the_question_before(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    assert left.connection.ring_is_idle()
+    right.connection.send((m.RECLAIM, 1))
+    left.read()
+    assert not left.connection.ring_is_idle()
+    assert left.connection.ring_is_idle()
+    left.connection.send((m.RECLAIM, 1))
+    left.reactor.retire_idle_ring()
+    assert left.connection.has_ring
+    left.reactor.retire_idle_ring()
+    right.read()
+    left.read()
+    assert not left.connection.has_ring
 
 
 def test_a_reader_that_falls_asleep_as_an_entry_is_published_is_nudged(ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class LocalConnection(Connection):
         self._out = deque()
         self._out_bytes = 0
         self._partial = bytearray()
-        self._ring = self._offered = None
+        self._ring = self._inward = self._offered = None
         self.reads = 0
         self.refused = ""
 

@@ -55,8 +55,10 @@ BATCH_BYTES = 4096
 #: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
 BURST_GAP = 50e-6
 BURST_SECONDS = 2e-3
-#: Calls that this process waits for one by one, over the same connection, until it offers a ring pair.
+#: Calls that this process waits for one by one, over the same connection, until it offers a ring pair; and further ones until it offers
+#: one again where the peer had no place for it.
 CALLS_BEFORE_RING = 64
+CALLS_AFTER_REFUSAL = 1024
 
 
 @dataclass(frozen=True)
@@ -286,12 +288,22 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------------ rings
     def _rings(self) -> dict[int, Handler]:
-        return {m.OFFER_RING: self._on_offer_ring, m.TAKE_RING: self._on_ring_taken, m.NUDGE: lambda _peer: None}
+        return {
+            m.OFFER_RING: self._on_offer_ring,
+            m.TAKE_RING: self._on_ring_taken,
+            m.RETIRE_RING: self._on_ring_retired,
+            m.NUDGE: lambda _peer: None,
+        }
 
     def _count_alone(self, connection: Connection) -> None:
-        """Count a call that is waited for, and offer a ring pair when there have been many."""
+        """Count a call that is waited for, and offer a ring pair when there have been many; count again until there is a place for it."""
         connection.alone += 1
-        if connection.alone == CALLS_BEFORE_RING and self.reactor.has_room_for_ring():
+        if connection.alone != CALLS_BEFORE_RING:
+            return
+        if not self.reactor.has_room_for_ring():
+            connection.alone = 0
+            self.reactor.retire_idle_ring()
+        else:
             table = self.reactor.table
             assert table is not None
             if connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", table, self.reactor.row):
@@ -305,10 +317,16 @@ class Endpoint:
                 self.reactor.watch_ring(connection)
         else:
             connection.send((m.TAKE_RING, False, self.reactor.row))
+            self.reactor.retire_idle_ring()
 
     def _on_ring_taken(self, connection: Connection, taken: bool, row: int) -> None:
         if not connection.ring_taken(taken, row):
+            connection.alone = -CALLS_AFTER_REFUSAL
             self.reactor.forget_ring(connection)
+
+    def _on_ring_retired(self, connection: Connection) -> None:
+        connection.ring_retired()
+        self.reactor.forget_ring(connection)
 
     def check(self) -> None:
         """Raise the fatal error, if there is one."""

@@ -138,6 +138,7 @@ NOT_HEARD = {
     "SAVE": "comes to workers whose lines are counted, which die at once",
     "OFFER_RING": "comes after 64 calls that were waited for one by one; a ring pair that is not had is done without (test_ring_pairs)",
     "TAKE_RING": "as OFFER_RING",
+    "RETIRE_RING": "comes when a process has more than 16 pairs that talk (test_ring_pairs)",
     "NUDGE": "has no handler that does anything",
     "LEASE_BREAK": "comes after a fault: each row asks whether what was leased is free again",
 }

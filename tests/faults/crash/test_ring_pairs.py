@@ -159,10 +159,22 @@ def test_tasks_of_a_worker_that_talks_through_rings_are_cancelled_and_crash_as_o
         mray.get(task.remote("die"), timeout=30)
 
 
-def test_more_actors_than_rings_all_answer() -> None:
+def test_more_actors_than_rings_all_answer_and_idle_pairs_make_way() -> None:
     actors = [Talker.remote() for _ in range(24)]
     for _ in range(100):
         for number, actor in enumerate(actors):
             assert mray.get(actor.hear.remote(number)) == number
+    assert 0 < len(rings()) <= 16
+    # Half of them fall silent, among them some with a pair: all others get one.
     backend: Any = started_backend()
-    assert sum(peer.has_ring for peer in backend.client.peers.values()) <= 16
+    busy = actors[12:]
+    links = [backend.client.actors[actor._actor_id.binary()].actor.link for actor in busy]
+    for _ in range(2_000):
+        if all(link.has_ring for link in links):
+            break
+        for number, actor in enumerate(busy):
+            assert mray.get(actor.hear.remote(number)) == number
+    assert all(link.has_ring for link in links), "idle pairs keep their places"
+    assert len(rings()) <= 16
+    # And the silent ones are heard again.
+    assert mray.get([actor.hear.remote(1) for actor in actors]) == [1] * 24
