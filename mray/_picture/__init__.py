@@ -8,7 +8,7 @@ picture is drawn. `artist` draws graphs and schedules, `plot` is Ray's older pic
                         +--> Figure ------------+--dot_form--------> graphviz: PNG, PDF, ...
     DAGNode --dag_figure+     (boxes, edges,    +--mermaid
                                owners, colours) +--characters (grid)
-    Plan --timing--> Chart: the schedule ----------chart_svg, chart_forms
+    Plan --timing--> Chart: the schedule --bands---chart_svg, chart_forms
     spans --timeline--> PNG (matplotlib)
 
 A `Figure` has no coordinates and no format, and no form has a plan. All is pure but `files`, which writes, `graphviz`, which runs the
@@ -18,6 +18,7 @@ program ``dot``, and `timeline`.
 figure                boxes and edges of a graph, with their texts and colours
 chart                 bars on the lanes of actors, over time
 form                  a text made of a figure or chart: SVG, HTML, Mermaid, DOT, characters
+band                  a part of a chart's time, below the earlier part; "row" in pictures
 layout                places of boxes and routes of edges; `grid` for characters
 owner                 the actor or worker that runs a call; its boxes have one colour
 measures              the statistics of a graph as far as pictures show them

@@ -5,11 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mray._graph.plan import COMPUTE, READ, WRITE
-from mray._picture.chart_svg import BAR, BETWEEN, FILLS, KINDS, LANE, cut_names, fitted, label, points_per_unit, remarks, sentence
+from mray._picture.chart_svg import (
+    BAR,
+    BETWEEN,
+    FILLS,
+    KINDS,
+    LANE,
+    ROOM_BESIDE,
+    cut_names,
+    first_rows,
+    fitted,
+    label,
+    left_of,
+    pages,
+    points_per_unit,
+    remarks,
+    row_title,
+    sentence,
+)
 from mray._picture.figure import stroke_of
 from mray._picture.graphviz import attributes, quote
 from mray._picture.mermaid import quoted
-from mray._picture.svg import SMALL, TITLE, text_width
+from mray._picture.svg import LABEL, SMALL, TITLE, text_width
 from mray._picture.timing import SCHEDULE, Chart
 
 #: Points in an inch, the unit of DOT.
@@ -20,43 +37,54 @@ INCH = 72.0
 def chart_dot(chart: Chart, name: str = SCHEDULE) -> str:
     """The DOT text. All nodes have places, which the layout ``neato`` keeps."""
     scale = points_per_unit(chart)
-    left = 24 + max(text_width(lane.title, TITLE) for lane in chart.lanes)
+    page = pages(chart, scale)
+    drawn, crossing = page.chart, page.crossing
+    titles = left_of(chart, page)
+    right = titles + 12 + scale * max((bar.end for bar in drawn.bars), default=0.0)
     lines = [
         f"\tgraph{attributes(layout='neato', splines='true', sep='+1.5', esep='+1', outputorder='nodesfirst', fontname='Helvetica')}",
         f"\tnode{attributes(fontname='Helvetica', fontsize=str(SMALL - 1), fixedsize='true', shape='box', style='filled,rounded')}",
         f"\tedge{attributes(arrowsize='0.6')}",
     ]
-    for number, lane in enumerate(chart.lanes):
-        size = {"width": f"{left / INCH:.3f}", "height": "0.3"}
-        place = _place(0.0, number)
-        lines.append(f"\tlane{number}{attributes(label=lane.title, pos=place, shape='plaintext', style='', fontsize=str(TITLE), **size)}")
-    for number, bar in enumerate(chart.bars):
+    for row, lane in enumerate(drawn.lanes):
+        lines.append(f"\tlane{row}{_text(lane.title, text_width(lane.title, TITLE) + 24, row, 0.0, TITLE)}")
+    lines += [f"\tband{page.bands[row]}{_text(row_title(page, row), 40.0, row - 0.3, 0.0, SMALL - 1)}" for row in first_rows(page)]
+    for number, bar in enumerate(drawn.bars):
         width = (bar.end - bar.begin) * scale
         looks = {
             "label": fitted(chart, bar, width),
             "tooltip": sentence(chart, bar),
-            "pos": _place(left / 2 + (bar.begin + bar.end) / 2 * scale + 12, bar.lane),
+            "pos": _place(titles + (bar.begin + bar.end) / 2 * scale, bar.lane),
             "width": f"{max(width - BETWEEN, 1) / INCH:.3f}",
             "height": f"{BAR / INCH:.3f}",
-            "fillcolor": FILLS.get(bar.kind, chart.lanes[bar.lane].color),
+            "fillcolor": FILLS.get(bar.kind, drawn.lanes[bar.lane].color),
         }
         lines.append(f"\t{number}{attributes(**looks)}")
-    for arrow in chart.arrows:
+    for number, arrow in enumerate(drawn.arrows):
         stroke = stroke_of(arrow.transport)
-        down = chart.bars[arrow.target].lane > chart.bars[arrow.source].lane
+        down = drawn.bars[arrow.target].lane > drawn.bars[arrow.source].lane
         ends = {"tailport": "se" if down else "ne", "headport": "nw" if down else "sw"}
-        lines.append(f"\t{arrow.source} -> {arrow.target}{attributes(color=stroke.color, penwidth=f'{stroke.width}', **ends)}")
-    texts = [
-        *(meaning for _kind, meaning in KINDS),
-        *(f"{stroke_of(kind).meaning}" for kind in _transports(chart)),
-        *remarks(chart),
-        *cut_names(chart, scale),
-    ]
-    rows = ["  |  ".join(texts), *cut_names(chart, scale)]
+        # An arrow to another band is drawn in two parts, below.
+        shown = {"style": "invis"} if number in crossing else {"color": stroke.color, "penwidth": f"{stroke.width}", **ends}
+        lines.append(f"\t{arrow.source} -> {arrow.target}{attributes(**shown)}")
+    for edge in page.leaving:
+        lines.append(f"\tto{edge.row}{_text(edge.text, ROOM_BESIDE, edge.row + 0.35, right, LABEL)}")
+        for source, kind in sorted({drawn.arrows[number][::2] for number in edge.arrows}):
+            stroke = stroke_of(kind)
+            looks = {"color": stroke.color, "penwidth": f"{stroke.width}", "tailport": "se", "headport": "w"}
+            lines.append(f"\t{source} -> to{edge.row}{attributes(**looks)}")
+    for edge in page.arriving:
+        lines.append(f"\tfrom{edge.row}{_text(edge.text, ROOM_BESIDE, edge.row - 0.35, titles - ROOM_BESIDE - 6, LABEL)}")
+        for number in edge.arrows:
+            stroke = stroke_of(drawn.arrows[number].transport)
+            looks = {"color": stroke.color, "penwidth": f"{stroke.width}", "tailport": "e", "headport": "nw"}
+            lines.append(f"\tfrom{edge.row} -> {drawn.arrows[number].target}{attributes(**looks)}")
+    meanings = [*(meaning for _kind, meaning in KINDS), *(stroke_of(kind).meaning for kind in _transports(chart))]
+    rows = ["  |  ".join(meanings), "  |  ".join(remarks(chart, page)), *cut_names(chart, scale)]
     # A machine without Helvetica takes a wider font.
     width = 1.2 * max(text_width(row, SMALL) for row in rows) + 12
     # Below the lanes, however many rows it has.
-    place = _place((width - left) / 2, len(chart.lanes) + (len(rows) - 1) * SMALL * 0.6 / LANE)
+    place = _place(width / 2, len(drawn.lanes) + (len(rows) - 1) * SMALL * 0.6 / LANE)
     looks = {
         "pos": place,
         "width": f"{width / INCH:.3f}",
@@ -67,6 +95,12 @@ def chart_dot(chart: Chart, name: str = SCHEDULE) -> str:
     text = "\n".join(rows)
     lines.append(f"\tlegend{attributes(label=text, **looks)}")
     return "\n".join([f"digraph {quote(name)} {{", *lines, "}", ""])
+
+
+def _text(text: str, width: float, row: float, left: float, size: float) -> str:
+    """The attributes of a text without a box, on a row."""
+    looks = {"width": f"{width / INCH:.3f}", "height": f"{size * 1.2 / INCH:.3f}", "fontsize": str(size)}
+    return attributes(label=text, pos=_place(left + width / 2, row), shape="plaintext", style="", **looks)
 
 
 def _place(x: float, lane: float) -> str:

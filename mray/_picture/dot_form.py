@@ -17,19 +17,24 @@ from mray._picture.graphviz import attributes
 from mray._picture.layout import MOST_BESIDE, depths, folds, page_layers
 
 _FONT = "Helvetica"
+#: Boxes in a row of a wide layer: ``dot`` keeps room between them for every line to and from the other rows.
+BESIDE = 6
+#: Entries of the legend below each other.
+MOST_IN_COLUMN = 24
 
 
 def dot(figure: Figure) -> str:
     """The text."""
     figure = collapsed(figure)
+    is_wide = max(Counter(depths(len(figure.boxes), set(figure.ends)) or []).values(), default=0) > MOST_BESIDE
     lines = [
-        f"\tgraph{attributes(fontname=_FONT, ranksep='0.6')}",
+        f"\tgraph{attributes(fontname=_FONT, ranksep='0.6', **({'nodesep': '0.05'} if is_wide else {}))}",
         f"\tnode{attributes(fontname=_FONT, style='filled')}",
         f"\tedge{attributes(fontname=_FONT, fontsize='10')}",
     ]
-    layers = page_layers(len(figure.boxes), figure.ends, figure.groups)
+    layers = page_layers(len(figure.boxes), figure.ends, figure.groups, BESIDE)
     columns = folds(layers, figure.ends)
-    bends = _bends(figure, layers, columns)
+    bends = _bends(figure, layers, columns, is_wide)
     for box in figure.boxes:
         lines.append(f"\t{box.number}{_box(figure, box)}")
         for edge in figure.edges:
@@ -38,16 +43,16 @@ def dot(figure: Figure) -> str:
                 looks = {"color": stroke.color, "fontcolor": stroke.color, "penwidth": f"{stroke.width}"}
                 if stroke.dashes:
                     looks["style"] = "dotted" if stroke.dashes.startswith("2") else "dashed"
-                label = {"label": "\n".join(edge.label)} if edge.label else {}
+                # `dot` keeps no room for outer labels: between the rows of a wide layer there is none.
+                label = {"xlabel" if is_wide else "label": "\n".join(edge.label)} if edge.label else {}
                 lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks, **bends.get((edge.source, edge.target), {}))}")
     lines += _groups(figure)
     return "\n".join([f"digraph {figure.name} {{", *lines, *_legend(figure, _lowest(figure, layers, columns)), "}", ""])
 
 
-def _bends(figure: Figure, layers: Sequence[int], columns: Sequence[int]) -> dict[tuple[int, int], dict[str, str]]:
+def _bends(figure: Figure, layers: Sequence[int], columns: Sequence[int], is_wide: bool) -> dict[tuple[int, int], dict[str, str]]:
     """The attributes by which ``dot`` lays out a wide layer in rows, and a long graph in columns: of the edges that they concern."""
     ends = figure.ends
-    is_wide = max(Counter(depths(len(layers), set(ends)) or []).values(), default=0) > MOST_BESIDE
     found: dict[tuple[int, int], dict[str, str]] = {}
     for edge, (source, target) in zip(figure.edges, ends, strict=True):
         # An edge that does not hold the boxes of two columns below each other lets `dot` put the columns side by side.
@@ -89,23 +94,26 @@ def _lowest(figure: Figure, layers: Sequence[int], columns: Sequence[int]) -> in
 
 def _legend(figure: Figure, above: int) -> list[str]:
     rows = [
-        f'<TR><TD BGCOLOR="{owner.color}">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(owner.title)}</TD></TR>' for owner in figure.owners
+        f'<TD BGCOLOR="{owner.color}">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(owner.title)}</TD>' for owner in figure.owners
     ]
     for kind in figure.kinds:
         stroke = stroke_of(kind)
         sign = "· · ·" if stroke.dashes.startswith("2") else "– – –" if stroke.dashes else "——"
         rows.append(
-            f'<TR><TD BORDER="0"><FONT COLOR="{stroke.color}"><B>{sign}</B></FONT></TD>'
-            f'<TD ALIGN="LEFT" BORDER="0">{escape(stroke.meaning)}</TD></TR>'
+            f'<TD BORDER="0"><FONT COLOR="{stroke.color}"><B>{sign}</B></FONT></TD>'
+            f'<TD ALIGN="LEFT" BORDER="0">{escape(stroke.meaning)}</TD>'
         )
     if figure.has_groups:
-        rows.append('<TR><TD BORDER="0"><FONT COLOR="#AA3377"><B>══</B></FONT></TD><TD ALIGN="LEFT" BORDER="0">calls that meet</TD></TR>')
+        rows.append('<TD BORDER="0"><FONT COLOR="#AA3377"><B>══</B></FONT></TD><TD ALIGN="LEFT" BORDER="0">calls that meet</TD>')
     if figure.has_bottleneck:
         why = f"bottleneck: {figure.why}" if figure.why else "bottleneck"
-        rows.append(f'<TR><TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(why)}</TD></TR>')
+        rows.append(f'<TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(why)}</TD>')
     if not rows:
         return []
-    table = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="3">{"".join(rows)}</TABLE>'
+    # Many entries stand in columns.
+    high = -(-len(rows) // -(-len(rows) // MOST_IN_COLUMN))
+    lines = [f"<TR>{''.join(rows[first::high])}</TR>" for first in range(high)]
+    table = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="3">{"".join(lines)}</TABLE>'
     return [
         "\tsubgraph cluster_legend {",
         f"\t\tgraph{attributes(label='Legend', color='#BBBBBB')}",

@@ -11,6 +11,7 @@ An edge that passes layers has a *bend* on each. Edges from one box that carry t
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +21,7 @@ Point = tuple[float, float]
 #: Distances in points: between the sides of boxes, and between a bend and its neighbour.
 GAP, BEND_GAP = 26.0, 13.0
 #: How hard edges pull, by how many of their ends are bends: long lines become straight.
-PULLS = (1.0, 2.0, 8.0)
+PULLS, WEAK = (1.0, 2.0, 8.0), 0.02
 #: The number of sweeps through the layers, up or down.
 ORDER_SWEEPS, PLACE_SWEEPS = 24, 80
 #: The share of a box's width that edges may end on, and the distance between their ends.
@@ -62,21 +63,21 @@ def lay_out(
 
 
 # -------------------------------------------------------------------------------------------- layers
-#: Boxes of one layer that are side by side; a page has no room for more.
-MOST_BESIDE = 12
+#: Boxes of one layer that are side by side; a page has no room for more. A layer of more is rows of so many.
+MOST_BESIDE, BESIDE = 12, 8
 #: Layers above so many are folded into columns, where the graph is much longer than wide; and edges that a fold may cut.
 MOST_BELOW, MOST_CUT = 15, 4
 
 
-def page_layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int]) -> list[int]:
-    """The layer of each box: short edges, all point down, and a layer that is too wide for a page is several."""
+def page_layers(count: int, edges: Sequence[tuple[int, int]], groups: Mapping[int, int], most: int = BESIDE) -> list[int]:
+    """The layer of each box: short edges, all point down, and a layer of more boxes than `MOST_BESIDE` is several, of `most` at most."""
     layers = _layers(count, edges, groups)
     made: list[int] = [0] * count
     next_layer = 0
     for layer in sorted(set(layers)):
         row = [box for box in range(count) if layers[box] == layer]
         # Boxes of a group stay side by side.
-        rows = 1 if any(box in groups for box in row) else -(-len(row) // MOST_BESIDE)
+        rows = 1 if len(row) <= MOST_BESIDE or any(box in groups for box in row) else -(-len(row) // most)
         each = -(-len(row) // rows)
         for place, box in enumerate(row):
             made[box] = next_layer + place // each
@@ -214,7 +215,10 @@ def depths(count: int, edges: set[tuple[int, int]]) -> list[int] | None:
 class Layers:
     """Boxes and bends in layers. Boxes have their own numbers, bends those after."""
 
-    def __init__(self, edges: Sequence[tuple[int, int]], bundles: Sequence[Hashable], layers: Sequence[int]) -> None:
+    def __init__(
+        self, edges: Sequence[tuple[int, int]], bundles: Sequence[Hashable], layers: Sequence[int], most: float = float("inf")
+    ) -> None:
+        """`most`: so many long edges reach a box with bends of their own; where there are more, they join."""
         #: The layer of each box and bend.
         self.layer = list(layers)
         #: The box from which the edges of a bend come, and the box to which the first of them leads; for a box, itself.
@@ -222,15 +226,22 @@ class Layers:
         self.first_target = list(range(len(layers)))
         #: edge -> the boxes and bends on its way.
         self.ways: list[list[int]] = []
+        #: The bends in which edges from several boxes to one are one line.
+        self.joined: set[int] = set()
         bends: dict[tuple[int, Hashable, int], int] = {}
+        arriving = Counter(target for source, target in edges if layers[target] - layers[source] > 1)
         for (source, target), bundle in zip(edges, bundles, strict=True):
             way = [source]
             for layer in range(layers[source] + 1, layers[target]):
-                bend = bends.setdefault((source, bundle, layer), len(layers) + len(bends))
+                # Negative numbers are those of targets: no box is taken for another.
+                meeting = -1 - target if arriving[target] > most else source
+                bend = bends.setdefault((meeting, bundle, layer), len(layers) + len(bends))
                 if bend == len(self.layer):
                     self.layer.append(layer)
                     self.origin.append(source)
                     self.first_target.append(target)
+                if meeting < 0:
+                    self.joined.add(bend)
                 way.append(bend)
             self.ways.append([*way, target])
 
@@ -242,13 +253,15 @@ class _Drawing:
         self, sizes: Sequence[Point], edges: Sequence[tuple[int, int]], bundles: Sequence[Hashable], layers: Sequence[int]
     ) -> None:
         self._sizes = sizes
-        made = Layers(edges, bundles, layers)
-        self._layer, self._ways = made.layer, made.ways
+        made = Layers(edges, bundles, layers, MOST_BESIDE)
+        self._layer, self._ways, self._joined = made.layer, made.ways, made.joined
         self._above: list[dict[int, float]] = [{} for _ in self._layer]
         self._below: list[dict[int, float]] = [{} for _ in self._layer]
         for way in self._ways:
             for upper, lower in pairwise(way):
-                pull = PULLS[self._is_bend(upper) + self._is_bend(lower)]
+                bends = self._is_bend(upper) + self._is_bend(lower)
+                # Beside the rows of a wide layer, lines that pulled their boxes would shift each row against the one above.
+                pull = PULLS[bends] if bends != 1 or not self._joined else WEAK
                 self._above[lower][upper] = self._below[upper][lower] = pull
         #: The boxes and bends of each layer, from left to right.
         self._rows: list[list[int]] = [[] for _ in range(max(self._layer, default=-1) + 1)]
@@ -277,7 +290,11 @@ class _Drawing:
             crossings = self._crossings()
             if crossings < fewest:
                 best, fewest = [list(row) for row in self._rows], crossings
-        self._rows = best
+        # Lines that pass the rows of a wide layer run beside them: those from above on the left, those to below on the right.
+        self._rows = [sorted(row, key=self._side) for row in best] if self._joined else best
+
+    def _side(self, vertex: int) -> int:
+        return 1 if vertex in self._joined else -1 if self._is_bend(vertex) else 0
 
     def _first_order(self) -> list[list[int]]:
         """The order in which a search finds them that follows edges down as far as they go."""
@@ -406,13 +423,20 @@ class _Drawing:
         for box, (width, _height) in enumerate(self._sizes):
             outward = [number for number, way in enumerate(self._ways) if way[0] == box]
             inward = [number for number, way in enumerate(self._ways) if way[-1] == box]
-            # Several edges that are one line at first leave from one place.
+            # Several edges that are one line at first leave from one place, and those that are one line at last arrive at one.
             firsts = sorted({self._ways[number][1] for number in outward}, key=lambda each: xs[each])
             ports = dict(zip(firsts, _spread(xs[box], width, len(firsts)), strict=True))
             leaving.update({number: ports[self._ways[number][1]] for number in outward})
-            inward.sort(key=lambda number: xs[self._ways[number][-2]])
-            arriving.update(zip(inward, _spread(xs[box], width, len(inward)), strict=True))
+            lasts = {number: self._last(number) for number in inward}
+            ordered = sorted(set(lasts.values()), key=lambda last: (xs[last[0]], last))
+            places = dict(zip(ordered, _spread(xs[box], width, len(ordered)), strict=True))
+            arriving.update({number: places[last] for number, last in lasts.items()})
         return leaving, arriving
+
+    def _last(self, number: int) -> tuple[int, int]:
+        """The last line of an edge: that of the edge alone, or the one in which several arrive."""
+        before = self._ways[number][-2]
+        return before, -1 if before in self._joined else number
 
 
 def _crossed(neighbours: Sequence[Mapping[int, float]], places: Mapping[int, int], left: int, right: int) -> int:

@@ -17,7 +17,7 @@ from math import ceil, inf
 
 from mray._graph.structure import ATTRIBUTE, CALL
 from mray._picture.figure import MAKE, Box, Edge, Figure, Stroke, collapsed, stroke_of
-from mray._picture.layout import PORT_GAP, PORTS, Layout, Point, lay_out
+from mray._picture.layout import MOST_BESIDE, PORT_GAP, PORTS, Layout, Point, lay_out
 
 FONT = "Helvetica, Arial, sans-serif"
 #: Sizes of text in points: titles of boxes, texts beneath them, texts beside edges.
@@ -94,7 +94,7 @@ def _sizes(figure: Figure) -> list[Point]:
     sizes = []
     for box in figure.boxes:
         width, height = _size(box)
-        ends = max(arriving[box.number], leaving[box.number]) - 1
+        ends = min(max(arriving[box.number], leaving[box.number]) - 1, MOST_BESIDE)
         sizes.append((ceil(max(width, ends * PORT_GAP / PORTS) / STEP) * STEP, height))
     return sizes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,6 +16,7 @@ from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import Graph, Source, Transfer
 from mray._picture.dot_form import dot
 from mray._picture.figure import Box, Edge, Figure, owner_colors
+from mray._picture.graphviz import picture
 from mray._picture.measures import EdgeMeasure, Measures, StepMeasure, in_bytes, in_seconds, measures_of
 from mray._picture.mermaid import mermaid
 from mray._picture.page import page
@@ -350,6 +352,32 @@ def test_a_wide_layer_is_drawn_in_rows() -> None:
     for _left, top, _right, _bottom in areas(drawn).values():
         rows[top] = rows.get(top, 0) + 1
     assert max(rows.values()) <= 12
+
+
+@pytest.mark.parametrize("width", [2, 8, 28, 98])
+def test_a_fan_of_different_actors_is_as_wide_as_a_page_and_has_everything_once(width: int) -> None:
+    steps = [step(0, "a" * 6, -1), *(step(index, f"{index:06x}", 0) for index in range(1, width + 1))]
+    figure = plan_figure(plan_of(*steps, step(width + 1, "b" * 6, *range(1, width + 1))), {})
+    drawn = svg(figure)
+    assert size(drawn)[0] <= 2600
+    boxes = areas(drawn)
+    assert sorted(boxes) == [box.number for box in figure.boxes]
+    for number, one in boxes.items():
+        for other, two in boxes.items():
+            assert number == other or one[2] <= two[0] or two[2] <= one[0] or one[3] <= two[1] or two[3] <= one[1]
+    wanted = sorted((edge.source, edge.target) for edge in figure.edges)
+    assert sorted(ends(each) for each in parts(drawn, "edge")) == wanted
+    text = dot(figure)
+    assert sorted(boxes_in(text)) == sorted(str(box.number) for box in figure.boxes)
+    assert sorted(edges_in(text)) == wanted
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs the program dot of graphviz")
+def test_a_fan_is_as_wide_as_a_page_as_dot_draws_it() -> None:
+    steps = [step(0, "a" * 6, -1), *(step(index, f"{index:06x}", 0) for index in range(1, 29))]
+    figure = plan_figure(plan_of(*steps, step(29, "b" * 6, *range(1, 29))), {})
+    drawn = picture(dot(figure), "png")
+    assert int.from_bytes(drawn[16:20], "big") <= 2600
 
 
 def test_boxes_that_repeat_each_other_are_one_with_their_number() -> None:

@@ -14,8 +14,9 @@ from mray._channel.select import BLOCKING
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import COMPUTE, READ, WRITE, Graph, Source, Transfer
 from mray._picture.artist import visualize_schedule
+from mray._picture.bands import banded
 from mray._picture.chart_forms import chart_ascii, chart_dot, chart_mermaid
-from mray._picture.chart_svg import BAR, BETWEEN, LANE, LONGEST, chart_svg, cut_names, fitted, label, points_per_unit, route
+from mray._picture.chart_svg import BAR, BETWEEN, LANE, LONGEST, chart_svg, cut_names, fitted, label, pages, points_per_unit, route
 from mray._picture.measures import measures_of
 from mray._picture.timing import Bar, Chart, chart
 from tests.unit.test_render import NAMES, ON_ONE_GPU, A, B, plan_of, step
@@ -172,6 +173,76 @@ def test_no_arrow_runs_through_a_bar(graph: Graph) -> None:
             for left, top, right, bottom in bars:
                 through = min(x, to_x) < right and max(x, to_x) > left and min(y, to_y) < bottom and max(y, to_y) > top
                 assert not through, f"arrow {number}"
+
+
+def chain(length: int, actors: int) -> Chart:
+    ids = [f"{number:03d}" + "abc" * 8 for number in range(actors)]
+    steps = (step(number, ids[number % actors], number - 1, method="forward") for number in range(length))
+    return chart(plan_of(*steps, outputs=(Source(length - 1),)), dict.fromkeys(ids, "Stage"))
+
+
+@pytest.mark.parametrize(("length", "actors"), [(2, 2), (8, 4), (30, 1), (30, 4), (100, 4), (100, 100)])
+def test_a_schedule_is_as_wide_as_a_page_and_has_everything_once(length: int, actors: int) -> None:
+    drawn = chain(length, actors)
+    root = ET.fromstring(chart_svg(drawn))
+    assert float(root.attrib["width"]) <= 1600
+    groups = list(root.iter(f"{SVG}g"))
+    bars = [each for each in groups if each.get("class", "").startswith("bar ")]
+    assert [int(each.attrib["data-number"]) for each in bars] == list(range(len(drawn.bars)))
+    assert [int(each.attrib["data-lane"]) for each in bars] == [bar.lane for bar in drawn.bars]
+    edges = [(int(each.attrib["data-source"]), int(each.attrib["data-target"])) for each in groups if each.get("class") == "edge"]
+    assert edges == [(arrow.source, arrow.target) for arrow in drawn.arrows]
+    places = []
+    for bar in bars:
+        rect = bar.find(f"{SVG}rect")
+        assert rect is not None
+        x, y, width, height = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
+        places.append((y, x, x + width, height))
+    places.sort()
+    for (y, _left, right, height), (other_y, left, _right, _height) in pairwise(places):
+        assert left >= right if y == other_y else other_y >= y + height
+    # In DOT, every node has a place of its own in inches, of 96 dots each.
+    text = chart_dot(drawn)
+    assert len(re.findall(r"^\t\d+ \[", text, re.MULTILINE)) == len(drawn.bars)
+    assert re.findall(r"^\t(\d+) -> (\d+) ", text, re.MULTILINE) == [(str(arrow.source), str(arrow.target)) for arrow in drawn.arrows]
+    found = re.findall(r'pos="([\d.]+),[-\d.]+!" width=([\d.]+)', text)
+    assert max(float(x) + float(width) / 2 for x, width in found) * 96 <= 2200
+
+
+def test_arrows_from_band_to_band_say_where_they_go() -> None:
+    drawn = chain(30, 4)
+    page = pages(drawn, points_per_unit(drawn))
+    assert page.has_several
+    assert page.crossing
+    assert {number for edge in page.arriving for number in edge.arrows} == page.crossing
+    for text in (chart_svg(drawn), chart_dot(drawn)):
+        for edge in (*page.leaving, *page.arriving):
+            assert edge.text in text
+        for row, lane in enumerate(page.chart.lanes):
+            assert lane.title in text, row
+        assert "row 2" in text
+    for number, arrow in enumerate(page.chart.arrows):
+        source, target = page.chart.bars[arrow.source].lane, page.chart.bars[arrow.target].lane
+        assert (page.bands[source] != page.bands[target]) is (number in page.crossing)
+
+
+@given(GRAPHS)
+@settings(max_examples=30, deadline=None)
+def test_bands_keep_the_order_and_the_lengths_of_every_lane(graph: Graph) -> None:
+    drawn = chart(plan_graph(graph, 4), {}, 3)
+    page = banded(drawn, 12.0)
+    for bar, whole in zip(page.chart.bars, drawn.bars, strict=True):
+        assert page.lanes[bar.lane] == whole.lane
+        assert bar.end - bar.begin == pytest.approx(whole.end - whole.begin)
+        assert 0 <= bar.begin <= 12.0
+    for row in range(len(page.lanes)):
+        assert all(before.end <= after.begin for before, after in pairwise(on_lane(page.chart, row)))
+
+
+def test_one_band_is_the_chart_itself() -> None:
+    drawn = chain(8, 4)
+    assert banded(drawn, 1000.0).chart is drawn
+    assert not pages(drawn, points_per_unit(drawn)).has_several
 
 
 def test_one_long_name_does_not_widen_the_schedule_and_is_in_the_legend() -> None:
