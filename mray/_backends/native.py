@@ -117,8 +117,6 @@ class NativeBackend(PlacementCalls, Backend):
         if log_to_driver:
             backend._printer = session.or_end(OutputPrinter)
             client.from_node.on({m.OUTPUT: backend._printer.on_output})
-        else:
-            client.from_node.on({m.OUTPUT: lambda *_fields: None})
         session.or_end(client.reactor.start_background_reader)
         return backend
 
