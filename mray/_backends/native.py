@@ -269,6 +269,8 @@ class NativeBackend(PlacementCalls, Backend):
             call_options["name"] = options["name"]
         if options["max_calls"]:
             call_options["max_calls"] = options["max_calls"]
+        if options["_labels"]:
+            call_options["labels"] = options["_labels"]
         retry = options["retry_exceptions"]
         if retry and options["max_retries"]:
             call_options["retry"] = True if retry is True else _pickle_types(retry)

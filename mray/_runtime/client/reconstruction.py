@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._caller.records import CANCELLED
@@ -25,10 +25,16 @@ from mray._objects.ownership import Entry
 from mray._runtime.client.calls import Call
 from mray._runtime.objects.borrowing import is_lost
 
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
+
 #: Recipes that depend on one another.
 MOST_IN_A_ROW = 16
 
 _FIELDS = ("form", "payload", "refs", "options", "parent", "name", "method", "task_id", "num_returns", "source")
+
+#: Calls that make values again, of all sessions of this process. Client's lock held.
+_calls: weakref.WeakSet[Call] = weakref.WeakSet()
 
 
 class _Held:
@@ -110,6 +116,7 @@ class Recipe:
         call.retries, call.arguments, call.pins = self._retries, arguments, pins
         for entry in entries:
             entry.task = call
+        _calls.add(call)
         self._pool.submit_when_ready(call)
         return True
 
@@ -125,3 +132,8 @@ def remember(call: Call) -> None:
         for entry in _entries_of(call):
             if entry.form == SEGMENT:
                 recipe = entry.recipe = recipe or Recipe(call)
+
+
+def calls_under_way(client: Client) -> list[Call]:
+    """Calls of this client that make values again and are not answered. Client's lock held."""
+    return [call for call in _calls if call.source.client is client and any(entry.task is call for entry in _entries_of(call))]
