@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._caller.records import CANCELLED
@@ -24,9 +24,6 @@ from mray._common.messages import SEGMENT
 from mray._objects.ownership import Entry
 from mray._runtime.client.calls import Call
 from mray._runtime.objects.borrowing import is_lost
-
-if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
 
 #: Recipes that depend on one another.
 MOST_IN_A_ROW = 16
@@ -134,6 +131,6 @@ def remember(call: Call) -> None:
                 recipe = entry.recipe = recipe or Recipe(call)
 
 
-def calls_under_way(client: Client) -> list[Call]:
+def calls_under_way(client: object) -> list[Call]:
     """Calls of this client that make values again and are not answered. Client's lock held."""
     return [call for call in _calls if call.source.client is client and any(entry.task is call for entry in _entries_of(call))]
