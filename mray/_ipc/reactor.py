@@ -295,7 +295,7 @@ class Reactor:
                 if self.closed_descriptors.found(error) is error:
                     raise
                 return
-            # Whatever is deferred from here on is looked at before the next sleep, and needs no doorbell.
+            # A callback that is deferred from here on is called before the next sleep: it needs no doorbell.
             self.asleep = False
             self._polled = self.activity
             self._unasked = 0
