@@ -1,6 +1,6 @@
 """Compares Ray's libraries on mray with the same libraries on Ray, on this machine, now.
 
-    python bench/libraries.py [--python PYTHON] [--only LIBRARY ...] [--rounds N] [--json FILE]
+    python bench/libraries.py [--python PYTHON] [--only LIBRARY ...] [--rounds N] [--limit SECONDS] [--json FILE]
 
 PYTHON has the package ray with the libraries (and torch for train and rllib) and finds mray; it runs each program of `library_work.py` on
 both, one after the other. Start-up is the time from the start of the program to its first result; the seconds of a processor beside it are
@@ -8,20 +8,24 @@ those of all processes until then, which another program's work does not lengthe
 processes of the program, and the share of a processor that they use is measured over some seconds, while nothing runs. Ratios above 1 say
 that mray is better.
 
-One round of one library takes a minute or two on two cores. Its rows are printed, and FILE is written, as soon as they are known; a library
-that fails says why, and the others go on. Exit status 1 when one has failed, or what it needs is not installed.
+One round of one library takes a minute or two on two cores without other work. Its rows are printed, and FILE is written, as soon as they
+are known; a library that fails, or takes longer than the limit on one of the two, says why, and the others go on. Exit status 1 when one
+has failed, or what it needs is not installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -81,8 +85,8 @@ def processor_seconds(pids: list[int], first: int = 11, end: int = 13) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def measure(engine: str, library: str, python: str, folder: Path) -> Figures:
-    """The figures of one run."""
+def measure(engine: str, library: str, python: str, folder: Path, limit: float) -> Figures:
+    """The figures of one run, which is killed after `limit` seconds."""
     run = ["-m", "mray", "run", "--libraries"] if engine == "mray" else []
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AIR_NEW_OUTPUT": "0"}
@@ -95,6 +99,8 @@ def measure(engine: str, library: str, python: str, folder: Path) -> Figures:
     ) as process:  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
+        late = threading.Timer(limit, process.kill)
+        late.start()
         for line in process.stdout:
             if not line.startswith('{"name"'):
                 continue
@@ -115,7 +121,11 @@ def measure(engine: str, library: str, python: str, folder: Path) -> Figures:
             else:
                 found[told["name"]] = told["value"]
         process.stdout.read()
+    late.cancel()
     if process.returncode:
+        for pid in descendants():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # it would be measured with what follows
         raise RuntimeError(f"{library} on {engine} ended with {process.returncode}:\n{errors.read_text()[-4000:]}")
     found["whole program, s"] = time.time() - begun
     deadline = time.monotonic() + 20
@@ -136,6 +146,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="a Python with ray, its libraries, and mray")
     parser.add_argument("--only", nargs="+", choices=LIBRARIES, default=LIBRARIES)
     parser.add_argument("--rounds", type=int, default=1, help="of each library; the table has medians (default: %(default)s)")
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds of one program (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     arguments = parser.parse_args()
     # Daemons that a program leaves become this one's children, and so are counted.
@@ -150,7 +161,7 @@ def main() -> int:
                 rounds[library] = {engine: [] for engine in ENGINES}
                 for _ in range(arguments.rounds):
                     for engine in ENGINES:
-                        rounds[library][engine].append(measure(engine, library, arguments.python, Path(folder)))
+                        rounds[library][engine].append(measure(engine, library, arguments.python, Path(folder), arguments.limit))
             except RuntimeError as error:
                 failed = True
                 print(f"{library:8} {error}", flush=True)

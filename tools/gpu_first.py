@@ -297,6 +297,9 @@ def steps(environment: dict[str, str], *, pretend: bool, limit: float | None) ->
         options += ["--timeout", "120", "--timeout-method=thread"]  # a wait in C hears no signal
     for path in sorted((ROOT / "tests/gpu").glob("test_*.py")):
         found[f"tests/gpu/{path.name}"] = ([python, "-m", "pytest", str(path), *options], environment, limit or FILE_LIMIT)
+    if importlib.util.find_spec("ray") is not None:
+        of_libraries = [python, "-m", "pytest", "tests/libraries/test_gpus.py", *options]
+        found["libraries"] = (of_libraries, {**environment, "MRAY_TEST_FULL": "1"}, limit or FILE_LIMIT)
     found["bench"] = ([python, "bench/bench_gpu.py", "--quick"], environment, limit or BENCH_LIMIT)
     return found
 

@@ -123,8 +123,6 @@ class NativeBackend(PlacementCalls, Backend):
         if log_to_driver:
             backend._printer = session.or_end(OutputPrinter)
             client.from_node.on({m.OUTPUT: backend._printer.on_output})
-        else:
-            client.from_node.on({m.OUTPUT: lambda *_fields: None})
         session.or_end(client.reactor.start_background_reader)
         return backend
 
@@ -287,6 +285,8 @@ class NativeBackend(PlacementCalls, Backend):
             call_options["name"] = options["name"]
         if options["max_calls"]:
             call_options["max_calls"] = options["max_calls"]
+        if options["_labels"]:
+            call_options["labels"] = options["_labels"]
         retry = options["retry_exceptions"]
         if retry and options["max_retries"]:
             call_options["retry"] = True if retry is True else _pickle_types(retry)

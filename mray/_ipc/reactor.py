@@ -262,7 +262,7 @@ class Reactor:
     def wake_background_reader(self) -> None:
         """Let the background reader read at once: something waits outside `wait_until` (a callback, a future)."""
         self._background_wanted = True
-        if self._background_dormant or not self.asleep:
+        if self._background_dormant or not (self.asleep or self._reader == get_ident()):
             with contextlib.suppress(RuntimeError):
                 self._background_alarm.release()
 
@@ -301,6 +301,8 @@ class Reactor:
                 if self.closed_descriptors.found(error) is error:
                     raise
                 return
+            # A callback that is deferred from here on is called before the next sleep: it needs no doorbell.
+            self.asleep = False
             self._polled = self.activity
             self._unasked = 0
             for connection in self._rings:

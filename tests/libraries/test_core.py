@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,6 +183,38 @@ print(json.dumps(answers))
 ray.shutdown()
 """
     assert is_rays(program, [True, True])
+
+
+def test_tasks_that_run_again_are_told_with_their_labels(tmp_path: Path) -> None:
+    program = """
+import os, pathlib, time
+import ray, numpy
+from ray._private.internal_api import get_local_ongoing_lineage_reconstruction_tasks as tasks
+folder = pathlib.Path(given)
+token = ray.init(num_cpus=2, logging_level="ERROR", log_to_driver=False)["session_dir"].rpartition("_")[2]
+@ray.remote(_labels={"team": "a"})
+def make(number):
+    while (folder / "lost").exists() and not (folder / "go on").exists():
+        time.sleep(0.01)
+    return numpy.full(200_000, number)
+refs = [make.remote(number) for number in range(2)]
+ray.wait(refs, num_returns=2)
+answers = [tasks()]
+(folder / "lost").touch()
+for path in pathlib.Path("/dev/shm").glob(f"mray-{token}-*"):
+    path.unlink()
+again = [ray.remote(lambda value: int(value.sum())).remote(ref) for ref in refs]
+until = time.monotonic() + 20
+while sum(count for _, count in tasks()) < 2 and time.monotonic() < until:
+    time.sleep(0.01)
+answers.append([(task.name, dict(task.labels), count) for task, count in tasks()])
+(folder / "go on").touch()
+answers.append(ray.get(again))
+answers.append(tasks())
+print(json.dumps(answers))
+ray.shutdown()
+"""
+    assert mrays_alone(program, str(tmp_path)) == [[], [["make", {"team": "a"}, 2]], [0, 200_000], []]
 
 
 def test_a_private_name_that_changes_is_what_it_is_now_however_often_it_was_asked_for() -> None:

@@ -1,4 +1,5 @@
-"""Ray Train: what workers know of each other, ingest, checkpoints, failures, a run whose driver was killed, torch, Lightning, accelerate.
+"""Ray Train: what workers know of each other, ingest, checkpoints, failures, a run whose driver was killed, torch, Lightning, accelerate,
+LightGBM.
 
 A worker that is killed, and the run that goes on from its checkpoint, are in the example of Train (`test_programs`).
 """
@@ -360,6 +361,37 @@ def test_accelerate_trains_over_two_workers(ray_session: Any, tmp_path: Path) ->
     found = trained(tmp_path, "accelerate", work, trainer=TorchTrainer).return_value
     assert (found["processes"], found["batches"], found["all"]) == (2, 4, 2)
     assert found["loss"] < 0.01
+
+
+@full
+def test_lightgbm_grows_trees_of_the_rows_of_two_workers(ray_session: Any, tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    import ray.data
+    from ray.train.lightgbm import LightGBMTrainer, RayTrainReportCallback
+
+    def work() -> None:
+        import lightgbm
+        from ray import train
+        from ray.train.lightgbm import RayTrainReportCallback, get_network_params, normalize_pandas_for_lightgbm
+
+        rows = normalize_pandas_for_lightgbm(train.get_dataset_shard("train").materialize().to_pandas())
+        assert 0 < len(rows) < 400
+        table = lightgbm.Dataset(rows[["x"]], label=rows["y"])
+        parameters = {"objective": "regression", "tree_learner": "data_parallel", "pre_partition": True, "num_threads": 1, "verbose": -1}
+        lightgbm.train(
+            {**parameters, "learning_rate": 0.5, **get_network_params()},
+            table,
+            num_boost_round=10,
+            valid_sets=[table],
+            valid_names=["train"],
+            callbacks=[RayTrainReportCallback()],
+        )
+
+    rows = ray.data.from_items([{"x": number / 400, "y": float(number >= 200)} for number in range(400)])
+    result = trained(tmp_path, "trees", work, trainer=LightGBMTrainer, datasets={"train": rows})
+    assert result.metrics["train-l2"] < 0.01
+    model = RayTrainReportCallback.get_model(result.checkpoint)
+    assert [round(float(value)) for value in model.predict([[0.1], [0.9]])] == [0, 1]
 
 
 @full

@@ -144,6 +144,29 @@ def test_defer_wakes_a_sleeping_reader(pair):
     assert reactor.wait_until(lambda: bool(ran), 10)
 
 
+def test_what_is_deferred_by_a_callback_needs_no_doorbell(pair):
+    # Each ring would be one more look in vain, with a system call at both ends.
+    reactor = pair[1][0]
+    ran = []
+
+    def arrived(_connection, message):
+        reactor.defer(lambda: ran.append(message))
+        reactor.call_later(0, lambda: ran.append("timer"))
+        reactor.wake_background_reader()
+
+    sock, other = socket.socketpair()
+    connection = reactor.register(sock, arrived, lambda _connection: None)
+    sender = threading.Timer(0.05, other.send, [encode((5,))])
+    sender.start()
+    assert reactor.wait_until(lambda: len(ran) == 2, 10)
+    sender.join()
+    assert set(ran) == {(5,), "timer"}
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(reactor.wakeup_fd)
+    connection.close()
+    other.close()
+
+
 def test_a_wait_that_the_end_overtakes_returns_what_was_told_before_it():
     reactor = Reactor()
     asked = []

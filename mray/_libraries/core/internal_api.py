@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from mray._api.current import started_backend
 from mray._libraries.core.state import GlobalState, state
+from mray._runtime.observe.process_snapshot import client_here, tasks_made_again
 from mray.util.state import list_objects
 from mray.util.state.common import ObjectState
 
@@ -69,5 +71,13 @@ def get_memory_info_reply(
 
 
 def get_local_ongoing_lineage_reconstruction_tasks() -> list[tuple[Any, int]]:
-    """The tasks that run again because their objects were lost, with their numbers: mray keeps no list of them."""
-    return []
+    """The tasks of this process that run again because their values were lost, as messages of Ray's, and how many are alike."""
+    from ray.core.generated.common_pb2 import LineageReconstructionTask, TaskStatus  # noqa: PLC0415  (of the installed Ray)
+
+    client = client_here(started_backend().facts()["session_dir"])
+    tasks = [] if client is None else tasks_made_again(client)
+    counted = Counter((name, state, tuple(sorted(labels.items()))) for name, state, labels in tasks)
+    return [
+        (LineageReconstructionTask(name=name, status=TaskStatus.Value(state), labels=dict(labels)), count)
+        for (name, state, labels), count in counted.items()
+    ]

@@ -476,7 +476,7 @@ class Client(Owner):
                     self.borrowing.fetch(entry)
                 # The value may have been lost again meanwhile.
                 if entry.add_waiter(lambda _entry: self.reactor.defer(partial(self.on_ready, ref, callback, soon))):
-                    if soon:
+                    if soon and not self.reads_always:
                         self.reactor.wake_background_reader()
                     return
         callback()

@@ -30,6 +30,9 @@ MOST_IN_A_ROW = 16
 
 _FIELDS = ("form", "payload", "places", "refs", "options", "parent", "name", "method", "task_id", "num_returns", "source")
 
+#: Calls that make values again, of all sessions of this process. Client's lock held.
+_calls: weakref.WeakSet[Call] = weakref.WeakSet()
+
 
 class _Held:
     """A ref, or an actor's handle, that a call needs: there as long as others hold it."""
@@ -110,6 +113,7 @@ class Recipe:
         call.retries, call.arguments, call.pins = self._retries, arguments, pins
         for entry in entries:
             entry.task = call
+        _calls.add(call)
         self._pool.submit_when_ready(call)
         return True
 
@@ -125,3 +129,8 @@ def remember(call: Call) -> None:
         for entry in _entries_of(call):
             if entry.form == SEGMENT:
                 recipe = entry.recipe = recipe or Recipe(call)
+
+
+def calls_under_way(client: object) -> list[Call]:
+    """Calls of this client that make values again and are not answered. Client's lock held."""
+    return [call for call in _calls if call.source.client is client and any(entry.task is call for entry in _entries_of(call))]

@@ -351,7 +351,7 @@ class Node:
                         return
         if role == m.ROLE_DRIVER:
             for message in self._held_output:
-                connection.post(message)
+                self._show(job, message, message[-1])
             self._held_output.clear()
             connection.flush()
         # POINT member welcomed
@@ -581,6 +581,8 @@ class Node:
                 self._show(job, message, text)
 
     def _show(self, job: Job, message: Message, text: str) -> None:
+        if not job.facts["log_to_driver"]:
+            return
         driver = job.connection
         assert driver is not None
         if driver.unsent > _OUTPUT_BACKLOG:

@@ -29,6 +29,7 @@ from mray._objects.store import is_spilled
 from mray._runtime.client import failed_calls
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.calls import Call
+from mray._runtime.client.reconstruction import calls_under_way
 from mray._runtime.processes.object_counts import count_objects
 
 if TYPE_CHECKING:
@@ -108,6 +109,16 @@ def inline_bytes(client: Client) -> int:
     """Bytes of the small values that a process holds itself. Looks at every object of the interpreter."""
     with client.lock:
         return sum(len(entry.payload) for entry in _living(client.entry) if entry.form not in (None, m.SEGMENT, m.TENSORS))
+
+
+def tasks_made_again(client: Client) -> list[tuple[str, str, dict[str, str]]]:
+    """Name, state and labels of each task that runs once more because values of it were lost."""
+    with client.lock:
+        return [(call.names()[0], _state(call), (call.options or {}).get("labels", {})) for call in calls_under_way(client)]
+
+
+def _state(call: Call) -> str:
+    return WAITS_FOR_ARGUMENTS if call.waiting else SENT if call.lease is not None else WAITS_FOR_WORKER
 
 
 # ------------------------------------------------------------------------------------------------- calls
