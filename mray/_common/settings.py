@@ -481,6 +481,12 @@ DEVICE_OUTPUTS = _declare(
     True,
     "Whether methods whose results stay on the GPU make them in a torch memory pool of their own, so that they are sent without a copy.",
 )
+PEER_ACCESS = _declare(
+    "MRAY_PEER_ACCESS",
+    _flag,
+    True,
+    "Whether GPUs read each other's memory; 0 where `mray doctor` finds that they read it wrong. NCCL_P2P_DISABLE=1 means the same.",
+)
 NULL_NCCL_VERSION = _declare("MRAY_NULL_NCCL_VERSION", int, 23000, "Version of NCCL on pretended GPUs, as NCCL counts: 22705 is 2.27.5.")
 POINTS = _declare(
     "MRAY_POINTS",
@@ -488,6 +494,11 @@ POINTS = _declare(
     _no_items,
     "Delays and deaths at named points of the runtime, for tests: see `mray.testing.points`. Read when a process begins.",
 )
+
+
+def has_peer_access() -> bool:
+    """Whether GPUs may read each other's memory, as far as the user says."""
+    return PEER_ACCESS.get() and of_library("NCCL_P2P_DISABLE") in (None, "", "0")
 
 
 def of_library(name: str) -> str | None:
