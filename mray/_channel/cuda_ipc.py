@@ -285,6 +285,14 @@ class CudaIpcReader(ShmReader):
     def ready(self) -> bool:
         return not self._is_cut_off and super().ready()
 
+    def be_ahead(self) -> None:
+        """From now on streams wait for what is copied from other devices when `settle` is called, and not when it is read."""
+        self._arrivals.is_ahead = True
+
+    def settle(self) -> None:
+        """Have the stream that was current when values were read wait for those that are copied."""
+        self._arrivals.settle()
+
     def _decode(self, form: int, payload: bytes) -> Any:
         if form == DEVICE:
             return self._arrivals.bring(*decode_short(payload))

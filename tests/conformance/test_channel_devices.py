@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import pickle
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from mray._device.pool import pool_of
 from mray.testing import null
 from mray.testing.null import NullArray, NullDevice, NullPlatform
 from mray.testing.null_event import NullEvent
+from mray.testing.null_stream import Hold
 
 LEASES = 8
 #: Mechanism, whether the GPUs have peer access, and the reader's GPU (the writer's is 0).
@@ -546,3 +548,85 @@ def test_a_region_is_not_given_back_while_a_stream_that_used_it_cannot_be_marked
         for _ in range(2):
             assert not pool.trim()
     eventually(pool.trim)
+
+
+# ---------------------------------------------------------------------------------------- copies between devices
+@pytest.fixture(params=[row for row in ROWS if ROWS[row][2]])
+def two_gpus(request: pytest.FixtureRequest, make_edge: Callable[..., Edge]) -> Edge:
+    kind, peer, gpu = ROWS[request.param]
+    return make_edge(kind, gpu, peer=peer)
+
+
+def contents(array: NullArray) -> set[float]:
+    """What is in its memory now, whatever is queued."""
+    return set(np.ctypeslib.as_array(ctypes.cast(array.address, ctypes.POINTER(ctypes.c_float)), array.shape).tolist())
+
+
+def done(device: NullDevice, stream: int) -> Callable[[], bool]:
+    """Whether the stream has come as far as it was queued until now."""
+    event = device.create_event()
+    event.record(stream)
+    return event.done
+
+
+def test_a_copy_waits_for_nothing_that_the_reader_computes(two_gpus: Edge, eventually: Any) -> None:
+    edge = two_gpus
+    with Hold(edge.there.streams.get(edge.stream)):
+        for number in range(3):
+            edge.send(null.full(100, number))
+        arrays = [edge.read() for _ in range(3)]
+        eventually(lambda: [contents(array) for array in arrays] == [{0}, {1}, {2}])
+    assert edge.waits == 0
+
+
+def test_memory_goes_back_to_its_writer_as_soon_as_it_is_copied(two_gpus: Edge, eventually: Any) -> None:
+    edge = two_gpus
+    kept = []
+    edge.send(null.full(100, 1))
+    with Hold(edge.there.streams.get(edge.stream)):
+        kept.append(edge.read())
+        eventually(lambda: contents(kept[0]) == {1})
+        lent = edge.counts["device_leases"]
+        edge.send(null.full(100, 2))
+        assert edge.counts["device_leases"] == lent
+
+
+def test_copies_go_to_two_blocks_in_turn_and_wait_for_what_the_reader_does_with_them(two_gpus: Edge, eventually: Any) -> None:
+    edge = two_gpus
+    pool, results = pool_of(edge.there, landing=True), []
+    with Hold(edge.there.streams.get(edge.stream)):
+        for number in range(2):
+            edge.send(null.full(100, number))
+            with edge.there.on_stream(edge.stream):
+                array = edge.readers[0].try_read()
+                results.append(array + 0.5)
+                eventually(lambda array=array, number=number: contents(array) == {number})
+                del array
+        edge.send(null.full(100, 2))
+        third = edge.read()
+        landing = edge.readers[0]._arrivals._landings[edge.there]
+        assert not done(edge.there, landing.stream)()
+        assert contents(third) == {0}, "what the reader has queued is not done with it"
+        assert pool.used() == 2 * 512
+    for number, result in enumerate([*results, third]):
+        assert set(edge.host(result).tolist()) == {number + 0.5 if number < 2 else 2}
+    assert edge.readers[0]._arrivals.copied == 3
+
+
+def test_a_reader_that_is_ahead_waits_when_it_uses_the_value(two_gpus: Edge, eventually: Any) -> None:
+    edge = two_gpus
+    edge.readers[0].be_ahead()
+    with null.hold(0):
+        edge.send(null.full(100, 3))
+        array = edge.read()
+        eventually(done(edge.there, edge.stream))
+        edge.readers[0].settle()
+        assert not done(edge.there, edge.stream)()
+    assert set(edge.host(array).tolist()) == {3}
+    edge.send(null.full(100, 4))
+    del array
+    edge.read()  # never used: its block is not written to before it has landed
+    edge.send(null.full(100, 5))
+    array = edge.read()
+    edge.readers[0].settle()
+    assert set(edge.host(array).tolist()) == {5}
