@@ -103,7 +103,7 @@ def sweep_retired() -> bool:
 class _Hold:
     """Kept alive by the tensors of one lease; releases it."""
 
-    __slots__ = ("_arrivals", "_lease", "_process", "_use", "device", "stream")
+    __slots__ = ("_arrivals", "_lease", "_process", "_use", "device", "is_ready", "stream")
 
     def __init__(self, arrivals: Arrivals, device: Device, stream: int, lease: int, use: int) -> None:
         self._arrivals = arrivals
@@ -112,6 +112,8 @@ class _Hold:
         self._process = kernel_pid()
         self.device = device
         self.stream = stream
+        #: Whether the stream waits for the whole message of the sender.
+        self.is_ready = False
         arrivals.held += 1
 
     def __del__(self) -> None:
@@ -171,6 +173,8 @@ class Arrivals:
         shape: tuple[int, ...],
         strides: tuple[int, ...] | None,
         index: int,
+        chunk: int,
+        parts: tuple[bytes, ...],
     ) -> Any:
         """The tensor of these facts of a departure. Raises RuntimeError when its sender is dead and its memory gone."""
         device = self._platform.device_of(place)
@@ -181,7 +185,9 @@ class Arrivals:
         if hold is None:
             stream = device.current_stream() if here else self._landings_on(device).stream
             hold = self._current[lease] = _Hold(self, device, stream, lease, use)
-            self._wait(device, hold.stream, ready)
+        if not (hold.is_ready or parts):
+            hold.is_ready = True
+            self._event(device, ready).wait(hold.stream)
         mapping = self._opened.get((key, device))
         if mapping is None:
             sweep_retired()
@@ -191,7 +197,8 @@ class Arrivals:
             return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
         if size and not here:
             self.copied += 1
-            return self._landings_on(device).tensor(mapping.address + offset, size, dtype, shape, strides)
+            events = [self._event(device, part) for part in parts]
+            return self._landings_on(device).tensor(mapping.address + offset, size, dtype, shape, strides, chunk, events)
         tensor = device.empty(dtype, shape, strides)
         if size:
             _tensor, facts = self._platform.facts(tensor)
@@ -213,11 +220,11 @@ class Arrivals:
             raise RuntimeError(f"This process has no device that can reach the memory of {place}, where a tensor of the value lies.")
         return next((device for device in able if device.index == index), able[0])
 
-    def _wait(self, device: Device, stream: int, ready: bytes) -> None:
-        event = self._events.get((ready, device))
+    def _event(self, device: Device, handle: bytes) -> Event:
+        event = self._events.get((handle, device))
         if event is None:
-            event = self._events[ready, device] = device.open_event(ready)
-        event.wait(stream)
+            event = self._events[handle, device] = device.open_event(handle)
+        return event
 
     def end_message(self) -> None:
         """Tensors that a message has brought keep its leases as long as they live. The reader's stream waits for those that are copied, now
@@ -291,9 +298,6 @@ class Arrivals:
                 return False
         except RuntimeError:  # a graph is captured on a stream; or the device is broken, and nothing there will ever be closed
             return False
-        for landings in self._landings.values():
-            landings.end()
-        self._landings.clear()
         for event in self._events.values():
             event.close()
         for key, device in self._opened:

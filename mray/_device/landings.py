@@ -25,6 +25,7 @@ from mray._common.process_local import kernel_pid
 from mray._device.base import Device, Event
 from mray._device.events import lend_event, recorded, return_event
 from mray._device.pool import Block, block_size, pool_of
+from mray._device.streams import lend_stream, return_stream
 
 #: Blocks that the device may still compute with when a copy goes to another one.
 BUFFERS = 2
@@ -76,7 +77,7 @@ class Landings:
     def __init__(self, device: Device) -> None:
         self.device = device
         #: The copy stream.
-        self.stream = device.create_stream()
+        self.stream = lend_stream(device)
         self._pool = pool_of(device, landing=True)
         self._pool.users += 1
         #: Blocks that no tensor lies in, with their last user's stream and what marks the end of its work; the oldest first.
@@ -85,14 +86,30 @@ class Landings:
         self._current: Landed | None = None
         self._closed = False
 
-    def tensor(self, source: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None) -> Any:
-        """A tensor that so many bytes from `source` on are copied to, on the copy stream. Raises DeviceOutOfMemoryError."""
+    def tensor(
+        self,
+        source: int,
+        size: int,
+        dtype: str,
+        shape: Sequence[int],
+        strides: Sequence[int] | None,
+        chunk: int = 0,
+        ready: Sequence[Event] = (),
+    ) -> Any:
+        """A tensor that so many bytes from `source` on are copied to, on the copy stream. Raises DeviceOutOfMemoryError.
+
+        `ready`: what says that each `chunk` of bytes is there, if that is to be waited for here.
+        """
         user = self.device.current_stream()
         if self._current is None:
             self._current = Landed(self.device, user)
         block = self._claim(block_size(size))
         keep = _Landing(self, block, self._current, user)
-        self.device.copy(block.address, source, size, self.stream)
+        if not ready:
+            self.device.copy(block.address, source, size, self.stream)
+        for start, event in zip(range(0, size, chunk or size), ready, strict=False):
+            event.wait(self.stream)
+            self.device.copy(block.address + start, source + start, min(chunk, size - start), self.stream)
         return self.device.tensor(block.address, size, dtype, shape, strides, keep)
 
     def end_message(self) -> Landed | None:
@@ -138,7 +155,4 @@ class Landings:
         self._closed = True
         self._pool.users -= 1
         self._give_back_spare()
-
-    def end(self) -> None:
-        """Once closed, and all copies are done: the copy stream is needed no more."""
-        self.device.destroy_stream(self.stream)
+        return_stream(self.device, self.stream)

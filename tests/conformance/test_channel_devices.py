@@ -16,6 +16,7 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.base import DeviceOutOfMemoryError
+from mray._device.departures import LEAST_CHUNK
 from mray._device.platform import forget_platform, platform
 from mray._device.pool import pool_of
 from mray.testing import null
@@ -630,3 +631,70 @@ def test_a_reader_that_is_ahead_waits_when_it_uses_the_value(two_gpus: Edge, eve
     array = edge.read()
     edge.readers[0].settle()
     assert set(edge.host(array).tolist()) == {5}
+
+
+# ---------------------------------------------------------------------------------------- through the host, in chunks
+#: Numbers of four bytes: six chunks.
+BIG = 6 * LEAST_CHUNK // 4
+
+
+@pytest.fixture
+def pinned(make_edge: Callable[..., Edge]) -> Edge:
+    return make_edge("pinned", 1, peer=0)
+
+
+def test_chunks_come_down_from_the_host_while_others_go_up(pinned: Edge, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> None:
+    edge = pinned
+    sizes: dict[int, list[int]] = {}
+    held: list[Hold] = []
+
+    def copy(device: NullDevice, target: int, source: int, size: int, stream: int, plain: Any = NullDevice.copy) -> None:
+        sizes.setdefault(stream, []).append(size)
+        plain(device, target, source, size, stream)
+        if device is edge.here and len(sizes[stream]) == 2:
+            held.append(Hold(device.streams.get(stream)))
+
+    monkeypatch.setattr(NullDevice, "copy", copy)
+    edge.give(lambda: null.arange(BIG, dtype="float32"))
+    waits = edge.waits
+    array = edge.read()
+    (up, ups), (down, downs) = sizes.items()
+    assert ups == downs == [LEAST_CHUNK] * 6
+    assert len({up, down, 0, edge.stream}) == 4, "each direction has a stream of its own"
+    memory = np.ctypeslib.as_array(ctypes.cast(array.address, ctypes.POINTER(ctypes.c_float)), array.shape)
+    first, second = LEAST_CHUNK // 4 - 1, LEAST_CHUNK // 4
+    eventually(lambda: memory[first] == first)
+    assert memory[second] != second, "nothing has said that the second chunk is there"
+    assert edge.waits == waits
+    held[0].release()
+    assert (edge.host(array) == np.arange(BIG, dtype="float32")).all()
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_who_made_a_tensor_goes_on_while_it_is_copied_unless_somebody_could_change_it(pinned: Edge, is_kept: bool, eventually: Any) -> None:
+    edge, kept = pinned, []
+    edge.send(null.full(4, 0))
+    edge.read()
+    (stream,) = edge.writer._departures._streams.values()
+    with edge.here.on_stream(edge.here.create_stream()):
+        with Hold(edge.here.streams.get(stream)):
+            box = [null.full(1000, 1)]
+            if is_kept:
+                kept.append(box[0])
+            assert edge.writer.try_give(box)
+            after = done(edge.here, edge.here.current_stream())
+            if not is_kept:
+                eventually(after)
+            for array in kept:
+                array.fill_(2)
+            assert after() != is_kept
+        assert edge.host(edge.read()).tolist() == [1] * 1000
+
+
+def test_the_memory_of_a_sent_tensor_is_used_again_only_when_it_was_copied(pinned: Edge) -> None:
+    edge = pinned
+    null.set_late(0.002)
+    for number in range(12):
+        edge.give(lambda number=number: null.full(1000, number))
+        assert set(edge.host(edge.read()).tolist()) == {number}
+    assert edge.counts["device_copied"] == 12
