@@ -14,7 +14,9 @@ import pytest
 
 import mray
 from bench.gpu_work import Work
+from mray._common import settings
 from mray._device.platform import forget_platform
+from mray.dag import InputNode, MultiOutputNode
 from tests.gpu.actors import Maker, Taker
 from tests.gpu.graph_rows import chain, compiled, result, results
 
@@ -82,3 +84,30 @@ def test_large_tensors_of_changing_sizes_arrive_whole(gpus):
     sizes = [3, 5_000_000, 1_000_000, 7_000_001, 3]
     with compiled(chain(maker.sized, taker.ends)) as graph:
         assert results(graph, sizes) == [(size, size, size) for size in sizes]
+
+
+def test_a_tensor_reaches_many_gpus_by_those_that_have_it_already(gpus):
+    maker, *takers = gpus(Maker, Taker, Taker, Taker, Taker)
+    with InputNode() as value:
+        tensor = maker.reuse.bind(value)
+        root = MultiOutputNode([taker.write.bind(tensor, -number) for number, taker in enumerate(takers)])
+    with compiled(root) as graph:
+        for number in range(5):
+            assert result(graph, number) == [[0], [-1], [-2], [-3]]
+        writers = {each["writer"] for each in graph.statistics()["edges"].values() if each["transport"] == "cuda_ipc"}
+        assert len(writers) == (2 if settings.has_peer_access() else 0), "the maker for two of them, and one of these for the other two"
+    with InputNode() as value:
+        tensor = maker.late.bind(value)
+        root = MultiOutputNode([taker.ends.bind(tensor) for taker in takers])
+    with compiled(root, _overlap_gpu_communication=True) as graph:
+        for number in range(2):
+            assert result(graph, number) == [(1 << 16, number, number)] * 4
+
+
+def test_an_error_reaches_those_behind_a_relay(gpus):
+    maker, *takers = gpus(Maker, Taker, Taker, Taker)
+    with InputNode() as value:
+        tensor = maker.fail.bind(value)
+        root = MultiOutputNode([taker.ends.bind(tensor) for taker in takers])
+    with compiled(root) as graph, pytest.raises(ValueError, match="no tensor 7"):
+        result(graph, 7)
