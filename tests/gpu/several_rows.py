@@ -94,8 +94,9 @@ def test_a_tensor_reaches_many_gpus_by_those_that_have_it_already(gpus):
     with compiled(root) as graph:
         for number in range(5):
             assert result(graph, number) == [[0], [-1], [-2], [-3]]
-        writers = {each["writer"] for each in graph.statistics()["edges"].values() if each["transport"] == "cuda_ipc"}
-        assert len(writers) == (2 if settings.has_peer_access() else 0), "the maker for two of them, and one of these for the other two"
+        edges = [each for each in graph.statistics()["edges"].values() if ".reuse to " in each["name"]]
+        assert [len(each["readers"]) for each in edges] == ([2, 2] if settings.has_peer_access() else [4])
+        assert len({each["writer"] for each in edges}) == len(edges), "the maker for two of them, and one of these for the other two"
     with InputNode() as value:
         tensor = maker.late.bind(value)
         root = MultiOutputNode([taker.ends.bind(tensor) for taker in takers])
