@@ -154,7 +154,8 @@ class Arrivals:
         self._landings: dict[Device, Landings] = {}
         #: Whether the reader says when its stream is to wait for copies: `settle`.
         self.is_ahead = False
-        self._unsettled: list[Landed] = []
+        #: What is not settled yet.
+        self.landed: list[Landed] = []
         #: Once the end is closed: what marks the end of its work on them.
         self._last: list[tuple[Device, Event]] = []
         self._closed = False
@@ -233,7 +234,7 @@ class Arrivals:
         for landings in self._landings.values():
             landed = landings.end_message()
             if landed is not None:
-                self._unsettled.append(landed)
+                self.landed.append(landed)
         if not self.is_ahead:
             self.settle()
         if self._current:
@@ -243,8 +244,8 @@ class Arrivals:
 
     def settle(self) -> None:
         """Have the stream that was current when they were read wait for the tensors that were copied. The caller does not wait."""
-        while self._unsettled:
-            self._unsettled.pop().settle()
+        while self.landed:
+            self.landed.pop().settle()
 
     def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
         """In finalizers: nobody looks at the tensors of a lease any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -90,7 +91,7 @@ def make_edge(shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Ite
     edges: list[Edge] = []
 
     def make(kind: str, gpu: int, *, peer: int = 1, readers: int = 1, late: float = 0.0, memory: int = 1 << 28) -> Edge:
-        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory}")
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory},scope=edges{os.getpid()}")
         forget_platform()
         edges.append(Edge(shm, kind, gpu, readers))
         return edges[-1]
@@ -631,6 +632,32 @@ def test_a_reader_that_is_ahead_waits_when_it_uses_the_value(two_gpus: Edge, eve
     array = edge.read()
     edge.readers[0].settle()
     assert set(edge.host(array).tolist()) == {5}
+
+
+def test_the_next_message_is_copied_while_one_is_used(two_gpus: Edge, eventually: Any) -> None:
+    edge, reader = two_gpus, two_gpus.readers[0]
+    reader.be_ahead()
+    edge.send(null.full(100, 1))
+    edge.platform.synchronize(edge.here, 0)
+    with null.hold(0):
+        edge.send(null.full(100, 2))
+        first = edge.read()
+        assert reader._arrivals.copied == 2
+        assert reader.ready()
+        assert (reader.position(), reader.failed()) == (1, False)
+        reader.settle()
+        eventually(done(edge.there, edge.stream))  # what uses the first one does not wait for the second
+        second = edge.read()
+        assert reader._arrivals.copied == 2
+        assert edge.read() is NOTHING
+        reader.settle()
+        assert not done(edge.there, edge.stream)()
+    assert [set(edge.host(array).tolist()) for array in (first, second)] == [{1}, {2}]
+    edge.send(null.full(100, 3))
+    edge.send(Failed(b"why"))
+    edge.read()
+    assert reader.failed()
+    assert edge.read().payload == b"why"
 
 
 # ---------------------------------------------------------------------------------------- through the host, in chunks
