@@ -123,10 +123,12 @@ class Shipment:
             event.wait(self.stream)
         self._departures.take_back(self.device, self._blocks, self.stream)
         self._blocks = []
-        if self._kept and self.stream != self._user:
+        if self.stream != self._user:
+            # Its tensors may go when they were copied. (`seal` has seen to those that others look at.)
             if not self._is_sealed:
                 self.ready.record(self.stream)
-            self.ready.wait(self._user)
+            if self._kept or not self._is_sealed:
+                self.ready.wait(self._user)
         self._kept.clear()
         for event in (self.ready, *self._parts):
             return_event(self.device, event)
@@ -189,8 +191,10 @@ class Departures:
             if facts.size:
                 if self._pinned:
                     shipment.begin()
-                    shipment.keep(dense)
-                    shipment.is_shared = shipment.is_shared or not is_sole
+                    if is_sole:
+                        shipment.keep(dense)
+                    else:
+                        shipment.is_shared = True
                     chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS)))
                 parts = shipment.copy(block.address, facts.address, facts.size, chunk or facts.size)
             region = block.region

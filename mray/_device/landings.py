@@ -34,23 +34,29 @@ BUFFERS = 2
 class Landed:
     """The copies of one message, and the stream that uses its tensors."""
 
-    __slots__ = ("_device", "_event", "_stream")
+    __slots__ = ("_copying", "_device", "_event", "_is_marked", "_stream")
 
-    def __init__(self, device: Device, stream: int) -> None:
+    def __init__(self, device: Device, copying: int, stream: int) -> None:
         self._device = device
+        self._copying = copying
         self._stream = stream
         self._event: Event | None = None
+        self._is_marked = False
 
-    def mark(self, copying: int) -> None:
+    def mark(self) -> None:
         """Everything is queued on the copy stream."""
-        self._event = recorded(self._device, copying)
+        self._event = recorded(self._device, self._copying)
+        self._is_marked = True
 
     def settle(self) -> None:
-        """Have the stream that uses the tensors wait for them. Idempotent; the caller does not wait."""
+        """Have the stream that uses the tensors wait for them, as far as they are queued. Idempotent; the caller does not wait."""
         event, self._event = self._event, None
-        if event is not None:
-            event.wait(self._stream)
-            return_event(self._device, event)
+        if event is None and self._is_marked:
+            return
+        if event is None:
+            event = recorded(self._device, self._copying)
+        event.wait(self._stream)
+        return_event(self._device, event)
 
 
 class _Landing:
@@ -102,7 +108,7 @@ class Landings:
         """
         user = self.device.current_stream()
         if self._current is None:
-            self._current = Landed(self.device, user)
+            self._current = Landed(self.device, self.stream, user)
         block = self._claim(block_size(size))
         keep = _Landing(self, block, self._current, user)
         if not ready:
@@ -116,7 +122,7 @@ class Landings:
         """The message is read; what its user has to settle."""
         landed, self._current = self._current, None
         if landed is not None:
-            landed.mark(self.stream)
+            landed.mark()
         return landed
 
     def _claim(self, size: int) -> Block:
@@ -145,8 +151,11 @@ class Landings:
             self._give_back_spare()
 
     def _give_back_spare(self) -> None:
-        while self._spare:
-            block, user, event = self._spare.popleft()
+        while True:
+            try:
+                block, user, event = self._spare.popleft()
+            except IndexError:
+                return
             return_event(self.device, event)
             self._pool.free(block, (user,))
 

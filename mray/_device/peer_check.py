@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
+import signal
 import subprocess
 import sys
 from typing import NamedTuple
@@ -41,20 +43,23 @@ class Outcome(NamedTuple):
 
 def check_peers(limit: float = _PATIENCE) -> tuple[list[Outcome], bool]:
     """The outcomes for all pairs of this process's devices, tried by another process, and whether it has come to its end in time."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", _PROGRAM], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, timeout=limit, check=False
-        )
-        said, ended = done.stdout, done.returncode == 0
-    except subprocess.TimeoutExpired as error:
-        said, ended = (error.stdout or b"").decode(), False
+    with subprocess.Popen(
+        [sys.executable, "-m", _PROGRAM], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            said, _errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # with those that it has started
+            said, _errors = process.communicate()
+        ended = process.returncode == 0
     lines = [line.split(" ", 3) for line in said.splitlines()]
     return [Outcome(*words) for words in lines if len(words) >= 3], ended
 
 
 # --------------------------------------------------------------------------------------- in that process
-def _pattern(uuid: str) -> bytes:
-    return hashlib.shake_128(uuid.encode()).digest(SIZE)
+def _pattern(seed: str, uuid: str) -> bytes:
+    """Of this run alone: whatever lies in memory from earlier ones is another."""
+    return hashlib.shake_128(f"{seed} {uuid}".encode()).digest(SIZE)
 
 
 class _Host:
@@ -79,18 +84,18 @@ class _Host:
         return self._memory.raw
 
 
-def _own(devices: Platform, uuid: str) -> None:
+def _own(devices: Platform, uuid: str, seed: str) -> None:
     """Have memory of one device with its pattern, tell its handle, and keep it as long as the other process wants."""
     device = devices.device_of(uuid)
     assert device is not None
     address = device.allocate(SIZE)
-    _Host(devices, device, _pattern(uuid)).copy(address, back=False)
+    _Host(devices, device, _pattern(seed, uuid)).copy(address, back=False)
     _tell(device.export_memory(address).hex())
     sys.stdin.read()
     device.free(address)
 
 
-def _try(devices: Platform, reader: Device, owner: str, handle: bytes) -> tuple[str, str]:
+def _try(devices: Platform, reader: Device, owner: str, handle: bytes, expected: bytes) -> tuple[str, str]:
     if not reader.can_access(owner):
         return NO_ACCESS, ""
     try:
@@ -101,19 +106,20 @@ def _try(devices: Platform, reader: Device, owner: str, handle: bytes) -> tuple[
         reader.free(own)
     except (RuntimeError, MemoryError) as error:
         return FAILED, str(error).replace("\n", " ")
-    return (RIGHT if found == _pattern(owner) else WRONG), ""
+    return (RIGHT if found == expected else WRONG), ""
 
 
 def _check(devices: Platform) -> None:
+    seed = os.urandom(8).hex()
     for owner in devices.devices:
         readers = [device for device in devices.devices if device is not owner]
-        program = [sys.executable, "-m", _PROGRAM, _OWNER, owner.uuid]
+        program = [sys.executable, "-m", _PROGRAM, _OWNER, owner.uuid, seed]
         with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            said = process.stdout.readline().strip()
+            handle, expected = bytes.fromhex(process.stdout.readline()), _pattern(seed, owner.uuid)
             for reader in readers:
-                outcome, text = _try(devices, reader, owner.uuid, bytes.fromhex(said)) if said else (FAILED, "no memory there")
+                outcome, text = _try(devices, reader, owner.uuid, handle, expected) if handle else (FAILED, "no memory there")
                 _tell(f"{reader.uuid} {owner.uuid} {outcome} {text}".rstrip())
             process.stdin.close()
 
@@ -124,13 +130,13 @@ def _tell(line: str) -> None:
 
 
 def main(words: list[str]) -> None:
-    """The program; a second one of it with the words ``--owner UUID``."""
+    """The program; a second one of it with the words ``--owner UUID SEED``."""
     die_with_parent()
     devices = platform()
     if devices is None:
         return
     if words[:1] == [_OWNER]:
-        _own(devices, words[1])
+        _own(devices, words[1], words[2])
     else:
         _check(devices)
 
