@@ -127,6 +127,16 @@ def dead_memory(place: Place) -> None:
     tell("MiB that closing gave back", (device.memory()[0] - open_still) >> 20)
 
 
+def peers(place: Place) -> None:
+    """Whether GPUs read each other's memory right, and how they are joined."""
+    from mray.cli import doctor  # noqa: PLC0415
+
+    if len(place.platform.devices) < 2:
+        tell("peers", "this machine has one GPU")
+    for finding in (*doctor.topology(), *doctor.peers()):
+        tell(finding.subject, f"{finding.verdict}: {finding.text}")
+
+
 def order(place: Place) -> None:
     """Whether an event that is recorded again is another mark, across processes too."""
     device, peer = place.device, place.peer()
@@ -225,7 +235,7 @@ def costs(place: Place) -> None:
 
 #: Those that may wedge a device first.
 PROBES: tuple[Callable[[Place], None], ...] = (
-    *(forsake, dead_handles, dead_memory, order, attributes, outputs_kept, record_stream, out_of_memory, costs),
+    *(peers, forsake, dead_handles, dead_memory, order, attributes, outputs_kept, record_stream, out_of_memory, costs),
 )
 #: Without an answer on pretended devices: they ask torch's allocator.
 OF_TORCH = (record_stream, out_of_memory)

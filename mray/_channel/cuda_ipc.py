@@ -28,13 +28,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mray._channel.base import NOTHING
+from mray._channel.base import NOTHING, Failed
 from mray._channel.leases import Borrower, Lender, sweep_orphans
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._device.arrivals import Arrivals, sweep_retired
 from mray._device.base import DeviceOutOfMemoryError, Event, Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
+from mray._device.landings import Landed
 from mray._device.platform import known_platform
 from mray._device.pool import all_pools, drop_outputs
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
@@ -240,7 +241,7 @@ class CudaIpcWriter(ShmWriter):
 class CudaIpcReader(ShmReader):
     """One reader's end. When the writer dies before what it sent could be opened, nothing comes any more: the news of its death will."""
 
-    __slots__ = ("_arrivals", "_is_cut_off", "_lender_is_dead")
+    __slots__ = ("_arrivals", "_early", "_is_ahead", "_is_cut_off", "_lender_is_dead")
 
     def __init__(
         self,
@@ -271,8 +272,30 @@ class CudaIpcReader(ShmReader):
             borrower.end(lease, use, event.handle)
 
         self._arrivals = Arrivals(platform, release, layout.leases // 2, copies=layout.readers > 1, gone=borrower.gone)
+        self._is_ahead = False
+        #: The value of the next message, and what is to be settled for it, if that was read already.
+        self._early: list[tuple[Any, list[Landed]]] = []
 
     def try_read(self) -> Any:
+        if not self._is_ahead:
+            return self._read()
+        landed = self._arrivals.landed
+        if self._early:
+            value, early = self._early.pop()
+            landed += early
+        else:
+            value = self._read()
+        if value is not NOTHING and landed:
+            # The copy of the next message, if that is there, goes on while this one is used, however long a method keeps the thread.
+            current = landed.copy()
+            landed.clear()
+            following = self._read()
+            if following is not NOTHING:
+                self._early.append((following, landed.copy()))
+            landed[:] = current
+        return value
+
+    def _read(self) -> Any:
         outer = carriers.bring
         carriers.bring = self._arrivals.bring
         try:
@@ -283,7 +306,23 @@ class CudaIpcReader(ShmReader):
             self._arrivals.end_message()
 
     def ready(self) -> bool:
-        return not self._is_cut_off and super().ready()
+        return bool(self._early) or (not self._is_cut_off and super().ready())
+
+    def failed(self) -> bool:
+        return isinstance(self._early[0][0], Failed) if self._early else super().failed()
+
+    def position(self) -> int:
+        return super().position() - len(self._early)
+
+    def be_ahead(self) -> None:
+        """From now on streams wait for what is copied from other devices when `settle` is called, and not when it is read; and the copy of
+        a message begins when the one before it is read, if it is there.
+        """
+        self._is_ahead = self._arrivals.is_ahead = True
+
+    def settle(self) -> None:
+        """Have the stream that was current when values were read wait for those that are copied."""
+        self._arrivals.settle()
 
     def _decode(self, form: int, payload: bytes) -> Any:
         if form == DEVICE:
@@ -292,6 +331,7 @@ class CudaIpcReader(ShmReader):
 
     def close(self) -> None:
         super().close()
+        self._early.clear()
         self._arrivals.close(self._lender_is_dead)
 
 

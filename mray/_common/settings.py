@@ -41,6 +41,10 @@ class NullDevices(NamedTuple):
     memory: int = 1 << 30
     #: Whether they reach the memory of each other.
     peer: bool = True
+    #: How many that follow each other have NVLink between them; 0: nothing is known of their places.
+    island: int = 0
+    #: Whether copies between two of them bring wrong contents, as over a PCI bus that is not set up right.
+    garbled: bool = False
     #: Seconds that each piece of work on them is late.
     late: float = 0.0
     #: Separates the memory of those who use different words.
@@ -52,19 +56,21 @@ def _null_devices(text: str) -> NullDevices | None:
     values: dict[str, Any] = {}
     for option in options:
         name, _equals, value = (part.strip() for part in option.partition("="))
-        if name in ("memory", "peer"):
+        if name in ("memory", "peer", "island", "garbled"):
             values[name] = int(value)
         elif name == "late":
             values[name] = float(value)
         elif name == "scope" and value.replace("-", "").replace("_", "").isalnum():
             values[name] = value
         else:
-            raise ValueError(f"expected memory=BYTES, peer=0 or 1, late=SECONDS or scope=WORD, not {option!r}")
+            raise ValueError(f"expected memory=BYTES, peer=0 or 1, island=GPUS, garbled=0 or 1, late=SECONDS or scope=WORD, not {option!r}")
     count = int(first or 0)
-    if count < 0 or values.get("memory", 1) <= 0 or values.get("peer", 0) not in (0, 1) or not 0 <= values.get("late", 0) < 3600:
+    flags = [name for name in ("peer", "garbled") if name in values]
+    if count < 0 or values.get("memory", 1) <= 0 or values.get("island", 0) < 0 or not 0 <= values.get("late", 0) < 3600:
         raise ValueError("expected the number of GPUs, and values that make sense")
-    if "peer" in values:
-        values["peer"] = bool(values["peer"])
+    if not {values[name] for name in flags} <= {0, 1}:
+        raise ValueError(f"expected 0 or 1 for {' and '.join(flags)}")
+    values.update({name: bool(values[name]) for name in flags})
     return NullDevices(count, **values) if count else None
 
 
@@ -460,7 +466,8 @@ NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",
     _null_devices,
     _no_devices,
-    "How many GPUs to pretend in host memory, for tests; options follow: `4,memory=1073741824,peer=0,late=0.002,scope=word`.",
+    "How many GPUs to pretend in host memory, for tests; options follow: "
+    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word`.",
 )
 DEVICE_POOL_BYTES = _declare(
     "MRAY_DEVICE_POOL_BYTES",
@@ -474,6 +481,12 @@ DEVICE_OUTPUTS = _declare(
     True,
     "Whether methods whose results stay on the GPU make them in a torch memory pool of their own, so that they are sent without a copy.",
 )
+PEER_ACCESS = _declare(
+    "MRAY_PEER_ACCESS",
+    _flag,
+    True,
+    "Whether GPUs read each other's memory; 0 where `mray doctor` finds that they read it wrong. NCCL_P2P_DISABLE=1 means the same.",
+)
 NULL_NCCL_VERSION = _declare("MRAY_NULL_NCCL_VERSION", int, 23000, "Version of NCCL on pretended GPUs, as NCCL counts: 22705 is 2.27.5.")
 POINTS = _declare(
     "MRAY_POINTS",
@@ -481,6 +494,11 @@ POINTS = _declare(
     _no_items,
     "Delays and deaths at named points of the runtime, for tests: see `mray.testing.points`. Read when a process begins.",
 )
+
+
+def has_peer_access() -> bool:
+    """Whether GPUs may read each other's memory, as far as the user says."""
+    return PEER_ACCESS.get() and of_library("NCCL_P2P_DISABLE") in (None, "", "0")
 
 
 def of_library(name: str) -> str | None:

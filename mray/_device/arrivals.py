@@ -4,12 +4,13 @@
     Arrivals.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: an event marks the
     Arrivals.end_message()                the whole message       reader's stream, and the lease is released with it
 
-On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. On another one, or from
-pinned memory, it is copied into the reader's own memory on the reader's stream, and the lease ends with the message. So it does when the
-reader holds on to very many tensors: its sender would have nothing left to lend.
+On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. When the reader holds on
+to very many tensors it is copied within the device, and the lease ends with the message: its sender would have nothing left to lend. To
+another device, or from pinned memory, it is copied beside what the device computes (`mray._device.landings`), and the lease ends with the
+copy.
 
-The reader's stream waits for the sender's event; the reader does not. Work with a tensor must be queued on the stream that was current when
-it was read, or be waited for by that one, before the last view of it goes.
+The reader's stream waits for the sender's event, or for the copy; the reader does not. Work with a tensor must be queued on the stream that
+was current when it was read, or be waited for by that one, before the last view of it goes.
 
 Memory of other processes is opened once in each process, for all edges from there (`Mapping`), and closed when the last edge and the last
 view are gone and the device is done with it.
@@ -26,6 +27,7 @@ from typing import Any
 from mray._common.process_local import kernel_pid
 from mray._device.base import Device, Event, Platform
 from mray._device.events import lend_event, recorded, return_event
+from mray._device.landings import Landed, Landings
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.pool import HOST
 
@@ -101,7 +103,7 @@ def sweep_retired() -> bool:
 class _Hold:
     """Kept alive by the tensors of one lease; releases it."""
 
-    __slots__ = ("_arrivals", "_lease", "_process", "_use", "device", "stream")
+    __slots__ = ("_arrivals", "_lease", "_process", "_use", "device", "is_ready", "stream")
 
     def __init__(self, arrivals: Arrivals, device: Device, stream: int, lease: int, use: int) -> None:
         self._arrivals = arrivals
@@ -110,6 +112,8 @@ class _Hold:
         self._process = kernel_pid()
         self.device = device
         self.stream = stream
+        #: Whether the stream waits for the whole message of the sender.
+        self.is_ready = False
         arrivals.held += 1
 
     def __del__(self) -> None:
@@ -146,6 +150,12 @@ class Arrivals:
         self._streams: set[tuple[Device, int]] = set()
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
+        #: Where tensors of other devices are copied to.
+        self._landings: dict[Device, Landings] = {}
+        #: Whether the reader says when its stream is to wait for copies: `settle`.
+        self.is_ahead = False
+        #: What is not settled yet.
+        self.landed: list[Landed] = []
         #: Once the end is closed: what marks the end of its work on them.
         self._last: list[tuple[Device, Event]] = []
         self._closed = False
@@ -164,6 +174,8 @@ class Arrivals:
         shape: tuple[int, ...],
         strides: tuple[int, ...] | None,
         index: int,
+        chunk: int,
+        parts: tuple[bytes, ...],
     ) -> Any:
         """The tensor of these facts of a departure. Raises RuntimeError when its sender is dead and its memory gone."""
         device = self._platform.device_of(place)
@@ -172,8 +184,11 @@ class Arrivals:
             device = self._stand_in(place, index)
         hold = self._current.get(lease)
         if hold is None:
-            hold = self._current[lease] = _Hold(self, device, device.current_stream(), lease, use)
-            self._wait(device, hold.stream, ready)
+            stream = device.current_stream() if here else self._landings_on(device).stream
+            hold = self._current[lease] = _Hold(self, device, stream, lease, use)
+        if not (hold.is_ready or parts):
+            hold.is_ready = True
+            self._event(device, ready).wait(hold.stream)
         mapping = self._opened.get((key, device))
         if mapping is None:
             sweep_retired()
@@ -181,12 +196,22 @@ class Arrivals:
         if here and size and not self._copies and self.held <= self._most:
             self.viewed += 1
             return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
+        if size and not here:
+            self.copied += 1
+            events = [self._event(device, part) for part in parts]
+            return self._landings_on(device).tensor(mapping.address + offset, size, dtype, shape, strides, chunk, events)
         tensor = device.empty(dtype, shape, strides)
         if size:
             _tensor, facts = self._platform.facts(tensor)
             device.copy(facts.address, mapping.address + offset, size, hold.stream)
         self.copied += 1
         return tensor
+
+    def _landings_on(self, device: Device) -> Landings:
+        found = self._landings.get(device)
+        if found is None:
+            found = self._landings[device] = Landings(device)
+        return found
 
     def _stand_in(self, place: str, index: int) -> Device:
         """The own device for tensors of one that this process does not see: that of the same number, if it can reach it."""
@@ -196,18 +221,31 @@ class Arrivals:
             raise RuntimeError(f"This process has no device that can reach the memory of {place}, where a tensor of the value lies.")
         return next((device for device in able if device.index == index), able[0])
 
-    def _wait(self, device: Device, stream: int, ready: bytes) -> None:
-        event = self._events.get((ready, device))
+    def _event(self, device: Device, handle: bytes) -> Event:
+        event = self._events.get((handle, device))
         if event is None:
-            event = self._events[ready, device] = device.open_event(ready)
-        event.wait(stream)
+            event = self._events[handle, device] = device.open_event(handle)
+        return event
 
     def end_message(self) -> None:
-        """Tensors that a message has brought keep its leases as long as they live."""
+        """Tensors that a message has brought keep its leases as long as they live. The reader's stream waits for those that are copied, now
+        or (`is_ahead`) when the reader settles them.
+        """
+        for landings in self._landings.values():
+            landed = landings.end_message()
+            if landed is not None:
+                self.landed.append(landed)
+        if not self.is_ahead:
+            self.settle()
         if self._current:
             self._current.clear()
         if self._late:
             self._catch_up()
+
+    def settle(self) -> None:
+        """Have the stream that was current when they were read wait for the tensors that were copied. The caller does not wait."""
+        while self.landed:
+            self.landed.pop().settle()
 
     def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
         """In finalizers: nobody looks at the tensors of a lease any more."""
@@ -241,6 +279,9 @@ class Arrivals:
                 for event in self._events.values():
                     event.forsake()
             self._current.clear()
+            self.settle()
+            for landings in self._landings.values():
+                landings.close()
             _retired.append(self)
             sweep_retired()
 

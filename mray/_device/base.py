@@ -20,6 +20,8 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from mray._common import settings
+
 
 class DeviceOutOfMemoryError(MemoryError):
     """A device has no memory left for what an edge carries."""
@@ -109,9 +111,13 @@ class Device(ABC):
         found: dict[str, Any] = self.__dict__.setdefault("belongings", {})
         return found
 
-    @abstractmethod
     def can_access(self, uuid: str) -> bool:
-        """Whether kernels and copies of this device reach the memory of that one. Also for devices that this process does not see."""
+        """Whether kernels and copies of this device may reach the memory of that one. Also for devices that this process does not see."""
+        return uuid == self.uuid or (settings.has_peer_access() and self.reaches(uuid))
+
+    @abstractmethod
+    def reaches(self, uuid: str) -> bool:
+        """Whether they can, by what the machine says; of another device."""
 
     # ------------------------------------------------------------------------------------ memory
     @abstractmethod

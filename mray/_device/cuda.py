@@ -151,10 +151,8 @@ class CudaDevice(Device):
         self._cuda.check("Asking for a GPU's model", self._cuda.cuDeviceGetName(text, len(text), self.ordinal))
         return text.value.decode(errors="replace")
 
-    def can_access(self, uuid: str) -> bool:
+    def reaches(self, uuid: str) -> bool:
         """See the base. Of GPUs that this process does not see NVIDIA's management library knows; what it does not know is refused."""
-        if uuid == self.uuid:
-            return True
         known = self._accessible.get(uuid)
         if known is None:
             known = self._accessible[uuid] = self._ask_access(uuid)

@@ -5,12 +5,16 @@
     Departures.seal()                      the whole message        its stream waits for them, then the memory is used again
 
 A tensor that lies in memory which others can open (a pool's, or that of `Device.outputs`), and which nobody else in this process looks at,
-goes as it is. Any other is copied within its device, on the current stream; through pinned memory, to the host. Readers get plain data
-(`Facts of a departure`)::
+goes as it is. Any other is copied within its device, on the current stream. Readers get plain data (`Facts of a departure`)::
 
-    lease, use, ready event's handle, place, region's key, region's handle, offset, size, dtype, shape, strides, device index here
+    lease, use, ready event's handle, place, region's key, region's handle, offset, size, dtype, shape, strides, device index here,
+    size of a chunk, handles of the chunks' events
 
 The tensors of one device in one message share a lease and an event. Nobody on the host waits for a device.
+
+*Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with an event: the reader's device
+copies the first chunks from the host while the last ones still go there, and a device that receives and sends does both at once. What goes
+on in the current stream waits for the copy only if it could change the tensor: if somebody else looks at it.
 """
 
 from __future__ import annotations
@@ -19,25 +23,52 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mray._device.base import Device, Event, Platform
-from mray._device.events import lend_event, return_event
+from mray._device.events import lend_event, recorded, return_event
 from mray._device.pool import Block, Pool, block_size, pool_of
+from mray._device.streams import lend_stream, return_stream
 
 #: Blocks that an edge keeps for its next messages, so that tensors of one shape lie at the same few addresses.
 MOST_SPARE = 16
 
+#: Through pinned memory: the least bytes of a chunk, for which a bus needs longer than for all that is said about it; and the most chunks.
+LEAST_CHUNK = 2 << 20
+MOST_CHUNKS = 8
+
 #: The facts of one tensor; see the module.
-DepartureFacts = tuple[int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int]
+DepartureFacts = tuple[
+    int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int, int, tuple[bytes, ...]
+]
 
 
 class Shipment:
     """The tensors of one device that left in one message."""
 
-    __slots__ = ("_blocks", "_departures", "_kept", "device", "lease", "ready", "stream", "use")
+    __slots__ = (
+        "_blocks",
+        "_departures",
+        "_is_sealed",
+        "_kept",
+        "_parts",
+        "_user",
+        "device",
+        "is_shared",
+        "lease",
+        "ready",
+        "stream",
+        "use",
+    )
 
-    def __init__(self, departures: Departures, device: Device, stream: int) -> None:
+    def __init__(self, departures: Departures, device: Device, user: int, stream: int) -> None:
         self._departures = departures
         self.device = device
+        #: The stream that made the tensors, and the one that copies them.
+        self._user = user
         self.stream = stream
+        #: Whether somebody in this process may change a tensor that is copied.
+        self.is_shared = False
+        self._is_sealed = False
+        #: Events of chunks.
+        self._parts: list[Event] = []
         #: Marks the place on the stream where the tensors are complete.
         self.ready = lend_event(device)
         #: Which of the lender's leases it has, and for the how manieth message.
@@ -59,14 +90,48 @@ class Shipment:
         """Hold a tensor that goes as it is."""
         self._kept.append(tensor)
 
+    def begin(self) -> None:
+        """The stream that copies waits for all that was queued on the one that makes tensors."""
+        if self.stream != self._user:
+            event = recorded(self.device, self._user)
+            event.wait(self.stream)
+            return_event(self.device, event)
+
+    def copy(self, target: int, source: int, size: int, chunk: int) -> tuple[bytes, ...]:
+        """Copy chunk by chunk; the handles of the events that tell of each, if there are several."""
+        if size <= chunk:
+            self.device.copy(target, source, size, self.stream)
+            return ()
+        handles = []
+        for start in range(0, size, chunk):
+            self.device.copy(target + start, source + start, min(chunk, size - start), self.stream)
+            event = recorded(self.device, self.stream)
+            self._parts.append(event)
+            handles.append(event.handle)
+        return tuple(handles)
+
+    def seal(self) -> None:
+        """All copies are queued."""
+        self._is_sealed = True
+        self.ready.record(self.stream)
+        if self.is_shared and self.stream != self._user:
+            self.ready.wait(self._user)
+
     def end(self, events: Iterable[Event] = ()) -> None:
         """Every reader has let go, as of these events: the memory is used again once the stream has come that far."""
         for event in events:
             event.wait(self.stream)
         self._departures.take_back(self.device, self._blocks, self.stream)
         self._blocks = []
+        if self.stream != self._user:
+            # Its tensors may go when they were copied. (`seal` has seen to those that others look at.)
+            if not self._is_sealed:
+                self.ready.record(self.stream)
+            if self._kept or not self._is_sealed:
+                self.ready.wait(self._user)
         self._kept.clear()
-        return_event(self.device, self.ready)
+        for event in (self.ready, *self._parts):
+            return_event(self.device, event)
 
 
 class Departures:
@@ -95,6 +160,8 @@ class Departures:
         #: Bytes of the pools that it holds, on their way and for next messages.
         self.held = 0
         self._pools: dict[int, Pool] = {}
+        #: Where tensors are copied to the host, by device.
+        self._streams: dict[int, int] = {}
 
     def add(self, tensor: Any, *, sole: bool = False) -> DepartureFacts | None:
         """Have a tensor leave with the message; None when all leases are taken. `sole`: the caller holds the only reference to it.
@@ -109,7 +176,10 @@ class Departures:
             return None
         pool = self._pool(device)
         region = None
-        if sole and dense is tensor and facts.size and not self._pinned and self._platform.is_sole(tensor):
+        parts: tuple[bytes, ...] = ()
+        chunk = 0
+        is_sole = dense is not tensor or (sole and self._platform.is_sole(tensor))
+        if is_sole and dense is tensor and facts.size and not self._pinned:
             region = pool.find(facts.address)
         if region is not None:
             shipment.keep(tensor)
@@ -119,7 +189,14 @@ class Departures:
             block = self._claim(pool, max(facts.size, 1), shipment.stream)
             shipment.put(block)
             if facts.size:
-                device.copy(block.address, facts.address, facts.size, shipment.stream)
+                if self._pinned:
+                    shipment.begin()
+                    if is_sole:
+                        shipment.keep(dense)
+                    else:
+                        shipment.is_shared = True
+                    chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS)))
+                parts = shipment.copy(block.address, facts.address, facts.size, chunk or facts.size)
             region = block.region
             offset = block.offset
             self.copied += 1
@@ -137,10 +214,13 @@ class Departures:
             facts.shape,
             facts.strides,
             facts.device,
+            chunk,
+            parts,
         )
 
     def _load(self, device: Device) -> Shipment | None:
-        shipment = Shipment(self, device, device.current_stream())
+        user = device.current_stream()
+        shipment = Shipment(self, device, user, self._stream_of(device) if self._pinned else user)
         lease = self._lend(shipment)
         if lease is None:
             shipment.end()
@@ -153,7 +233,7 @@ class Departures:
         """The message is complete: mark it on the streams. Commit the added tensors, which are on their way from now on."""
         shipments = list(self._loading.values())
         for shipment in shipments:
-            shipment.ready.record(shipment.stream)
+            shipment.seal()
         self._loading.clear()
         return shipments
 
@@ -189,6 +269,12 @@ class Departures:
             pool.users += 1
         return pool
 
+    def _stream_of(self, device: Device) -> int:
+        stream = self._streams.get(device.index)
+        if stream is None:
+            stream = self._streams[device.index] = lend_stream(device)
+        return stream
+
     def _free(self, pool: Pool, block: Block, stream: int) -> None:
         pool.free(block, (stream,))
         self.held -= block.size
@@ -216,3 +302,5 @@ class Departures:
             self._give_back_spares()
             for pool in self._pools.values():
                 pool.users -= 1
+            for index, stream in self._streams.items():
+                return_stream(self._platform.devices[index], stream)

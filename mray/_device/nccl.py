@@ -139,6 +139,8 @@ def check_ranks(ranks: Iterable[tuple[str, str, int, bool]]) -> None:
 def _stay_on_this_machine() -> None:
     """A user who wants NCCL to listen elsewhere says so; all members are processes of one machine."""
     settings.propose_to_library(_INTERFACE, "lo")
+    if not settings.has_peer_access():
+        settings.propose_to_library("NCCL_P2P_DISABLE", "1")
 
 
 def current_device_index() -> int:

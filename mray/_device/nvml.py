@@ -1,8 +1,12 @@
-"""Facts from NVIDIA's management library about GPUs that CUDA does not show this process: whether two of them reach each other's memory.
+"""Facts from NVIDIA's management library about GPUs that CUDA does not show this process: whether two of them reach each other's memory,
+and whether over NVLink.
 
 An actor usually sees one GPU, by CUDA_VISIBLE_DEVICES, which this library does not heed. Since CUDA 10.1 a process can open memory of a
 device that it does not see (NCCL counts on that); it only cannot ask the driver whether that will work. Asked when a graph is compiled,
 never for a message.
+
+As a program (``python -m mray._device.nvml UUID ...``) it prints the pairs of GPUs with NVLink between them: so the node, which must go on
+whatever a driver does, has them looked up by a process that has a limit (`ask_links`).
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Iterator
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -18,7 +24,11 @@ LIBRARY = "libnvidia-ml.so.1"
 #: Values of the header: what to ask for, and the good answer.
 CAPS_INDEX_READ = 0
 CAPS_INDEX_WRITE = 1
+CAPS_INDEX_NVLINK = 2
 P2P_STATUS_OK = 0
+
+#: Seconds that the driver may take to tell of its links: it may have to wake every GPU.
+_PATIENCE = 10.0
 
 
 @functools.lru_cache(1)
@@ -52,17 +62,54 @@ def can_access(uuid: str, other: str, nvml: Any = None) -> bool:
     if nvml is None:
         return False
     with _initialized(nvml) as started:
-        if not started:
-            return False
-        devices = []
-        for name in (uuid, other):
-            device = ctypes.c_void_p()
-            if nvml.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(device)) != 0:
-                return False
-            devices.append(device)
-        return all(_allows(nvml, devices[0], devices[1], index) for index in (CAPS_INDEX_READ, CAPS_INDEX_WRITE))
+        devices = _devices(nvml, (uuid, other)) if started else {}
+        return len(devices) == 2 and all(
+            _allows(nvml, devices[uuid], devices[other], index) for index in (CAPS_INDEX_READ, CAPS_INDEX_WRITE)
+        )
+
+
+def links(uuids: Iterable[str], nvml: Any = None) -> list[tuple[str, str]]:
+    """The pairs of these GPUs that have NVLink between them, through switches too."""
+    nvml = nvml or _load()
+    if nvml is None:
+        return []
+    with _initialized(nvml) as started:
+        devices = _devices(nvml, uuids) if started else {}
+        return [
+            (one, other)
+            for one, other in itertools.combinations(devices, 2)
+            if _allows(nvml, devices[one], devices[other], CAPS_INDEX_NVLINK)
+        ]
+
+
+def ask_links(uuids: Iterable[str]) -> list[tuple[str, str]]:
+    """`links`, asked by a process of its own; none where the library is missing or does not answer. Waits for some seconds at most."""
+    import subprocess  # noqa: PLC0415  (hardly any program needs it)
+
+    program = [sys.executable, "-m", __name__, *filter(None, uuids)]
+    try:
+        said = subprocess.run(program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    pairs = [line.split() for line in said.stdout.splitlines()]
+    return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
+
+
+def _devices(nvml: Any, uuids: Iterable[str]) -> dict[str, ctypes.c_void_p]:
+    """The library's names of those GPUs that it knows."""
+    found = {}
+    for uuid in uuids:
+        device = ctypes.c_void_p()
+        if nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)) == 0:
+            found[uuid] = device
+    return found
 
 
 def _allows(nvml: Any, device: ctypes.c_void_p, other: ctypes.c_void_p, index: int) -> bool:
     status = ctypes.c_int(-1)
     return nvml.nvmlDeviceGetP2PStatus(device, other, index, ctypes.byref(status)) == 0 and status.value == P2P_STATUS_OK
+
+
+if __name__ == "__main__":
+    for _one, _other in links(sys.argv[1:]):
+        sys.stdout.write(f"{_one} {_other}\n")

@@ -298,9 +298,9 @@ _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _pools_lock = threading.Lock()
 
 
-def pool_of(device: Device, *, pinned: bool = False) -> Pool:
-    """This process's pool for a device."""
-    name = "pinned pool" if pinned else "pool"
+def pool_of(device: Device, *, pinned: bool = False, landing: bool = False) -> Pool:
+    """This process's pool for a device: the one that tensors leave from, pinned or not, or the one that they land in."""
+    name = "pinned pool" if pinned else "landing pool" if landing else "pool"
     with _pools_lock:
         pool: Pool | None = device.belongings.get(name)
         if pool is None:

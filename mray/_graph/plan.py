@@ -165,7 +165,8 @@ class Channel:
 class Operation(NamedTuple):
     """One operation of an actor in each execution.
 
-    READ of a channel before the first step that needs it, COMPUTE of a step, WRITE of a channel after the step that fills it.
+    READ of a channel before the first step that needs it, COMPUTE of a step, WRITE of a channel after the step that fills it, or after the
+    READ of a relay (`step` is then the one that needs it).
     """
 
     kind: str

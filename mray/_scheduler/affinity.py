@@ -1,4 +1,4 @@
-"""Which CPUs a worker is pinned to, for tenants that ask for it.
+"""The machine's places: which CPUs a worker is pinned to, for tenants that ask for it, and how far GPUs are apart.
 
 ``cpu_affinity="auto"`` takes the CPUs near the tenant's GPUs, all of them. Without a GPU it takes as many CPUs as the tenant holds, at
 least one, those with the fewest pinned workers, and of one NUMA node if one has so many: workers get CPUs of their own as far as there
@@ -13,17 +13,31 @@ from mray._scheduler.resources import UNIT, GpuId
 
 AUTO = "auto"
 
+#: How far two GPUs are apart: NVLink between them, one PCIe switch, one root of the PCI bus, one NUMA node; or none of these, as far as is
+#: known.
+LINKED, SWITCH, ROOT, NODE, FAR = range(5)
+
 
 class Topology:
-    """The topology of the CPUs that the session may use."""
+    """The topology of the CPUs and GPUs that the session may use."""
 
-    __slots__ = ("near", "nodes")
+    __slots__ = ("_apart", "near", "nodes")
 
-    def __init__(self, nodes: Sequence[Sequence[int]], near: Mapping[GpuId, Sequence[int]]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Sequence[int]],
+        near: Mapping[GpuId, Sequence[int]],
+        apart: Mapping[tuple[GpuId, GpuId], int] | None = None,
+    ) -> None:
         #: The CPUs of each NUMA node; none is empty.
         self.nodes = [tuple(node) for node in nodes]
         #: The CPUs near each GPU of which that is known.
         self.near = {gpu: tuple(cpus) for gpu, cpus in near.items()}
+        self._apart = dict(apart or {})
+
+    def apart(self, one: GpuId, other: GpuId) -> int:
+        """How far two GPUs are apart, from `LINKED` to `FAR`."""
+        return 0 if one == other else self._apart.get((one, other), self._apart.get((other, one), FAR))
 
 
 class CpuLoads:

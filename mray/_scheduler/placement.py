@@ -16,7 +16,7 @@ Tenants of one group all wait under one name, its scope: whatever is given back 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 from mray._common.history import History
@@ -36,6 +36,7 @@ class BundlePool(ResourcePool):
 
     def __init__(self, reserved: Holding, scope: str) -> None:
         machine = reserved.pool
+        self.apart = machine.apart
         devices = tuple(units for _index, units in reserved.devices)
         slots = {
             kind: Slots(tuple(ids), tuple(units for _index, units in reserved.slots[kind]))
@@ -49,9 +50,9 @@ class BundlePool(ResourcePool):
         self.users = 0
         self._closing = False
 
-    def take(self, amounts: Amounts) -> Holding:
+    def take(self, amounts: Amounts, near: Sequence[int] = (), among: Collection[int] | None = None) -> Holding:
         self.users += 1
-        return super().take(amounts)
+        return super().take(amounts, near, among)
 
     def give(self, holding: Holding) -> tuple[str, ...]:
         super().give(holding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 #: How often in a row workers of one environment may fail to start before those who wait for one are refused.
 SPAWN_ATTEMPTS = 3
@@ -39,14 +39,55 @@ def shown_variables(environment: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: HIDDEN for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)}
 
 
-def choose_device(free: Sequence[int], units: int, whole: int) -> list[int] | None:
-    """The devices that give `units`, or ``None``: the fullest that still has room for a fraction, or idle ones for whole numbers."""
+#: How far two devices are apart, by their indices; 0: as close as can be.
+Apart = Callable[[int, int], int]
+
+
+def _nowhere(_one: int, _other: int) -> int:
+    return 0
+
+
+def choose_device(
+    free: Sequence[int], units: int, whole: int, apart: Apart = _nowhere, near: Sequence[int] = (), among: Collection[int] | None = None
+) -> list[int] | None:
+    """The devices that give `units`, or ``None``: the fullest that still has room for a fraction, or idle ones for whole numbers.
+
+    Of those that serve equally well the ones closest to each other and to `near`; whole ones only `among` these.
+    """
     if units < whole:
         fitting = [index for index, room in enumerate(free) if room >= units]
-        return [min(fitting, key=lambda index: (free[index], index))] if fitting else None
-    idle = [index for index, room in enumerate(free) if room == whole]
+        if len(fitting) < 2:
+            return fitting or None
+        return [min(fitting, key=lambda index: (free[index], sum(apart(index, other) for other in near), index))]
+    idle = [index for index, room in enumerate(free) if room == whole and (among is None or index in among)]
     count = units // whole
-    return idle[:count] if len(idle) >= count and units % whole == 0 else None
+    if len(idle) < count or units % whole:
+        return None
+    return idle if len(idle) == count else _closest(idle, count, apart, near)
+
+
+def _closest(idle: Sequence[int], count: int, apart: Apart, near: Sequence[int]) -> list[int]:
+    """So many of the idle devices: from each of them on always the next one that is closest to those it has, and the best of these sets.
+
+    Of sets that are equally close the one that the rest is farthest from: it comes out of the smallest group of neighbours that serves.
+    """
+    best: tuple[int, int, list[int]] | None = None
+    for first in idle:
+        chosen = [first]
+        spread = sum(apart(first, other) for other in near)
+        rest = {index: sum(apart(index, other) for other in (*near, first)) for index in idle if index != first}
+        while len(chosen) < count:
+            following = min(rest, key=lambda index: (rest[index], index))
+            spread += rest.pop(following)
+            chosen.append(following)
+            for index in rest:
+                rest[index] += apart(index, following)
+        left = sum(apart(index, one) for index in rest for one in chosen)
+        found = (spread, -left, sorted(chosen))
+        if best is None or found < best:
+            best = found
+    assert best is not None
+    return best[2]
 
 
 def prestart_count(cpus: float) -> int:

@@ -1,12 +1,13 @@
 """The machine's resources and their holders, in exact fixed-point numbers.
 
 Quantities are whole numbers of 1/10000. GPUs are counted per device: a fraction is packed onto the device that
-it fills most, a whole number takes whole devices, and no device is ever shared beyond 1.0.
+it fills most, a whole number takes whole devices, and no device is ever shared beyond 1.0. Where there is a choice, those that are taken
+together (by one tenant, or by the bundles of a placement group) are as close to each other as the machine's topology allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mray._common.accelerators import KINDS
 from mray._scheduler.policy import choose_device
@@ -83,11 +84,21 @@ class Slots:
         self.free = list(total)
 
 
+def _together(_one: GpuId, _other: GpuId) -> int:
+    return 0
+
+
 class ResourcePool:
     """All resources of the machine, or (`mray._scheduler.placement.BundlePool`) of one bundle."""
 
-    def __init__(self, quantities: Mapping[str, float], gpu_ids: Iterable[GpuId] = ()) -> None:
+    #: How far two GPUs are apart; asked only where there is a choice.
+    apart: Callable[[GpuId, GpuId], int] = staticmethod(_together)
+
+    def __init__(
+        self, quantities: Mapping[str, float], gpu_ids: Iterable[GpuId] = (), apart: Callable[[GpuId, GpuId], int] = _together
+    ) -> None:
         ids = tuple(gpu_ids)
+        self.apart = apart
         total = to_amounts(quantities)
         total.pop(GPU, None)
         if ids:
@@ -130,7 +141,7 @@ class ResourcePool:
             shortage = self.shortage(amounts)
             if shortage is not None:
                 return shortage
-        empty = ResourcePool({})
+        empty = ResourcePool({}, apart=self.apart)
         slots = {kind: Slots(each.ids, each.total) for kind, each in self.slots.items()}
         empty._fill(dict(self.total), self.gpu_ids, self.device_total, slots)
         outcome = empty.try_take_all(wanted)
@@ -163,6 +174,9 @@ class ResourcePool:
         """Free resources; a resource that is used up is absent."""
         return {name: from_units(units) for name, units in self.free.items() if units > 0 and name != FREE}
 
+    def _distance(self, one: int, other: int) -> int:
+        return self.apart(self.gpu_ids[one], self.gpu_ids[other])
+
     def ids_of(self, holding: Holding) -> tuple[GpuId, ...]:
         return tuple(self.gpu_ids[index] for index, _units in holding.devices)
 
@@ -171,15 +185,15 @@ class ResourcePool:
         return {kind: [self.slots[kind].ids[index] for index, _units in taken] for kind, taken in holding.slots.items()}
 
     # ------------------------------------------------------------------------------------ taking and giving
-    def take(self, amounts: Amounts) -> Holding:
-        """Take amounts of which nothing is `lacking`."""
+    def take(self, amounts: Amounts, near: Sequence[int] = (), among: Collection[int] | None = None) -> Holding:
+        """Take amounts of which nothing is `lacking`; GPUs close to the devices `near`, whole ones out of those `among`."""
         free = self.free
         for name, units in amounts.items():
             free[name] -= units
         devices: tuple[tuple[int, int], ...] = ()
         gpus = amounts.get(GPU, 0)
         if gpus:
-            chosen = choose_device(self.device_free, gpus, UNIT)
+            chosen = choose_device(self.device_free, gpus, UNIT, self._distance, near, among)
             assert chosen is not None
             devices = tuple((index, min(gpus, UNIT)) for index in chosen)
             for index, units in devices:
@@ -202,13 +216,17 @@ class ResourcePool:
         what it cannot pack into an empty machine counts as impossible.)
         """
         taken: dict[int, Holding] = {}
+        near: list[int] = []
+        whole = sum(amounts.get(GPU, 0) for amounts in wanted if amounts.get(GPU, 0) >= UNIT)
+        among = choose_device(self.device_free, whole, UNIT, self._distance) if whole else None
         for index in sorted(range(len(wanted)), key=lambda index: -wanted[index].get(GPU, 0)):
             lacking = self.lacking(wanted[index])
             if lacking is not None:
                 for holding in taken.values():
                     self.give(holding)
                 return lacking
-            taken[index] = self.take(wanted[index])
+            taken[index] = self.take(wanted[index], near, among)
+            near += [device for device, _units in taken[index].devices]
         return [taken[index] for index in range(len(wanted))]
 
     def give(self, holding: Holding) -> tuple[str, ...]:

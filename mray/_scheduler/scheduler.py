@@ -35,7 +35,7 @@ from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.affinity import CpuLoads, Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
-from mray._scheduler.jobs import Environment, root_of, stamped
+from mray._scheduler.jobs import Environment, job_of, root_of, stamped
 from mray._scheduler.lifetime_roots import LifetimeRoots
 from mray._scheduler.listings import listing_of
 from mray._scheduler.placement import GroupRecord, Groups
@@ -53,7 +53,7 @@ from mray._scheduler.records import (
     WorkerRecord,
     environment_of,
 )
-from mray._scheduler.resources import CPU, FREE, GpuId, Holding, ResourcePool, describe, to_quantities
+from mray._scheduler.resources import CPU, FREE, GPU, GpuId, Holding, ResourcePool, describe, to_quantities
 from mray._scheduler.session_reset import reset
 from mray._scheduler.workers import WorkerPool
 from mray.exceptions import describe_status
@@ -72,12 +72,12 @@ class Scheduler:
         new_process: Callable[[], str],
         topology: Callable[[], Topology] = lambda: Topology([(0,)], {}),
     ) -> None:
-        self.pool = ResourcePool({**resources, FREE: FREE_LEASES}, gpu_ids)
+        self.cpu_loads = CpuLoads(topology)
+        self.pool = ResourcePool({**resources, FREE: FREE_LEASES}, gpu_ids, lambda one, other: self.cpu_loads.topology.apart(one, other))
         self.queue = DemandQueue()
         self.workers = WorkerPool(new_process)
         self.actors = Actors(self)
         self.groups = Groups(self)
-        self.cpu_loads = CpuLoads(topology)
         #: Every joined process, by name.
         self.members: dict[str, Member] = {}
         self.roots = LifetimeRoots(self)
@@ -477,7 +477,7 @@ class Scheduler:
     def _place(self) -> None:
         """Give what is free to those who wait, then recall leases for those who still do."""
         while (tenant := self.queue.next(self.pool)) is not None:
-            tenant.holding = self.pool.take(tenant.amounts) if tenant.site is None else tenant.site.take(tenant)
+            tenant.holding = self.pool.take(tenant.amounts, self._companions(tenant)) if tenant.site is None else tenant.site.take(tenant)
             if isinstance(tenant, GroupRecord):
                 self.groups.created(tenant)
             else:
@@ -487,6 +487,18 @@ class Scheduler:
                 if self.queue.others_want(name, lease):
                     self._recall(lease)
         self._place_needed = False
+
+    def _companions(self, tenant: Tenant) -> list[int]:
+        """The GPUs that actors of the same job have: one that it creates beside them will likely talk to them, perhaps in a graph."""
+        if not isinstance(tenant, ActorRecord) or not tenant.amounts.get(GPU):
+            return []
+        job = job_of(tenant.root)
+        return [
+            index
+            for actor in self.actors.records.values()
+            if actor.holding is not None and actor.holding.pool is self.pool and job_of(actor.root) == job
+            for index, _units in actor.holding.devices
+        ]
 
     def _place_expired(self, event: events.PlaceExpired) -> None:
         """Refuse a tenant that was not to wait, and does."""

@@ -1,27 +1,33 @@
-"""The checks of `mray doctor`: one function for each matter, each a list of findings. Nothing is changed, no GPU is initialised."""
+"""The checks of `mray doctor`: one function for each matter, each a list of findings. Nothing is changed.
+
+No GPU is initialised in this process; one that has several GPUs try each other is a process of its own.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.metadata
 import importlib.util
-import itertools
 import os
 import platform as system
 import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mray._common import settings
 from mray._common.version import __version__
-from mray._device import cupy_nccl, discovery, libcuda, nccl, nvml
+from mray._device import cupy_nccl, discovery, libcuda, nccl
+from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers
 from mray._device.platform import platform
+from mray._device.topology import read_topology
 from mray._ipc.process import all_pids, start_of
 from mray._ipc.reaper import SHM, events_by_pid, session_of
 from mray._runtime.observe.observer import all_sessions
+from mray._scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH
 from mray.cli.commands.stack import find_py_spy
 from mray.util.state.common import _bytes
 
@@ -50,6 +56,12 @@ _PROGRAMS = (
     ("dot", "pictures of graphs as png and pdf (svg, html and others need nothing)", "apt install graphviz"),
     ("py-spy", "mray stack of processes that cannot answer", "pip install py-spy"),
 )
+#: How two GPUs are joined, by how far they are apart.
+_LINKS = {LINKED: "NVLink", SWITCH: "switch", ROOT: "root", NODE: "node", FAR: "far"}
+_GARBLED = (
+    "switch the IOMMU off, or ACS at the bridges, or set MRAY_PEER_ACCESS=0, with which edges between GPUs go through the host: until then "
+    "results are wrong"
+)
 #: Seconds in which a session that ends removes what it has, mostly.
 _MOMENT = 0.2
 #: Marks the memory of a session in /dev/shm.
@@ -68,7 +80,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything."""
-    parts = (versions, processors, shared_memory, limits, devices, extras, leftovers)
+    parts = (versions, processors, shared_memory, limits, devices, topology, peers, extras, leftovers)
     return [finding for part in parts for finding in part()]
 
 
@@ -128,7 +140,7 @@ def _limit(value: int, is_size: bool = False) -> str:
 
 
 def devices() -> Iterator[Finding]:
-    """GPUs: which there are, which this process sees, who reaches whom, and the versions of driver, CUDA and NCCL."""
+    """GPUs: which there are, which this process sees, and the versions of driver, CUDA and NCCL."""
     there, visible = discovery.machine_gpus(), discovery.visible_ids()
     if not there:
         yield Finding("gpus", NOTE, "none on this machine (or none given to this container)")
@@ -144,15 +156,64 @@ def devices() -> Iterator[Finding]:
         yield Finding("cuda", BAD, text, "update the driver" if lacks else "is the driver's libcuda.so.1 here, and torch?")
     else:
         yield Finding("cuda", OK, f"driver for CUDA {version or '?'}; {len(cuda.devices)} devices seen")
-    for one, other in itertools.combinations([gpu for gpu in there if gpu.uuid], 2):
-        reached = nvml.can_access(one.uuid, other.uuid)
-        text = "reach each other's memory" if reached else "do not reach each other's memory: edges go through NCCL or the host"
-        yield Finding(f"gpus {one.index} and {other.index}", OK if reached else NOTE, text)
     number = nccl.nccl_version()
     if number:
         yield Finding("nccl", OK, nccl.version_name(number))
     else:
         yield Finding("nccl", NOTE, "not usable from here", cupy_nccl.INSTALL)
+
+
+def topology() -> Iterator[Finding]:
+    """How the GPUs are joined, drawn as a table."""
+    pretended = settings.NULL_DEVICES.get()
+    numbers: list[discovery.GpuId] = list(range(pretended.gpus) if pretended else range(len(discovery.machine_gpus())))
+    if len(numbers) < 2:
+        return
+    found = read_topology(numbers, sorted(os.sched_getaffinity(0)))
+    width = max(map(len, _LINKS.values())) + 1
+    yield Finding("gpu topology", OK, "".join(f"{number:>{width}}" for number in numbers))
+    for one in numbers:
+        cells = ["." if one == other else _LINKS[found.apart(one, other)] for other in numbers]
+        near = _ranges(found.near.get(one, ()))
+        yield Finding(f"  gpu {one}", OK, "".join(f"{cell:>{width}}" for cell in cells) + (f"   cpus {near}" if near else ""))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``0-2,8``."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def peers() -> Iterator[Finding]:
+    """Whether the GPUs that this process sees read each other's memory right."""
+    found = platform()
+    if found is None or len(found.devices) < 2:
+        return
+    if not settings.has_peer_access():
+        yield Finding("peer access", NOTE, "switched off (MRAY_PEER_ACCESS=0 or NCCL_P2P_DISABLE=1): edges go through NCCL or the host")
+        return
+    outcomes, ended = check_peers()
+    index = {device.uuid: device.index for device in found.devices}
+    count = 0
+    for reader, owner, outcome, text in outcomes:
+        subject = f"gpu {index.get(reader, reader)} from gpu {index.get(owner, owner)}"
+        count += outcome == RIGHT
+        if outcome == NO_ACCESS:
+            yield Finding(subject, NOTE, "does not reach its memory: edges go through NCCL or the host")
+        elif outcome == WRONG:
+            yield Finding(subject, BAD, "reads wrong contents from its memory", _GARBLED)
+        elif outcome != RIGHT:
+            yield Finding(subject, WARNING, f"could not read its memory: {text}", "try MRAY_PEER_ACCESS=0")
+    if not ended:
+        text = "the process that tries the GPUs ended early, or hung"
+        yield Finding("peer access", BAD, text, "try MRAY_PEER_ACCESS=0, and nvidia-smi for what is wrong with them")
+    elif count:
+        yield Finding("peer access", OK, f"{count} of {len(outcomes)} directions between GPUs were tried with a pattern and read it right")
 
 
 def _cuda_version() -> str:

@@ -91,8 +91,8 @@ class NullDevice(Device):
         self.streams = Streams()
         self.heap = Heap(index, number, self._facts.scope, self._facts.memory, self.streams, platform.waits)
 
-    def can_access(self, uuid: str) -> bool:
-        return uuid == self.uuid or (self._facts.peer and any(uuid == uuid_of(number) for number in range(self._facts.gpus)))
+    def reaches(self, uuid: str) -> bool:
+        return self._facts.peer and any(uuid == uuid_of(number) for number in range(self._facts.gpus))
 
     def _reaches(self, number: int) -> bool:
         return number == self.number or self._facts.peer
@@ -178,6 +178,8 @@ class NullDevice(Device):
     def _copy(self, target: int, source: int, size: int) -> None:
         regions = [self._resolve(address, size) for address in (target, source) if not self._host.holds(address, size)]
         ctypes.memmove(target, source, size)
+        if self._facts.garbled and any(region.device != self.number for region in regions):
+            ctypes.memset(target, 0xA5, min(size, 64))
         del regions
 
     def _resolve(self, address: int, size: int) -> Region:

@@ -1,11 +1,13 @@
-"""The place of pretended GPUs among the machine's CPUs. For the node, which loads neither numpy nor `null`."""
+"""The places of pretended GPUs among the machine's CPUs and among each other. For the node, which loads neither numpy nor `null`."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from mray._common import settings
 from mray._device.discovery import GpuId
+from mray._scheduler.affinity import FAR, LINKED
 
 
 def shares(count: int, allowed: Sequence[int]) -> list[tuple[int, ...]]:
@@ -20,3 +22,13 @@ def cpus_near(ids: Iterable[GpuId], allowed: Sequence[int]) -> dict[GpuId, tuple
     pretended = settings.NULL_DEVICES.get()
     near = shares(pretended.gpus, allowed) if pretended is not None else []
     return {name: near[name] for name in ids if isinstance(name, int) and name < len(near)}
+
+
+def distances(ids: Sequence[GpuId]) -> dict[tuple[GpuId, GpuId], int]:
+    """How far those of these GPUs that are pretended are apart: NVLink joins those of one island (``island=N``), nothing joins islands."""
+    pretended = settings.NULL_DEVICES.get()
+    numbers = [name for name in ids if isinstance(name, int)]
+    if pretended is None or not pretended.island:
+        return {}
+    size = pretended.island
+    return {(one, other): LINKED if one // size == other // size else FAR for one, other in itertools.combinations(numbers, 2)}

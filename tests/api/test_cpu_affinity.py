@@ -141,3 +141,26 @@ def test_gpus_bring_the_cpus_near_them(init, monkeypatch):
     middle = len(ALLOWED) // 2
     shares = [ALLOWED[:middle], ALLOWED[middle:]] if middle else [ALLOWED, ALLOWED]
     assert places == [([0], shares[0]), ([1], shares[1])]
+
+
+def test_a_placement_group_has_gpus_of_one_island(init, monkeypatch):
+    monkeypatch.setenv("MRAY_NULL_DEVICES", "5,island=3")
+    init(num_cpus=2, num_gpus=5)
+    import mray
+    from mray.util.placement_group import placement_group
+    from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    @mray.remote(num_cpus=0)
+    class Actor:
+        def where(self):
+            return mray.get_gpu_ids()
+
+    def ids(actors):
+        return sorted(gpu for gpus in mray.get([actor.where.remote() for actor in actors]) for gpu in gpus)
+
+    alone = Actor.options(num_gpus=1).remote()
+    assert ids([alone]) == [3]  # of the smaller island
+    group = placement_group([{"GPU": 1}, {"GPU": 2}])
+    mray.get(group.ready())
+    strategy = PlacementGroupSchedulingStrategy(placement_group=group)
+    assert ids([Actor.options(num_gpus=count, scheduling_strategy=strategy).remote() for count in (2, 1)]) == [0, 1, 2]

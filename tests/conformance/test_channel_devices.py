@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,11 +17,13 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.base import DeviceOutOfMemoryError
+from mray._device.departures import LEAST_CHUNK
 from mray._device.platform import forget_platform, platform
 from mray._device.pool import pool_of
 from mray.testing import null
 from mray.testing.null import NullArray, NullDevice, NullPlatform
 from mray.testing.null_event import NullEvent
+from mray.testing.null_stream import Hold
 
 LEASES = 8
 #: Mechanism, whether the GPUs have peer access, and the reader's GPU (the writer's is 0).
@@ -87,7 +91,7 @@ def make_edge(shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Ite
     edges: list[Edge] = []
 
     def make(kind: str, gpu: int, *, peer: int = 1, readers: int = 1, late: float = 0.0, memory: int = 1 << 28) -> Edge:
-        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory}")
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory},scope=edges{os.getpid()}")
         forget_platform()
         edges.append(Edge(shm, kind, gpu, readers))
         return edges[-1]
@@ -546,3 +550,178 @@ def test_a_region_is_not_given_back_while_a_stream_that_used_it_cannot_be_marked
         for _ in range(2):
             assert not pool.trim()
     eventually(pool.trim)
+
+
+# ---------------------------------------------------------------------------------------- copies between devices
+@pytest.fixture(params=[row for row in ROWS if ROWS[row][2]])
+def two_gpus(request: pytest.FixtureRequest, make_edge: Callable[..., Edge]) -> Edge:
+    kind, peer, gpu = ROWS[request.param]
+    return make_edge(kind, gpu, peer=peer)
+
+
+def contents(array: NullArray) -> set[float]:
+    """What is in its memory now, whatever is queued."""
+    return set(np.ctypeslib.as_array(ctypes.cast(array.address, ctypes.POINTER(ctypes.c_float)), array.shape).tolist())
+
+
+def done(device: NullDevice, stream: int) -> Callable[[], bool]:
+    """Whether the stream has come as far as it was queued until now."""
+    event = device.create_event()
+    event.record(stream)
+    return event.done
+
+
+def test_a_copy_waits_for_nothing_that_the_reader_computes(two_gpus: Edge, eventually: Any) -> None:
+    edge = two_gpus
+    with Hold(edge.there.streams.get(edge.stream)):
+        for number in range(3):
+            edge.send(null.full(100, number))
+        arrays = [edge.read() for _ in range(3)]
+        eventually(lambda: [contents(array) for array in arrays] == [{0}, {1}, {2}])
+    assert edge.waits == 0
+
+
+def test_memory_goes_back_to_its_writer_as_soon_as_it_is_copied(two_gpus: Edge, eventually: Any) -> None:
+    edge = two_gpus
+    kept = []
+    edge.send(null.full(100, 1))
+    with Hold(edge.there.streams.get(edge.stream)):
+        kept.append(edge.read())
+        eventually(lambda: contents(kept[0]) == {1})
+        lent = edge.counts["device_leases"]
+        edge.send(null.full(100, 2))
+        assert edge.counts["device_leases"] == lent
+
+
+def test_copies_go_to_two_blocks_in_turn_and_wait_for_what_the_reader_does_with_them(two_gpus: Edge, eventually: Any) -> None:
+    edge = two_gpus
+    pool, results = pool_of(edge.there, landing=True), []
+    with Hold(edge.there.streams.get(edge.stream)):
+        for number in range(2):
+            edge.send(null.full(100, number))
+            with edge.there.on_stream(edge.stream):
+                array = edge.readers[0].try_read()
+                results.append(array + 0.5)
+                eventually(lambda array=array, number=number: contents(array) == {number})
+                del array
+        edge.send(null.full(100, 2))
+        third = edge.read()
+        landing = edge.readers[0]._arrivals._landings[edge.there]
+        assert not done(edge.there, landing.stream)()
+        assert contents(third) == {0}, "what the reader has queued is not done with it"
+        assert pool.used() == 2 * 512
+    for number, result in enumerate([*results, third]):
+        assert set(edge.host(result).tolist()) == {number + 0.5 if number < 2 else 2}
+    assert edge.readers[0]._arrivals.copied == 3
+
+
+def test_a_reader_that_is_ahead_waits_when_it_uses_the_value(two_gpus: Edge, eventually: Any) -> None:
+    edge = two_gpus
+    edge.readers[0].be_ahead()
+    with null.hold(0):
+        edge.send(null.full(100, 3))
+        array = edge.read()
+        eventually(done(edge.there, edge.stream))
+        edge.readers[0].settle()
+        assert not done(edge.there, edge.stream)()
+    assert set(edge.host(array).tolist()) == {3}
+    edge.send(null.full(100, 4))
+    del array
+    edge.read()  # never used: its block is not written to before it has landed
+    edge.send(null.full(100, 5))
+    array = edge.read()
+    edge.readers[0].settle()
+    assert set(edge.host(array).tolist()) == {5}
+
+
+def test_the_next_message_is_copied_while_one_is_used(two_gpus: Edge, eventually: Any) -> None:
+    edge, reader = two_gpus, two_gpus.readers[0]
+    reader.be_ahead()
+    edge.send(null.full(100, 1))
+    edge.platform.synchronize(edge.here, 0)
+    with null.hold(0):
+        edge.send(null.full(100, 2))
+        first = edge.read()
+        assert reader._arrivals.copied == 2
+        assert reader.ready()
+        assert (reader.position(), reader.failed()) == (1, False)
+        reader.settle()
+        eventually(done(edge.there, edge.stream))  # what uses the first one does not wait for the second
+        second = edge.read()
+        assert reader._arrivals.copied == 2
+        assert edge.read() is NOTHING
+        reader.settle()
+        assert not done(edge.there, edge.stream)()
+    assert [set(edge.host(array).tolist()) for array in (first, second)] == [{1}, {2}]
+    edge.send(null.full(100, 3))
+    edge.send(Failed(b"why"))
+    edge.read()
+    assert reader.failed()
+    assert edge.read().payload == b"why"
+
+
+# ---------------------------------------------------------------------------------------- through the host, in chunks
+#: Numbers of four bytes: six chunks.
+BIG = 6 * LEAST_CHUNK // 4
+
+
+@pytest.fixture
+def pinned(make_edge: Callable[..., Edge]) -> Edge:
+    return make_edge("pinned", 1, peer=0)
+
+
+def test_chunks_come_down_from_the_host_while_others_go_up(pinned: Edge, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> None:
+    edge = pinned
+    sizes: dict[int, list[int]] = {}
+    held: list[Hold] = []
+
+    def copy(device: NullDevice, target: int, source: int, size: int, stream: int, plain: Any = NullDevice.copy) -> None:
+        sizes.setdefault(stream, []).append(size)
+        plain(device, target, source, size, stream)
+        if device is edge.here and len(sizes[stream]) == 2:
+            held.append(Hold(device.streams.get(stream)))
+
+    monkeypatch.setattr(NullDevice, "copy", copy)
+    edge.give(lambda: null.arange(BIG, dtype="float32"))
+    waits = edge.waits
+    array = edge.read()
+    (up, ups), (down, downs) = sizes.items()
+    assert ups == downs == [LEAST_CHUNK] * 6
+    assert len({up, down, 0, edge.stream}) == 4, "each direction has a stream of its own"
+    memory = np.ctypeslib.as_array(ctypes.cast(array.address, ctypes.POINTER(ctypes.c_float)), array.shape)
+    first, second = LEAST_CHUNK // 4 - 1, LEAST_CHUNK // 4
+    eventually(lambda: memory[first] == first)
+    assert memory[second] != second, "nothing has said that the second chunk is there"
+    assert edge.waits == waits
+    held[0].release()
+    assert (edge.host(array) == np.arange(BIG, dtype="float32")).all()
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_who_made_a_tensor_goes_on_while_it_is_copied_unless_somebody_could_change_it(pinned: Edge, is_kept: bool, eventually: Any) -> None:
+    edge, kept = pinned, []
+    edge.send(null.full(4, 0))
+    edge.read()
+    (stream,) = edge.writer._departures._streams.values()
+    with edge.here.on_stream(edge.here.create_stream()):
+        with Hold(edge.here.streams.get(stream)):
+            box = [null.full(1000, 1)]
+            if is_kept:
+                kept.append(box[0])
+            assert edge.writer.try_give(box)
+            after = done(edge.here, edge.here.current_stream())
+            if not is_kept:
+                eventually(after)
+            for array in kept:
+                array.fill_(2)
+            assert after() != is_kept
+        assert edge.host(edge.read()).tolist() == [1] * 1000
+
+
+def test_the_memory_of_a_sent_tensor_is_used_again_only_when_it_was_copied(pinned: Edge) -> None:
+    edge = pinned
+    null.set_late(0.002)
+    for number in range(12):
+        edge.give(lambda number=number: null.full(1000, number))
+        assert set(edge.host(edge.read()).tolist()) == {number}
+    assert edge.counts["device_copied"] == 12

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.options import check_actor_options, check_task_options
+from mray._device import topology
 from mray._device.discovery import Gpu, machine_gpus
-from mray._device.topology import cpus_near, numa_nodes, parse_cpu_list, read_topology
+from mray._device.nvml import ask_links
+from mray._device.topology import bus_distance, cpus_near, gpu_distances, numa_nodes, parse_cpu_list, read_topology
 from mray._scheduler import events
-from mray._scheduler.affinity import AUTO, CpuLoads, Topology
+from mray._scheduler.affinity import AUTO, FAR, LINKED, NODE, ROOT, SWITCH, CpuLoads, Topology
 from mray._scheduler.resources import UNIT
 from mray._scheduler.scheduler import Scheduler
 from mray.testing.null_topology import shares
@@ -78,9 +80,62 @@ def test_pretended_gpus_have_shares_of_the_cpus(count, cpus):
 
 def test_the_topology_of_pretended_gpus(monkeypatch, system):
     monkeypatch.setenv("MRAY_NULL_DEVICES", "2")
-    topology = read_topology([0, 1], range(16), str(system))
-    assert topology.near == {0: tuple(range(8)), 1: tuple(range(8, 16))}
-    assert len(topology.nodes) == 2
+    found = read_topology([0, 1], range(16), str(system))
+    assert found.near == {0: tuple(range(8)), 1: tuple(range(8, 16))}
+    assert len(found.nodes) == 2
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Path:
+    """Two sockets: behind a switch at the first two GPUs, at another root of it a third, and a fourth at the second socket."""
+    slots = {
+        "0000:03:00.0": "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0",
+        "0000:04:00.0": "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0",
+        "0000:05:00.0": "pci0000:00/0000:00:02.0",
+        "0000:43:00.0": "pci0000:40/0000:40:01.0",
+        "0000:83:00.0": "pci0000:80/0000:80:01.0",
+    }
+    (tmp_path / "bus/pci/devices").mkdir(parents=True)
+    for address, place in slots.items():
+        folder = tmp_path / "devices" / place / address
+        folder.mkdir(parents=True)
+        (folder / "local_cpulist").write_text("4-7\n" if address == "0000:83:00.0" else "0-3\n")
+        (tmp_path / "bus/pci/devices" / address).symlink_to(folder)
+    return tmp_path
+
+
+def test_gpus_are_as_far_apart_as_the_bus_says(bus):
+    one, switch, root, socket, far = [
+        Gpu(number, f"GPU-{number}", "", f"0000:{slot}:00.0") for number, slot in enumerate(["03", "04", "05", "43", "83"])
+    ]
+    assert [bus_distance(one, other, str(bus)) for other in (switch, root, socket, far)] == [SWITCH, ROOT, NODE, FAR]
+    assert bus_distance(one, Gpu(9, "", ""), str(bus)) == FAR
+    assert gpu_distances([one, switch, far], [("GPU-4", "GPU-0")], str(bus)) == {(0, 1): SWITCH, (0, 4): LINKED, (1, 4): FAR}
+
+
+def test_nvlink_is_asked_for_by_a_process_of_its_own_and_only_where_it_matters(bus, monkeypatch):
+    asked: list[list[str]] = []
+    there = [Gpu(number, f"GPU-{number}", "", f"0000:{slot}:00.0") for number, slot in enumerate(["03", "43", "83"])]
+    monkeypatch.setattr(topology, "machine_gpus", lambda: there)
+    monkeypatch.setattr(topology, "ask_links", lambda uuids: asked.append(uuids) or [("GPU-0", "GPU-2")])
+    two = read_topology([0, "GPU-2"], range(8), str(bus))
+    assert asked == []
+    assert two.apart(0, "GPU-2") == FAR
+    three = read_topology(["GPU-2", 0, 1], range(8), str(bus))
+    assert asked == [["GPU-2", "GPU-0", "GPU-1"]]
+    assert (three.apart(0, "GPU-2"), three.apart("GPU-2", 0), three.apart(0, 1), three.apart(1, 1)) == (LINKED, LINKED, NODE, LINKED)
+    assert read_topology(["MIG-GPU-0/1/0", "MIG-GPU-0/2/0"], range(8), str(bus)).apart("MIG-GPU-0/1/0", "MIG-GPU-0/2/0") == LINKED
+    assert read_topology([7, 8], range(8), str(bus)).apart(7, 8) == FAR
+
+
+def test_the_library_of_a_driver_that_is_not_there_tells_of_no_links():
+    assert ask_links(["GPU-1", "GPU-2", "GPU-3"]) == []
+
+
+def test_islands_of_pretended_gpus(monkeypatch, system):
+    monkeypatch.setenv("MRAY_NULL_DEVICES", "4,island=2")
+    found = read_topology(range(4), range(16), str(system))
+    assert [found.apart(0, other) for other in range(4)] == [LINKED, LINKED, FAR, FAR]
 
 
 # ------------------------------------------------------------------------------------------- choosing
@@ -162,6 +217,27 @@ def test_leases_and_actors_are_told_their_cpus_and_give_them_back():
     process = scheduler.actors.records[b"a" * 16].worker.process
     happen(events.MemberDied(process, Cause(m.CAUSE_CRASH, "", 7, -9, None)))
     assert scheduler.cpu_loads.loads == {}
+
+
+def test_actors_of_one_job_get_gpus_of_one_island():
+    numbers = itertools.count()
+    apart = {(one, other): LINKED if one % 2 == other % 2 else FAR for one, other in itertools.combinations(range(7), 2)}
+    scheduler = Scheduler({"CPU": 4}, range(7), (), lambda: f"w{next(numbers)}", lambda: Topology([(0,)], {}, apart))
+    given: dict[bytes, list[int]] = {}
+
+    def happen(event: events.Event) -> None:
+        for instruction in scheduler.handle(event):
+            if hasattr(instruction, "message") and instruction.message[0] == m.ACTOR_START:
+                given[instruction.message[1]] = instruction.message[2]["gpu_ids"]
+            elif hasattr(instruction, "environment"):
+                happen(events.MemberJoined(instruction.process, 7))
+        scheduler.validate()
+
+    happen(events.MemberJoined("one", 1, "job-1"))
+    happen(events.MemberJoined("two", 2, "job-2"))
+    for driver, actor, count in [("one", b"a", 2), ("two", b"b", 3), ("two", b"c", 1), ("one", b"d", 1)]:
+        happen(events.ActorRequested(driver, 0, actor * 16, {"resources": {"GPU": count}}))
+    assert list(given.values()) == [[1, 3], [0, 2, 4], [6], [5]]
 
 
 # ------------------------------------------------------------------------------------------- options

@@ -8,13 +8,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mray import cli
+from mray._device.peer_check import check_peers
+from mray._device.platform import forget_platform
 from mray._runtime.observe import observer
 from mray.cli import doctor, samples
 from mray.cli.commands.doctor import clean
@@ -299,6 +301,62 @@ def test_the_doctor_asks_for_what_is_used_and_names_the_remedy(monkeypatch: pyte
     sources = "\n".join(path.read_text() for path in package.rglob("*.py") if path != Path(doctor.__file__))
     for module in doctor.imported():
         assert re.search(rf"(import|from|find_spec\(\") ?{module}\b", sources), module
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    def pretend(devices: str) -> None:
+        monkeypatch.setenv("MRAY_NULL_DEVICES", devices)
+        forget_platform()
+
+    yield pretend
+    forget_platform()
+
+
+def test_the_doctor_draws_the_topology(pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend("3,island=2")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 3, 4, 5})
+    rows = [(finding.subject, finding.text.split()) for finding in doctor.topology()]
+    assert rows == [
+        ("gpu topology", ["0", "1", "2"]),
+        ("  gpu 0", [".", "NVLink", "far", "cpus", "0-1"]),
+        ("  gpu 1", ["NVLink", ".", "far", "cpus", "2-3"]),
+        ("  gpu 2", ["far", "far", ".", "cpus", "4-5"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "verdict", "text"),
+    [
+        ("2", doctor.OK, "2 of 2 directions"),
+        ("2,garbled=1", doctor.BAD, "reads wrong contents"),
+        ("2,peer=0", doctor.NOTE, "does not reach its memory"),
+    ],
+)
+def test_the_doctor_has_gpus_read_a_pattern_from_each_other(pretend: Callable[[str], None], devices: str, verdict: str, text: str) -> None:
+    pretend(devices)
+    findings = list(doctor.peers())
+    assert {finding.verdict for finding in findings} == {verdict}
+    assert all(text in finding.text for finding in findings)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("MRAY_PEER_ACCESS", "0"), ("NCCL_P2P_DISABLE", "1")])
+def test_gpus_that_may_not_read_each_other_are_not_tried(
+    pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    pretend("2,garbled=1")
+    monkeypatch.setenv(variable, value)
+    (finding,) = doctor.peers()
+    assert finding.verdict == doctor.NOTE
+    assert "switched off" in finding.text
+
+
+def test_the_doctor_tells_of_gpus_that_hang(pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend("2,late=100")
+    monkeypatch.setattr(doctor, "check_peers", lambda: check_peers(2.0))
+    findings = list(doctor.peers())
+    assert [finding.verdict for finding in findings] == [doctor.BAD]
+    assert "hung" in findings[0].text
 
 
 def test_the_doctor_examines_this_machine_without_an_error() -> None:

@@ -157,6 +157,13 @@ def test_devices_that_cuda_does_not_show_are_asked_about_elsewhere(library: Fake
     assert library.started == 0
 
 
+@pytest.mark.parametrize(("status", "pairs"), [(0, [("GPU-a", "GPU-b")]), (2, [])])
+def test_links_are_those_of_the_gpus_that_the_library_knows(status: int, pairs: list[tuple[str, str]]) -> None:
+    library = FakeNvml(["GPU-a", "GPU-b"], {nvml.CAPS_INDEX_NVLINK: status})
+    assert nvml.links(["GPU-a", "GPU-x", "GPU-b"], library) == pairs
+    assert library.started == 0
+
+
 def test_access_to_an_invisible_device_is_what_nvml_says(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = FakeMachine(2)
     shown = FakeCuda(machine, visible=[0]).platform().devices[0]

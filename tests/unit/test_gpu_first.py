@@ -23,9 +23,10 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     done = subprocess.run(command(tmp_path), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     steps = steps_of(tmp_path)
-    assert list(steps) == ["forsake", "dead_handles", "dead_memory", "order", "attributes", "outputs_kept", "costs"]
+    assert list(steps) == ["peers", "forsake", "dead_handles", "dead_memory", "order", "attributes", "outputs_kept", "costs"]
     assert {step["status"] for step in steps.values()} == {"passed"}
     said = {name: step["output"] for name, step in steps.items()}
+    assert "peer access: ok: 2 of 2 directions" in said["peers"]
     assert "waits while the writer lives: True" in said["forsake"] and "goes on when forsaken: True" in said["forsake"]
     assert said["dead_handles"].count("RuntimeError") == 2 and "names of its events after SIGKILL: []" in said["dead_handles"]
     assert "contents: {7.0}" in said["dead_memory"] and "MiB that closing gave back: 16" in said["dead_memory"]
@@ -64,4 +65,4 @@ def test_a_run_that_is_cut_off_leaves_what_it_has_found(tmp_path: Path) -> None:
 def test_a_step_that_is_not_known_is_an_error_that_names_those_that_are(tmp_path: Path) -> None:
     done = subprocess.run(command(tmp_path, "--step", "nothing"), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no step is called nothing; there are forsake, dead_handles" in done.stderr
+    assert "no step is called nothing; there are peers, forsake" in done.stderr

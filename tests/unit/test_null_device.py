@@ -112,10 +112,10 @@ def program() -> Iterator[Callable[[str], Program]]:
 
 # ----------------------------------------------------------------------------------------------- setting
 def test_the_setting_says_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, late=0.5, scope=a-b_1")
-    assert settings.NULL_DEVICES.get() == (4, 1000, False, 0.5, "a-b_1")
+    monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, island=2, garbled=1, late=0.5, scope=a-b_1")
+    assert settings.NULL_DEVICES.get() == (4, 1000, False, 2, True, 0.5, "a-b_1")
     monkeypatch.setenv("MRAY_NULL_DEVICES", "1")
-    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0.0, "")
+    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0, False, 0.0, "")
 
 
 @pytest.mark.parametrize("text", ["", "0"])
@@ -125,7 +125,22 @@ def test_no_devices_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["many", "-1", "2,", "2,memory", "2,memory=0", "2,peer=2", "2,late=-1", "2,late=nan", "2,scope=", "2,scope=a/b", "2,x=1"]
+    "text",
+    [
+        "many",
+        "-1",
+        "2,",
+        "2,memory",
+        "2,memory=0",
+        "2,peer=2",
+        "2,garbled=2",
+        "2,island=-1",
+        "2,late=-1",
+        "2,late=nan",
+        "2,scope=",
+        "2,scope=a/b",
+        "2,x=1",
+    ],
 )
 def test_the_error_of_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("MRAY_NULL_DEVICES", text)
@@ -181,6 +196,17 @@ def test_devices_that_a_process_does_not_see_are_accessible_all_the_same(machine
     address = device.open_memory(handle)
     assert device.tensor(address, 16, "float32", (4,), None, None).tolist() == [7] * 4
     device.close_memory(address)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("MRAY_PEER_ACCESS", "0"), ("NCCL_P2P_DISABLE", "1")])
+def test_the_user_may_forbid_devices_to_reach_each_other(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    device = machine(2).devices[0]
+    assert device.can_access("GPU-null-1")
+    monkeypatch.setenv(variable, value)
+    assert not device.can_access("GPU-null-1")
+    assert device.can_access("GPU-null-0")
 
 
 def test_a_fork_looks_for_itself(machine: Machine) -> None:

@@ -22,7 +22,10 @@ from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._channel.site import Gpu, Site
 from mray._graph import sites as sites_module
 from mray._graph.communicators import NcclGroup, nccl_groups
+from mray._graph.compiler.compile import plan_graph
+from mray._graph.compiler.deadlock import find_circle
 from mray._graph.compiler.resolve import resolve
+from mray._graph.compiler.schedule import schedule
 from mray._graph.messages import SITE
 from mray._graph.plan import DRIVER, Graph, Source, Transfer
 from mray._graph.sites import ask_sites, endpoints_to_ask, look, owners
@@ -59,6 +62,55 @@ def test_a_refusal_reaches_who_compiles() -> None:
     graph = hinted(make_graph(("a", (-1,)), ("d", (0,))), 0, transport="cuda_ipc")
     with pytest.raises(ValueError, match="does not have an accelerator"):
         resolve(graph, 4, SITES)
+
+
+# ------------------------------------------------------------------------------------------------- relays
+def island(*gpus: int) -> dict[str, Site]:
+    """Actors named by letters, on these GPUs, which all reach each other."""
+    return {**{name: actor(name, gpu, reaches=set(gpus)) for name, gpu in zip("abcdefgh", gpus, strict=False)}, DRIVER: driver()}
+
+
+def spread(readers: str) -> Graph:
+    return make_graph(("a", (-1,)), *((reader, (0,)) for reader in readers), outputs=tuple(range(1, len(readers) + 1)))
+
+
+def tree(graph: Graph, sites: dict[str, Site]) -> dict[str, str]:
+    return {channel.writer: "".join(channel.readers) for channel in resolve(graph, 4, sites).channels if channel.source == Source(0)}
+
+
+def test_actors_on_many_gpus_pass_on_what_they_read() -> None:
+    assert tree(spread("bcdefgh"), island(*range(8))) == {"a": "bc", "b": "de", "c": "fg", "d": "h"}
+    assert tree(spread("bcd"), island(*range(4))) == {"a": "bc", "b": "d"}
+
+
+def test_two_read_from_the_writer_itself() -> None:
+    assert tree(spread("bc"), island(*range(3))) == {"a": "bc"}
+
+
+def test_actors_that_share_a_gpu_have_it_from_the_first_of_them() -> None:
+    assert tree(spread("bcde"), island(0, 1, 1, 1, 0)) == {"a": "be", "b": "cd"}
+
+
+def test_nobody_reads_from_an_actor_whose_gpu_it_does_not_reach() -> None:
+    sites = {**island(*range(5)), "d": actor("d", 3, reaches=[0])}
+    assert tree(spread("bcde"), sites) == {"a": "bcd", "b": "e"}
+
+
+def test_a_relay_writes_right_after_it_has_read_and_before_it_reads_anything_else() -> None:
+    graph = make_graph(("a", (-1,)), ("c", (-1,)), ("b", (1, 0)), ("c", (0,)), ("d", (0,)), outputs=(2, 3, 4))
+    channels = resolve(graph, 4, island(*range(4))).channels
+    operations = schedule(graph, channels)["b"]
+    kinds = [(operation.kind, channels[operation.channel].source.step if operation.channel >= 0 else -1) for operation in operations]
+    assert kinds == [("READ", 0), ("WRITE", 0), ("READ", 1), ("COMPUTE", -1), ("WRITE", 2)]
+
+
+def test_there_are_no_relays_where_they_would_wait_for_those_they_serve() -> None:
+    # b is the first to read from a, and would pass that on to d, whose own value it needs before.
+    steps = ("a", (-1,)), ("b", (0,)), ("c", (0,)), ("d", (0,)), ("b", (3,))
+    graph, sites = make_graph(*steps, outputs=(1, 2, 4), order=(0, 1, 0, 0, 0)), island(*range(4))
+    channels = resolve(graph, 4, sites).channels
+    assert find_circle(schedule(graph, channels), channels, graph.steps) is not None
+    assert [channel.readers for channel in plan_graph(graph, 4, sites).channels if channel.source == Source(0)] == [("b", "c", "d")]
 
 
 # --------------------------------------------------------------------------------------------------- NCCL

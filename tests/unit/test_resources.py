@@ -80,3 +80,58 @@ def test_giving_back_while_lent_gives_the_cpus_once():
     pool.lend(holding)
     pool.give(holding)
     assert pool.available() == {"CPU": 2.0}
+
+
+# ---------------------------------------------------------------------------------------- by topology
+def of_islands(*islands: str) -> ResourcePool:
+    """GPUs named by letters; those of one island are linked."""
+
+    def apart(one, other):
+        return 0 if any({one, other} <= set(island) for island in islands) else 4
+
+    return ResourcePool({}, sorted("".join(islands)), apart)
+
+
+def test_gpus_of_one_tenant_are_of_one_island():
+    pool = of_islands("ac", "bd")
+    assert pool.ids_of(take(pool, GPU=2)) == ("a", "c")
+    assert pool.ids_of(take(pool, GPU=2)) == ("b", "d")
+
+
+def test_one_gpu_comes_out_of_the_smallest_island_that_serves():
+    pool = of_islands("abc", "d", "ef")
+    assert [pool.ids_of(take(pool, GPU=number)) for number in (1, 2, 3)] == [("d",), ("e", "f"), ("a", "b", "c")]
+
+
+def test_a_gpu_is_close_to_its_companions():
+    pool = of_islands("abc", "def")
+    held = [take(pool, GPU=2) for _ in range(2)]
+    assert [pool.ids_of(holding) for holding in held] == [("a", "b"), ("d", "e")]
+    companions = [index for index, _units in held[1].devices]
+    assert pool.ids_of(pool.take(to_amounts({"GPU": 1}), companions)) == ("f",)
+
+
+def test_bundles_of_a_group_share_an_island():
+    pool = of_islands("ab", "cdef")
+    wanted = [to_amounts({"GPU": count}) for count in (1, 2, 1, 0.5)]
+    taken = pool.try_take_all(wanted)
+    assert not isinstance(taken, str)
+    assert {each for holding in taken[:3] for each in pool.ids_of(holding)} == set("cdef")
+    assert pool.ids_of(taken[3]) == ("a",)
+
+
+def test_bundles_that_no_island_holds_are_as_close_as_can_be():
+    pool = of_islands("ab", "cd", "ef")
+    taken = pool.try_take_all([to_amounts({"GPU": 2})] * 2)
+    assert not isinstance(taken, str)
+    assert [set(pool.ids_of(holding)) for holding in taken] == [set("ab"), set("cd")]
+
+
+def test_the_topology_is_not_asked_for_where_there_is_no_choice():
+    def apart(one, other):
+        raise AssertionError((one, other))
+
+    pool = ResourcePool({}, [0, 1], apart)
+    assert pool.ids_of(take(pool, GPU=2)) == (0, 1)
+    alone = ResourcePool({}, [0], apart)
+    assert alone.ids_of(take(alone, GPU=0.5)) == (0,)

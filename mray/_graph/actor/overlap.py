@@ -1,4 +1,4 @@
-"""Communication beside computing: the step that uses a value from NCCL waits for it, and no earlier step does.
+"""Communication beside computing: the step that uses a value from NCCL or from another GPU waits for it, and no earlier step does.
 
 In an actor whose graph was compiled with ``_overlap_gpu_communication=True``. A READ or a collective only begins; the first step that uses
 the value, or the WRITE that passes it on, has the current stream wait for it. The steps between the two compute
@@ -13,6 +13,7 @@ from typing import Any
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, WrappedReader
 from mray._channel.communicator_edge import CommunicatorReader
+from mray._channel.cuda_ipc import CudaIpcReader
 from mray._channel.select import NCCL
 from mray._graph.communicators import CommunicatorCall
 from mray._graph.plan import Assignment, Channel, Source, Step
@@ -73,6 +74,9 @@ class Overlap:
             # A value that is moved to another device is used at once.
             if channel.transport == NCCL and isinstance(reader, CommunicatorReader):
                 self.readers[channel.index] = _AheadReader(reader)
+                self._settles[channel.source] = reader.settle
+            elif isinstance(reader, CudaIpcReader):
+                reader.be_ahead()
                 self._settles[channel.source] = reader.settle
         for step in assignment.steps:
             call = constants[step.function] if step.function >= 0 else None

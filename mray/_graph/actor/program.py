@@ -129,7 +129,8 @@ def _inlets(
         if blocking and found:
             break
         users = sum(channel.source in each.sources for each in assignment.steps)
-        found.append(Inlet(readers[channel.index], numbers[channel.source], users == 1 and not blocking))
+        is_relayed = sum(each.source == channel.source for each in assignment.channels) > 1
+        found.append(Inlet(readers[channel.index], numbers[channel.source], users == 1 and not (blocking or is_relayed)))
         if blocking:
             break
     return found

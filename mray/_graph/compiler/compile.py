@@ -24,7 +24,7 @@ from mray._graph.caller.limits import Limits
 from mray._graph.caller.liveness import Liveness, LivenessReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
 from mray._graph.compiler.allocate import allocate
-from mray._graph.compiler.deadlock import check_deadlock
+from mray._graph.compiler.deadlock import check_deadlock, find_circle
 from mray._graph.compiler.resolve import resolve
 from mray._graph.compiler.schedule import schedule
 from mray._graph.compiler.validate import Validated, validate
@@ -43,9 +43,14 @@ def plan_graph(
     graph: Graph, in_flight: int, sites: Mapping[str, Site] | None = None, communicators: Sequence[Carrier] = (), *, overlap: bool = False
 ) -> Plan:
     """Take all decisions about a graph. `sites`: the devices of its endpoints, as far as they matter."""
-    channels, size, groups = resolve(graph, in_flight, sites, nccl_groups(communicators, sites or {}), len(communicators))
+    known = nccl_groups(communicators, sites or {})
+    channels, size, groups = resolve(graph, in_flight, sites, known, len(communicators))
     operations = schedule(graph, channels)
-    check_deadlock(operations, channels, graph.steps)
+    if find_circle(operations, channels, graph.steps) is not None:
+        # Perhaps only because somebody who is to pass a value on waits for who is to get it.
+        channels, size, groups = resolve(graph, in_flight, sites, known, len(communicators), relays=False)
+        operations = schedule(graph, channels)
+        check_deadlock(operations, channels, graph.steps)
     return Plan(uuid.uuid4().hex, graph, channels, operations, size, groups, overlap)
 
 

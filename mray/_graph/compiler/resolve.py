@@ -2,6 +2,11 @@
 
 A channel per source that another endpoint reads and per transport that its readers need: one writer, all its readers by that transport. A
 source that only its producer reads stays in the producer's program. This pass makes nothing.
+
+*Relays.* Several GPUs that read the memory of one would share that one's link. So where three actors or more do, two of them read it, and
+each passes on what it has read to two others, and so on, over links of their own; actors that share a GPU have it from the first of them.
+Each passing on is a channel of the same source that a reader writes, right after it has read. An actor of the tree waits for those above it
+in place of the writer only.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mray._channel.select import AUTO, COMMUNICATOR, DEVICE, NCCL, SHM, remote_readers, select, why_no_nccl
+from mray._channel.select import AUTO, COMMUNICATOR, CUDA_IPC, DEVICE, NCCL, SHM, remote_readers, select, why_no_nccl
 from mray._channel.site import Site
 from mray._graph.plan import DRIVER, Channel, Graph, Source, Transfer
 from mray._ipc.layout import RingLayout, entries_for
@@ -25,6 +30,9 @@ MOST_SLOTS = 64
 #: Messages with tensors of devices that readers may keep without a copy.
 LEAST_LEASES = 64
 MOST_LEASES = 256
+#: So many actors that read the memory of one GPU from others pass it on, each to so many.
+LEAST_RELAYED = 3
+FAN_OUT = 2
 
 
 def layout_for(in_flight: int, readers: int, *, lends: bool = False) -> RingLayout:
@@ -59,7 +67,13 @@ class Resolved(NamedTuple):
 
 
 def resolve(
-    graph: Graph, in_flight: int, sites: Mapping[str, Site] | None = None, groups: Mapping[frozenset[str], int] | None = None, made: int = 0
+    graph: Graph,
+    in_flight: int,
+    sites: Mapping[str, Site] | None = None,
+    groups: Mapping[frozenset[str], int] | None = None,
+    made: int = 0,
+    *,
+    relays: bool = True,
 ) -> Resolved:
     """Decide the channels that carry the values of a graph between its endpoints.
 
@@ -72,7 +86,9 @@ def resolve(
         writer = graph.endpoint_of(source)
         # The driver runs no program that could hold the input for an output of its own.
         readers = endpoints if writer == DRIVER else remote_readers(writer, endpoints)
-        routes += [(source, writer, transport, those) for transport, those in _by_transport(graph, source, writer, readers, sites)]
+        for transport, those in _by_transport(graph, source, writer, readers, sites):
+            tree = _tree(writer, those, sites) if transport == CUDA_IPC and relays else {writer: those}
+            routes += [(source, parent, transport, children) for parent, children in tree.items()]
     numbers, new = _communicators(routes, sites, groups or {}, made)
     channels: list[Channel] = []
     offset = 0
@@ -110,6 +126,28 @@ def _by_transport(
     for transport, parties in found.items():
         for party in parties:
             yield transport, tuple(party)
+
+
+def _tree(writer: str, readers: tuple[str, ...], sites: Mapping[str, Site]) -> dict[str, tuple[str, ...]]:
+    """Who reads from whom: the writer first, each before those that read from it."""
+    gpus = {each: _site(sites, each).gpus for each in (writer, *readers)}
+    here = {gpu.uuid for gpu in gpus[writer]}
+    away = [reader for reader in readers if reader != DRIVER and len(gpus[reader]) == 1 and gpus[reader][0].uuid not in here]
+    if len(away) < LEAST_RELAYED or len(here) != 1:
+        return {writer: readers}
+    first: dict[str, str] = {}
+    for reader in away:
+        first.setdefault(gpus[reader][0].uuid, reader)
+    heads = list(first.values())
+    above = {head: writer if place < FAN_OUT else heads[place // FAN_OUT - 1] for place, head in enumerate(heads)}
+    above.update({reader: first[gpus[reader][0].uuid] for reader in away if reader not in above})
+    tree: dict[str, list[str]] = {writer: []}
+    for reader in readers:
+        parent = above.get(reader, writer)
+        if not _site(sites, reader).reaches_all(_site(sites, parent)):
+            parent = writer
+        tree.setdefault(parent, []).append(reader)
+    return {parent: tuple(children) for parent, children in tree.items()}
 
 
 def _communicators(

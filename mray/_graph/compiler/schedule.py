@@ -2,9 +2,9 @@
 
 All steps are brought into one order (`mray._api.bind_order`), of which each actor runs its own.
 
-A channel is read before the first step that needs it, and written right after the step that fills it; if several carry its value, one after
-the other. Where the writer of a channel waits for its readers, they read as soon as it writes, before any other operation: in the one
-order, reading and writing have the same place.
+A channel is read before the first step that needs it, and written right after the step that fills it, or after the actor that relays it has
+read it; if several carry its value, one after the other. Where the writer of a channel waits for its readers, they read as soon as it
+writes, before any other operation: in the one order, reading and writing have the same place.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ def schedule(graph: Graph, channels: Iterable[Channel]) -> dict[str, tuple[Opera
     for channel in channels:
         carrying.setdefault(channel.source, []).append(channel)
         arriving.update({(reader, channel.source): channel for reader in channel.readers})
+    relayed = {
+        (channel.writer, source) for source, those in carrying.items() for channel in those if channel.writer != graph.endpoint_of(source)
+    }
     operations: dict[str, list[Operation]] = {actor: [] for actor in graph.actors}
     read: set[tuple[str, Source]] = set()
 
@@ -49,18 +52,22 @@ def schedule(graph: Graph, channels: Iterable[Channel]) -> dict[str, tuple[Opera
         if (actor, source) not in read:
             read.add((actor, source))
             operations[actor].append(Operation(READ, step, arriving[actor, source].index))
+            # A relay passes on what it has read before its own steps can change it.
+            operations[actor] += [Operation(WRITE, step, channel.index) for channel in carrying[source] if channel.writer == actor]
 
     for _place, steps in groupby(order_steps(graph.steps), key=lambda step: step.index if step.group < 0 else ~step.group):
         together = list(steps)
         for step in together:
-            for source in step.sources:
+            # Others wait for what this actor passes on.
+            for source in sorted(step.sources, key=lambda source: (step.actor, source) not in relayed):
                 if graph.endpoint_of(source) != step.actor:
                     read_once(step.actor, source, step.index)
             operations[step.actor].append(Operation(COMPUTE, step.index))
         # Not before all of a group have met: the reader of a value that one of them writes may be another of them.
         for source in [Source(step.index, output) for step in together for output in range(step.num_returns)]:
             # Channels that wait for no reader first.
-            for channel in sorted(carrying.get(source, ()), key=lambda channel: channel.transport in BLOCKING):
+            own = [channel for channel in carrying.get(source, ()) if channel.writer == graph.endpoint_of(source)]
+            for channel in sorted(own, key=lambda channel: channel.transport in BLOCKING):
                 operations[channel.writer].append(Operation(WRITE, source.step, channel.index))
                 if channel.transport in BLOCKING:
                     for reader in channel.readers:

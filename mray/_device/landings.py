@@ -1,0 +1,167 @@
+"""Memory of a reader's device that tensors of other devices and of the host are copied to, beside what the device computes.
+
+    the reader's loop                  copy stream of the edge                       the stream that uses the tensors
+    Landings.tensor(...)      each     waits for the block's last user, copies
+    Landings.end_message()             marks that the message has landed  ─ ─ ─ ─ ▶  waits for that (`Landed.settle`)
+    the last view dies                 the next copy into that block waits  ◀ ─ ─ ─  marks that it has used it
+
+A copy on the stream that uses the tensor would begin only when all that was queued there before is done. On a stream of its own it begins
+when its sender is ready, while the device computes with the tensors of earlier messages: those lie in one block, and the copy goes to
+another (double buffering). With more than two blocks that the device is not done with yet, copies wait: memory stays bounded, and the copy
+engine is ahead enough.
+
+Rejected: tensors of torch's allocator for the copies to go to. Memory that is used on two streams it gives back by polling events
+(`record_stream`), which it does not do while a memory pool is entered.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from mray._common.process_local import kernel_pid
+from mray._device.base import Device, Event
+from mray._device.events import lend_event, recorded, return_event
+from mray._device.pool import Block, block_size, pool_of
+from mray._device.streams import lend_stream, return_stream
+
+#: Blocks that the device may still compute with when a copy goes to another one.
+BUFFERS = 2
+
+
+class Landed:
+    """The copies of one message, and the stream that uses its tensors."""
+
+    __slots__ = ("_copying", "_device", "_event", "_is_marked", "_stream")
+
+    def __init__(self, device: Device, copying: int, stream: int) -> None:
+        self._device = device
+        self._copying = copying
+        self._stream = stream
+        self._event: Event | None = None
+        self._is_marked = False
+
+    def mark(self) -> None:
+        """Everything is queued on the copy stream."""
+        self._event = recorded(self._device, self._copying)
+        self._is_marked = True
+
+    def settle(self) -> None:
+        """Have the stream that uses the tensors wait for them, as far as they are queued. Idempotent; the caller does not wait."""
+        event, self._event = self._event, None
+        if event is None and self._is_marked:
+            return
+        if event is None:
+            event = recorded(self._device, self._copying)
+        event.wait(self._stream)
+        return_event(self._device, event)
+
+
+class _Landing:
+    """Kept alive by a tensor that has landed; gives its block back."""
+
+    __slots__ = ("_block", "_landed", "_landings", "_process", "_stream")
+
+    def __init__(self, landings: Landings, block: Block, landed: Landed, stream: int) -> None:
+        self._landings = landings
+        self._block = block
+        self._landed = landed
+        self._stream = stream
+        self._process = kernel_pid()
+
+    def __del__(self) -> None:
+        if kernel_pid() == self._process and not sys.is_finalizing():
+            self._landed.settle()
+            self._landings.leave(self._block, self._stream)
+
+
+class Landings:
+    """The landings of one edge on one device, and the edge's copy stream there."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        #: The copy stream.
+        self.stream = lend_stream(device)
+        self._pool = pool_of(device, landing=True)
+        self._pool.users += 1
+        #: Blocks that no tensor lies in, with their last user's stream and what marks the end of its work; the oldest first.
+        self._spare: deque[tuple[Block, int, Event]] = deque()
+        #: The message that is being read.
+        self._current: Landed | None = None
+        self._closed = False
+
+    def tensor(
+        self,
+        source: int,
+        size: int,
+        dtype: str,
+        shape: Sequence[int],
+        strides: Sequence[int] | None,
+        chunk: int = 0,
+        ready: Sequence[Event] = (),
+    ) -> Any:
+        """A tensor that so many bytes from `source` on are copied to, on the copy stream. Raises DeviceOutOfMemoryError.
+
+        `ready`: what says that each `chunk` of bytes is there, if that is to be waited for here.
+        """
+        user = self.device.current_stream()
+        if self._current is None:
+            self._current = Landed(self.device, self.stream, user)
+        block = self._claim(block_size(size))
+        keep = _Landing(self, block, self._current, user)
+        if not ready:
+            self.device.copy(block.address, source, size, self.stream)
+        for start, event in zip(range(0, size, chunk or size), ready, strict=False):
+            event.wait(self.stream)
+            self.device.copy(block.address + start, source + start, min(chunk, size - start), self.stream)
+        return self.device.tensor(block.address, size, dtype, shape, strides, keep)
+
+    def end_message(self) -> Landed | None:
+        """The message is read; what its user has to settle."""
+        landed, self._current = self._current, None
+        if landed is not None:
+            landed.mark()
+        return landed
+
+    def _claim(self, size: int) -> Block:
+        if self._spare:
+            block, _user, event = self._spare[0]
+            if block.size != size:
+                self._give_back_spare()
+            elif len(self._spare) >= BUFFERS or event.done():
+                self._spare.popleft()
+                event.wait(self.stream)
+                return_event(self.device, event)
+                return block
+        return self._pool.claim(size, self.stream)
+
+    def leave(self, block: Block, user: int) -> None:
+        """In finalizers: nobody looks at a block any more."""
+        event = lend_event(self.device)
+        try:
+            event.record(user)
+        except RuntimeError:  # a graph is captured on the stream
+            return_event(self.device, event)
+            self._pool.free(block, (user,))
+            return
+        self._spare.append((block, user, event))
+        if self._closed:
+            self._give_back_spare()
+
+    def _give_back_spare(self) -> None:
+        while True:
+            try:
+                block, user, event = self._spare.popleft()
+            except IndexError:
+                return
+            return_event(self.device, event)
+            self._pool.free(block, (user,))
+
+    def close(self) -> None:
+        """Nothing lands any more; tensors that have stay."""
+        self._closed = True
+        self._pool.users -= 1
+        self._give_back_spare()
+        return_stream(self.device, self.stream)
