@@ -45,6 +45,9 @@ class NullDevices(NamedTuple):
     late: float = 0.0
     #: Separates the memory of those who use different words.
     scope: str = ""
+    #: Whether this process opens memory, and events, of others.
+    ipc: bool = True
+    events: bool = True
 
 
 def _null_devices(text: str) -> NullDevices | None:
@@ -52,19 +55,19 @@ def _null_devices(text: str) -> NullDevices | None:
     values: dict[str, Any] = {}
     for option in options:
         name, _equals, value = (part.strip() for part in option.partition("="))
-        if name in ("memory", "peer"):
+        if name in ("memory", "peer", "ipc", "events"):
             values[name] = int(value)
         elif name == "late":
             values[name] = float(value)
         elif name == "scope" and value.replace("-", "").replace("_", "").isalnum():
             values[name] = value
         else:
-            raise ValueError(f"expected memory=BYTES, peer=0 or 1, late=SECONDS or scope=WORD, not {option!r}")
+            raise ValueError(f"expected memory=BYTES, peer=, ipc= or events=0 or 1, late=SECONDS or scope=WORD, not {option!r}")
     count = int(first or 0)
-    if count < 0 or values.get("memory", 1) <= 0 or values.get("peer", 0) not in (0, 1) or not 0 <= values.get("late", 0) < 3600:
+    flags = {name: values[name] for name in ("peer", "ipc", "events") if name in values}
+    if count < 0 or values.get("memory", 1) <= 0 or not {0, 1}.issuperset(flags.values()) or not 0 <= values.get("late", 0) < 3600:
         raise ValueError("expected the number of GPUs, and values that make sense")
-    if "peer" in values:
-        values["peer"] = bool(values["peer"])
+    values.update({name: bool(flag) for name, flag in flags.items()})
     return NullDevices(count, **values) if count else None
 
 

@@ -8,6 +8,7 @@
     outputs              methods that make their tensors where they can be sent from
     departures           tensors on their way out
     arrivals             tensors that come in
+    trial                whether another process can open what this one exports
     events               events that are never destroyed while somebody may have them open
     nccl, cupy_nccl      the library that carries collectives; as cupy has it
 

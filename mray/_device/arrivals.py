@@ -17,14 +17,15 @@ view are gone and the device is done with it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.base import Device, Event, Platform
+from mray._device.base import Device, Event, NotOpenedError, Platform
 from mray._device.events import lend_event, recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.pool import HOST
@@ -118,6 +119,15 @@ class _Hold:
             self._arrivals.let_go(self.device, self.stream, self._lease, self._use)
 
 
+@contextlib.contextmanager
+def _opening() -> Iterator[None]:
+    """While entered, something of another process is opened."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise NotOpenedError(str(error)) from error
+
+
 class Arrivals:
     """The tensors that one end reads. `most`: how many leases it keeps; it copies what comes beyond. `copies`: it copies everything.
 
@@ -165,7 +175,9 @@ class Arrivals:
         strides: tuple[int, ...] | None,
         index: int,
     ) -> Any:
-        """The tensor of these facts of a departure. Raises RuntimeError when its sender is dead and its memory gone."""
+        """The tensor of these facts of a departure. Raises NotOpenedError when its sender is dead and its memory gone, or cannot be opened
+        here.
+        """
         device = self._platform.device_of(place)
         here = device is not None
         if device is None:
@@ -177,7 +189,8 @@ class Arrivals:
         mapping = self._opened.get((key, device))
         if mapping is None:
             sweep_retired()
-            mapping = self._opened[key, device] = _mappings.open(device, place, key, handle)
+            with _opening():
+                mapping = self._opened[key, device] = _mappings.open(device, place, key, handle)
         if here and size and not self._copies and self.held <= self._most:
             self.viewed += 1
             return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
@@ -199,7 +212,8 @@ class Arrivals:
     def _wait(self, device: Device, stream: int, ready: bytes) -> None:
         event = self._events.get((ready, device))
         if event is None:
-            event = self._events[ready, device] = device.open_event(ready)
+            with _opening():
+                event = self._events[ready, device] = device.open_event(ready)
         event.wait(stream)
 
     def end_message(self) -> None:

@@ -25,6 +25,10 @@ class DeviceOutOfMemoryError(MemoryError):
     """A device has no memory left for what an edge carries."""
 
 
+class NotOpenedError(RuntimeError):
+    """Memory or an event of another process cannot be opened: that one is dead, or nothing can be shared with it."""
+
+
 class Facts(NamedTuple):
     """Where a dense tensor lies and how to look at it."""
 
