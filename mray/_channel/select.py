@@ -103,7 +103,7 @@ def why_no_nccl(members: Iterable[Site]) -> str | None:
         if not site.gpus:
             return f"{site.name} sees no GPU"
         if not site.nccl:
-            return f"{site.name} has no NCCL: its Python has no cupy.cuda.nccl"
+            return f"{site.name} has no NCCL: its process finds no libnccl.so.2, or an old one"
         if site.nccl != sites[0].nccl:
             return f"{sites[0].name} has NCCL {_version(sites[0].nccl)} and {site.name} has {_version(site.nccl)}"
         other = ranks.setdefault(site.gpus[0].uuid, site)

@@ -3,7 +3,7 @@
 Each group has a ProcessGroup of its own, made without ``init_process_group``: the actor may have torch's default group besides, of whatever
 backend. Members find each other through a file in the session's directory, and gloo's connections stay on the loopback interface.
 
-Another way to `mray._channel.nccl`, for who has torch but no cupy. Work on the CPU (gloo) is done when a call returns. Work on a GPU is
+Another way than `mray._channel.nccl`, with torch's own collectives. Work on the CPU (gloo) is done when a call returns. Work on a GPU is
 queued; the current stream waits for it.
 
 *Death.* A member that hears of one aborts its ProcessGroup. gloo cannot be aborted while it waits: its connections break with the process,

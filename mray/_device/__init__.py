@@ -10,7 +10,7 @@
     arrivals             tensors that come in
     trial                whether another process can open what this one exports
     events               events that are never destroyed while somebody may have them open
-    nccl, cupy_nccl      the library that carries collectives; as cupy has it
+    nccl, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it
 
 ====================  ====================================================================================================
 platform              a kind of devices, such as CUDA's

@@ -27,7 +27,7 @@ from typing import Any
 
 from mray._common import settings
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
-from mray._device import cupy_nccl, libcuda, nvml
+from mray._device import libcuda, libnccl, nvml
 from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
 from mray._device.cuda_context import Context
 from mray._device.cuda_marks import CudaMarks, record
@@ -405,10 +405,10 @@ class CudaPlatform(Platform):
         return self.devices[self._tensors.current_device()]
 
     def nccl(self) -> Any:
-        return cupy_nccl.nccl_module()
+        return libnccl.load()
 
     def nccl_device(self, index: int) -> AbstractContextManager[Any]:
-        return cupy_nccl.current_device(index)
+        return self.devices[index].context.current()
 
     def close(self) -> None:
         """Give up the pools of `outputs`: torch frees what no tensor lies in, and nobody may have that open. Contexts stay, with events."""

@@ -468,6 +468,16 @@ def test_each_thread_has_its_current_stream(pair: Pair) -> None:
     pair.device.destroy_stream(stream)
 
 
+def test_communicators_are_made_in_the_context_of_the_device_that_is_meant(pair: Pair) -> None:
+    before = pair.one.current
+    with pair.platform.nccl_device(1):
+        assert pair.one.device() == pair.one.visible[1]
+        with pair.platform.nccl_device(0):
+            assert pair.one.device() == pair.one.visible[0]
+        assert pair.one.device() == pair.one.visible[1]
+    assert pair.one.current == before
+
+
 def test_copying_nothing_is_nothing(pair: Pair) -> None:
     pair.device.copy(0, 0, 0, 0)
     assert "cuMemcpyAsync" not in pair.one.calls
