@@ -30,6 +30,8 @@ from mray._common.process_local import is_simulated
 
 #: Slow is not dead: deaths are told by the runtime.
 _FOREVER = timedelta(days=365)
+#: Seconds between two looks at a stream that is waited for, at first and at most.
+_FIRST_PAUSE, _LAST_PAUSE = 50e-6, 1e-3
 
 
 class TorchDistributedCommunicator(RankCommunicator[StreamGroup]):
@@ -195,8 +197,11 @@ class TorchDistributedCommunicator(RankCommunicator[StreamGroup]):
         if processes is not None and self._backend == "nccl" and not group.has_failed:
             import torch  # noqa: PLC0415
 
-            # Work that this member has queued is done before its communicators end.
-            torch.cuda.current_stream().synchronize()
+            # Work that this member has queued is done before its communicators end; that of a peer who died never is.
+            stream, pause = torch.cuda.current_stream(), _FIRST_PAUSE
+            while not stream.query() and not group.has_failed:
+                group.host.wait_until(lambda: group.has_failed, pause)
+                pause = min(2 * pause, _LAST_PAUSE)
         del processes
         group.begin_to_leave()
         self._abort()

@@ -13,6 +13,8 @@ is destroyed while another process has it open. Of a process that died, the driv
 for what a process had marked and did not live to do may wait for ever. So the process that waits marks the event itself, on another stream,
 once it knows (`CudaEvent.forsake`).
 
+No call for a message waits within the driver: `synchronize` asks again and again, so that a signal, or the news of a death, ends it.
+
 **What waits for the device** though nobody said so: opening memory and events may, closing memory and freeing it does. All of that is done
 when edges are made, grow or end, not for a message.
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -38,6 +41,8 @@ from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 _GRAIN = 2 << 20
 #: So many entries into `outputs` one after another leave memory that other streams have used unseen to.
 _ENTRIES = 8
+#: Seconds between two looks at a stream that is waited for, at first and at most.
+_FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 #: Allocations of which it is remembered whether they are of `outputs`.
 _MOST_REMEMBERED = 4096
 
@@ -290,8 +295,16 @@ class CudaDevice(Device):
         return self._marks.mark(stream)
 
     def synchronize(self, stream: int) -> None:
-        """Wait for the stream; other threads of the process run meanwhile."""
-        self.context.call("Waiting for a stream", self._cuda.cuStreamSynchronize, stream)
+        """Wait for the stream; other threads of the process run meanwhile, and signals are handled.
+
+        It asks again and again: a wait within the driver hears no signal, and ends with nothing where the stream waits for the dead.
+        """
+        pause = _FIRST_PAUSE
+        while (status := self.context.status_during_captures(self._cuda.cuStreamQuery, stream)) == libcuda.NOT_READY:
+            time.sleep(pause)
+            pause = min(1.5 * pause, _LAST_PAUSE)
+        if status:
+            raise self._cuda.error("Waiting for a stream", status)
 
     # ------------------------------------------------------------------------------------ tensors
     def empty(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -409,6 +410,21 @@ def test_who_has_opened_an_event_of_the_dead_marks_it_in_their_place(pair: Pair)
     pair.device.destroy_stream(stream)
     pair.device.free(source)
     assert pair.one.left() == pair.other.left() == {}
+
+
+def test_a_wait_for_a_stream_hears_signals(pair: Pair) -> None:
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    stream, before = pair.device.create_stream(), signal.signal(signal.SIGALRM, stop)
+    try:
+        with pair.one.hold(0, stream), pytest.raises(TimeoutError):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            pair.platform.synchronize(pair.device, stream)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    pair.platform.synchronize(pair.device, stream)
+    pair.device.destroy_stream(stream)
 
 
 def test_an_event_belongs_to_the_streams_of_its_device(pair: Pair) -> None:
