@@ -107,23 +107,18 @@ def latency(figures: Figures) -> Iterator[Line]:
 LARGE = 10**8
 
 
-def compared(name: str, *, copies: bool) -> Callable[[Figures], Iterator[Line]]:
-    """Against another way, which copies or does not: what copies not is slower by a fixed time for each message, whatever its size."""
+def compared(*names: str, copies: bool) -> Callable[[Figures], Iterator[Line]]:
+    """Against other ways, which copy or do not: what copies nothing is slower by a fixed time for each message, whatever its size."""
 
     def judge(figures: Figures) -> Iterator[Line]:
         for row in figures["rows"]:
-            ours, peer = row["ours"]["median"], row["peer"]["median"]
-            least = 5 if copies and row["size"] >= LARGE else 1
-            saved = f"{name} {readable(peer)}; {readable(1000 * (peer - ours))} in 1000 messages"
-            yield Line(
-                f"CUDA IPC, {size(row['size'])}",
-                readable(ours),
-                saved,
-                f"{peer / ours:.1f}x",
-                f">= {least}x",
-                peer / ours >= least,
-                timed=True,
-            )
+            for name in names:
+                ours, peer = row["ours"]["median"], row[name]["median"]
+                least = 5 if copies and row["size"] >= LARGE else 1
+                ratio, saved = peer / ours, readable(1000 * (peer - ours))
+                against = f"{name} {readable(peer)}; {saved} in 1000 messages"
+                what = f"CUDA IPC, {size(row['size'])}"
+                yield Line(what, readable(ours), against, f"{ratio:.1f}x", f">= {least}x", ratio >= least, timed=True)
 
     return judge
 
@@ -212,8 +207,7 @@ SHARED = (("NCCL_MULTI_RANK_GPU_ENABLE", "1"),)
 ROWS: tuple[Row, ...] = (
     Row("latency", "latency of an edge", latency),
     Row("queues", "against queues of torch.multiprocessing, which copy nothing either", compared("queue", copies=False)),
-    Row("pinned", "against copies through pinned host memory", compared("pinned", copies=True)),
-    Row("host", "against pickles in host memory", compared("host", copies=True)),
+    Row("copies", "against copies through pinned memory, and pickles in host memory", compared("pinned", "host", copies=True)),
     Row("mps", "the multi-process service", mps),
     Row("held", "no wait of the host: the producer's stream is held", held),
     Row("waits", "host-side synchronizations", waits),

@@ -254,25 +254,17 @@ def by_queues(work: Work, scale: Scale) -> Figures:
         warmup = max(3, fewer // 10)
         peer = quartiles(queue_times(size, warmup + fewer)[warmup:])
         with session(work):
-            rows.append({"size": size, "ours": device_latency(size, count), "peer": peer})
+            rows.append({"size": size, "ours": device_latency(size, count), "queue": peer})
     return {"rows": rows}
 
 
-def by_pinned(work: Work, scale: Scale) -> Figures:
-    """Against the same edge through pinned host memory."""
+def by_copies(work: Work, scale: Scale) -> Figures:
+    """Against the same edge through pinned host memory, and over host memory, where the bytes of tensors are pickled."""
     rows = []
     for (size, count), (_size, fewer) in zip(scale.sizes, scale.copied, strict=True):
         with session(work):
-            rows.append({"size": size, "ours": device_latency(size, count), "peer": device_latency(size, fewer, PINNED)})
-    return {"rows": rows}
-
-
-def by_host(work: Work, scale: Scale) -> Figures:
-    """Against the same edge over host memory, as it was before there were edges of devices: the tensor's bytes are pickled."""
-    rows = []
-    for (size, count), (_size, fewer) in zip(scale.sizes, scale.copied, strict=True):
-        with session(work):
-            rows.append({"size": size, "ours": device_latency(size, count), "peer": device_latency(size, fewer, SHM)})
+            ways = {name: device_latency(size, fewer, way) for name, way in (("pinned", PINNED), ("host", SHM))}
+            rows.append({"size": size, "ours": device_latency(size, count), **ways})
     return {"rows": rows}
 
 
@@ -546,8 +538,7 @@ ROWS: dict[str, Callable[[Work, Scale], Figures]] = {
     "header": header,
     "latency": latency,
     "queues": by_queues,
-    "pinned": by_pinned,
-    "host": by_host,
+    "copies": by_copies,
     "mps": by_mps,
     "held": held,
     "waits": waits,

@@ -8,6 +8,7 @@
     outputs              methods that make their tensors where they can be sent from
     departures           tensors on their way out
     arrivals             tensors that come in
+    deaths               the deaths of processes whose work streams may wait for
     trial                whether another process can open what this one exports
     events               events that are never destroyed while somebody may have them open
     nccl, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it

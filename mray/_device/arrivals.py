@@ -252,11 +252,15 @@ class Arrivals:
         if not self._closed:
             self._closed = True
             if is_sender_dead():
-                for event in self._events.values():
-                    event.forsake()
+                self.forsake()
             self._current.clear()
             _retired.append(self)
             sweep_retired()
+
+    def forsake(self) -> None:
+        """The sender is dead: streams that wait for it go on. Any thread."""
+        for event in list(self._events.values()):
+            event.forsake()
 
     def retire(self) -> bool:
         """Once closed: close what was opened, if nothing is held and the device is done with it; whether it was."""

@@ -11,7 +11,7 @@ replayed. So `record` refuses, and leaves the capture as it was. Edges are read 
 **What CUDA leaves undefined**, and the layers above take care of: memory that is freed while another process has it open, and an event that
 is destroyed while another process has it open. Of a process that died, the driver frees what nobody else has open. But a stream that waits
 for what a process had marked and did not live to do may wait for ever. So the process that waits marks the event itself, on another stream,
-once it knows (`CudaEvent.forsake`).
+once it knows (`CudaEvent.forsake`); a thread of its own tells it (`mray._device.deaths`), for the others may be waiting within the driver.
 
 No call for a message waits within the driver: `synchronize` asks again and again, so that a signal, or the news of a death, ends it.
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -71,6 +72,10 @@ class _Question:
 _questions: list[_Question] = []
 
 
+#: Held while an event is destroyed, or forsaken in the thread that hears of deaths. Finalizers come here, too.
+_ending = threading.RLock()
+
+
 class CudaEvent(Event):
     """An event for streams of one device, here and in other processes."""
 
@@ -103,17 +108,19 @@ class CudaEvent(Event):
     def forsake(self) -> None:
         """See the base. The dead marks no more; so this process does, on a stream that has nothing to do."""
         context, stream = self._context, ctypes.c_void_p()
-        if self._event is None or context.is_forked:
-            return
-        # A device that refuses one of these is broken: nothing waits there any more.
-        if not context.status_during_captures(self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING):
-            context.status_during_captures(self._cuda.cuEventRecord, self._event, stream)
-            context.status_during_captures(self._cuda.cuStreamDestroy_v2, stream)
+        with _ending:
+            if self._event is None or context.is_forked:
+                return
+            # A device that refuses one of these is broken: nothing waits there any more.
+            if not context.status_during_captures(self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING):
+                context.status_during_captures(self._cuda.cuEventRecord, self._event, stream)
+                context.status_during_captures(self._cuda.cuStreamDestroy_v2, stream)
 
     def close(self) -> None:
-        event, self._event = self._event, None
-        if event is not None and not self._context.is_forked:
-            self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, event)
+        with _ending:
+            event, self._event = self._event, None
+            if event is not None and not self._context.is_forked:
+                self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, event)
 
 
 class CudaDevice(Device):
