@@ -252,7 +252,11 @@ class CudaWork(Work):
         status = status or cuda.cuStreamWaitValue32_v2(stream, pointer, ctypes.c_uint32(1), ctypes.c_uint(0))
         if status:
             raise RuntimeError(f"a stream cannot be held: CUDA error {status}")
-        return lambda: words.fill_(1) and None
+
+        def release() -> None:
+            words.fill_(1)
+
+        return release
 
     def begin_profile(self) -> Any:
         from torch.profiler import ProfilerActivity, profile

@@ -463,7 +463,7 @@ NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",
     _null_devices,
     _no_devices,
-    "How many GPUs to pretend in host memory, for tests; options follow: `4,memory=1073741824,peer=0,late=0.002,scope=word`.",
+    "GPUs to pretend in host memory, for tests, and options: `4,memory=1073741824,peer=0,late=0.002,scope=word,ipc=0,events=0`.",
 )
 DEVICE_POOL_BYTES = _declare(
     "MRAY_DEVICE_POOL_BYTES",

@@ -4,7 +4,7 @@ The thread that reads the news of a death may be within the driver just then (``
 an event of the dead: no message and no signal reaches it. So the kernel tells another thread, which has the streams go on
 (`Event.forsake`).
 
-One thread for each process that is watched, as long as it is. Any thread, finalizers too.
+One thread for each process that is watched, as long as it is. Any thread.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mray._ipc.process import start_of
 
 
 class _Watch:
-    """Waits for the end of one process."""
+    """Waits for the end of one process, for all who want to know."""
 
-    def __init__(self, pid: int, callback: Callable[[], None]) -> None:
+    def __init__(self, pid: int) -> None:
         self._pidfd = os.pidfd_open(pid)
         self._stop = os.eventfd(0)
-        self._callback = callback
+        self.callbacks: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._wait, name="mray-device-deaths", daemon=True)
         self._thread.start()
 
@@ -32,41 +32,60 @@ class _Watch:
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         poll.register(self._stop, select.POLLIN)
-        ready = [fd for fd, _events in poll.poll()]
-        if self._stop not in ready:
-            self._callback()
+        if self._stop not in [fd for fd, _events in poll.poll()]:
+            with _lock:
+                callbacks = list(self.callbacks)
+            for callback in callbacks:
+                callback()
             poll.unregister(self._pidfd)
             poll.poll()  # until nobody needs the watch any more
         os.close(self._pidfd)
         os.close(self._stop)
 
-    def cancel(self) -> None:
-        """End it; a callback that runs is waited for."""
-        if self._thread.is_alive():
-            os.eventfd_write(self._stop, 1)
-            if threading.current_thread() is not self._thread:
-                self._thread.join()
+    def end(self) -> None:
+        """End it, once."""
+        os.eventfd_write(self._stop, 1)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+
+#: By pid and start.
+_watches: dict[tuple[int, int], _Watch] = {}
+_lock = threading.Lock()
 
 
 def when_dead(process: tuple[int, int], callback: Callable[[], None]) -> Callable[[], None]:
-    """Call back once, in another thread, when a process is dead; returns the function that ends the watch, to be called once.
+    """Call back in another thread when a process is dead, or in this one if it is; returns the function that ends that, to be called once.
 
-    `process`: its pid and when it was started. This process itself is not watched, nor any where the kernel has no pidfds.
+    `process`: its pid and when it was started. It may call back twice. This process itself is not watched, nor any where the kernel has no
+    pidfds.
     """
     pid, started = process
     if pid == kernel_pid():
         return _do_nothing
+    cancel = _do_nothing
     try:
-        watch = _Watch(pid, callback)
+        with _lock:
+            watch = _watches.get(process)
+            if watch is None:
+                watch = _watches[process] = _Watch(pid)
+            watch.callbacks.append(callback)
     except OSError:
-        watch = None
-    if start_of(pid) == started:
-        return _do_nothing if watch is None else watch.cancel
-    # Dead, and perhaps another one has its number.
-    if watch is not None:
-        watch.cancel()
-    callback()
-    return _do_nothing
+        pass  # dead, or a kernel without pidfds
+    else:
+
+        def cancel() -> None:
+            with _lock:
+                watch.callbacks.remove(callback)
+                is_last = not watch.callbacks
+                if is_last:
+                    del _watches[process]
+            if is_last:
+                watch.end()
+
+    if start_of(pid) != started:
+        callback()
+    return cancel
 
 
 def _do_nothing() -> None:
