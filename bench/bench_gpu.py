@@ -11,7 +11,12 @@ first kernel of the consumer's method. That kernel loads the first number of the
 polls (`gpu_work.Stamp`); so the figure has about a microsecond in it for the way to the host. The producer allocates a tensor and writes
 its first number by a kernel, whatever the size. The edge of the CPU is the same graph with 40 bytes in host memory, until the consumer's
 method is called. "launch alone" is what such a kernel takes in the consumer with a tensor that is there already, and "after another" the
-same when another process had the GPU last: they are part of every figure, and no edge's doing.
+same when another process had the GPU last: they are part of every figure, and no edge's doing. So is the "hand-over": from the start of
+a kernel of one process to that of one of another process, which polls for it, without any edge or tensor. GPUs give the contexts of several
+processes slices of time, unless the multi-process service (MPS) runs.
+
+Queues of torch.multiprocessing copy nothing either: what an edge saves there is time for each message, which grows with the number of
+messages and not with their size.
 
 The exit status is 1 if a row fails or misses its target.
 """
@@ -91,18 +96,45 @@ def latency(figures: Figures) -> Iterator[Line]:
     ratio = rows[-1]["median"] / rows[0]["median"]
     what = f"  {size(rows[-1]['size'])} to {size(rows[0]['size'])}"
     yield Line(what, "", "", f"{ratio:.2f}", "0.90 to 1.10", 0.9 <= ratio <= 1.1, timed=True)
+    bare = figures["handover"]
+    yield Line("hand-over of the GPU, no edge", readable(bare["median"]), f"p99 {readable(bare['p99'])}")
+    beyond = ", ".join(f"{size(row['size'])} {readable(row['median'] - bare['median'])}" for row in rows)
+    yield Line("  the edges beyond it", beyond)
     yield Line("  the consumer's kernel", rows[0]["method"])
 
 
-def compared(name: str) -> Callable[[Figures], Iterator[Line]]:
+#: Bytes from which a copy through the host has to be slower than none.
+LARGE = 10**8
+
+
+def compared(*names: str, copies: bool) -> Callable[[Figures], Iterator[Line]]:
+    """Against other ways, which copy or do not: what copies nothing is slower by a fixed time for each message, whatever its size."""
+
     def judge(figures: Figures) -> Iterator[Line]:
         for row in figures["rows"]:
-            ratio = row["peer"]["median"] / row["ours"]["median"]
-            least = 20 if row["size"] == 10**8 else 5
-            values = readable(row["ours"]["median"]), f"{name} {readable(row['peer']['median'])}"
-            yield Line(f"CUDA IPC, {size(row['size'])}", *values, f"{ratio:.1f}x", f">= {least}x", ratio >= least, timed=True)
+            for name in names:
+                ours, peer = row["ours"]["median"], row[name]["median"]
+                least = 5 if copies and row["size"] >= LARGE else 1
+                ratio, saved = peer / ours, readable(1000 * (peer - ours))
+                against = f"{name} {readable(peer)}; {saved} in 1000 messages"
+                what = f"CUDA IPC, {size(row['size'])}"
+                yield Line(what, readable(ours), against, f"{ratio:.1f}x", f">= {least}x", ratio >= least, timed=True)
 
     return judge
+
+
+def mps(figures: Figures) -> Iterator[Line]:
+    for key, what in (("off", "without"), ("on", "with")):
+        bare = f"hand-over of the GPU {readable(figures[f'{key}_handover']['median'])}"
+        yield Line(f"edge by CUDA IPC, {size(figures['size'])}, {what} MPS", readable(figures[key]["median"]), bare)
+
+
+def held(figures: Figures) -> Iterator[Line]:
+    count, returned, reached = (figures[key] for key in ("executions", "returned", "reached"))
+    passed = returned == count and reached == 0 and figures["in_time"]
+    yield Line("executions returned, the producer's stream held", str(returned), "", "", str(count), passed)
+    yield Line("  of them, reached by the consumer's stream", str(reached), "", "", "0", reached == 0)
+    yield Line("  right once it was let go", str(figures["right"]), "", "", "True", figures["right"])
 
 
 def waits(figures: Figures) -> Iterator[Line]:
@@ -174,8 +206,10 @@ SHARED = (("NCCL_MULTI_RANK_GPU_ENABLE", "1"),)
 
 ROWS: tuple[Row, ...] = (
     Row("latency", "latency of an edge", latency),
-    Row("queues", "against queues of torch.multiprocessing", compared("queue")),
-    Row("pinned", "against a copy through pinned host memory", compared("pinned")),
+    Row("queues", "against queues of torch.multiprocessing, which copy nothing either", compared("queue", copies=False)),
+    Row("copies", "against copies through pinned memory, and pickles in host memory", compared("pinned", "host", copies=True)),
+    Row("mps", "the multi-process service", mps),
+    Row("held", "no wait of the host: the producer's stream is held", held),
     Row("waits", "host-side synchronizations", waits),
     Row("pipeline", "copies in a pipeline", pipeline),
     Row("bandwidth", "bandwidth of the copy into the pool", bandwidth),

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gpu_work import the_work
+
+#: Seconds after which a stream that is held, or a turn, is given up.
+PATIENCE = 30.0
 
 
 class Member:
@@ -140,6 +146,79 @@ class HostConsumer:
 
     def times(self) -> tuple[list[float], list[float]]:
         return self.entered, self.entered
+
+
+# ------------------------------------------------------------------------- hand-over of the GPU, streams that are held
+class Turn(Member):
+    """One of two processes that take turns on the GPU; they see each other's turn in a file that both have mapped."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.stamp = self.work.stamp()
+        with open(path, "r+b") as file:
+            self.words = memoryview(mmap.mmap(file.fileno(), 16)).cast("q")
+
+    def take_turns(self, own: int, count: int) -> list[float]:
+        """When each of our kernels started (`time.perf_counter`). `own`: 0 begins, 1 follows; the other one is called at the same time."""
+        tensors = [self.work.full(10, number) for number in range(1, count + 1)]
+        self.work.synchronize()
+        deadline = time.perf_counter() + PATIENCE
+        seen = []
+        for number, tensor in enumerate(tensors, 1):
+            while self.words[1 - own] < number - (own == 0):
+                if time.perf_counter() > deadline:
+                    raise RuntimeError("the other process did not take its turn")
+            self.stamp.launch(tensor)
+            seen.append(self.stamp.wait(number))
+            self.words[own] = number
+        return seen
+
+
+class Held(Member):
+    """Makes and takes tensors while its stream is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks: list[Any] = []
+        self.values: list[Any] = []
+        self._release: Callable[[], None] | None = None
+        self._timer: threading.Timer | None = None
+
+    def hold(self) -> None:
+        """Hold the stream. If the host waits for it all the same, another thread lets it go in the end."""
+        self._release = self.work.hold()
+        self._timer = threading.Timer(PATIENCE, self._release)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def release(self) -> bool:
+        """Let the stream go; whether it was held until now."""
+        assert self._timer is not None and self._release is not None
+        held = not self._timer.finished.is_set()
+        self._timer.cancel()
+        self._release()
+        return held
+
+    def make(self, number: int) -> Any:
+        return self.work.full(1000, number)
+
+    def take(self, tensor: Any) -> int:
+        """Queue work with the tensor; the number of the call, known to the host."""
+        self.values.append(tensor[:1] + 1)
+        self.marks.append(self.work.mark())
+        return len(self.marks)
+
+    def reached(self) -> int:
+        """How many of the calls' places the stream has come to."""
+        return sum(map(self.work.is_reached, self.marks))
+
+    def forget(self) -> None:
+        self.marks.clear()
+        self.values.clear()
+
+    def taken(self) -> list[int]:
+        """What the calls have computed; waits for the device."""
+        return [int(self.work.get(value)[0]) for value in self.values]
 
 
 # ------------------------------------------------------------------------------------ counts and bandwidth

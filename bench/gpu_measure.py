@@ -14,7 +14,9 @@ import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ import gpu_actors as actors
 from gpu_work import Work, find_work
 
 import mray
-from mray._channel.select import CUDA_IPC, PINNED
+from mray._channel.select import CUDA_IPC, PINNED, SHM
 from mray._graph.compiler import resolve
 from mray.dag import InputNode
 from mray.exceptions import RayError
@@ -54,6 +56,10 @@ class Scale:
     messages: int
     largest: int
     rounds: int
+    #: Executions while the producer's stream is held: a stream has room for about a thousand calls.
+    held: int
+    #: Turns of two processes on the GPU.
+    turns: int
 
 
 SCALES = {
@@ -61,19 +67,19 @@ SCALES = {
         sizes=((40, 2000), (10**6, 1000), (10**8, 300), (10**9, 300)),
         copied=((40, 1000), (10**6, 500), (10**8, 40), (10**9, 10)),
         executions=1000, activation=64 << 20, pipeline=200, bandwidth=(1 << 30, 40), nccl=(64 << 20, 100),
-        messages=10_000, largest=8 << 20, rounds=100,
+        messages=10_000, largest=8 << 20, rounds=100, held=100, turns=300,
     ),
     "quick": Scale(
         sizes=((40, 300), (10**6, 200), (10**8, 50), (10**9, 50)),
         copied=((40, 200), (10**6, 100), (10**8, 10), (10**9, 4)),
         executions=200, activation=64 << 20, pipeline=40, bandwidth=(1 << 30, 15), nccl=(16 << 20, 20),
-        messages=2000, largest=8 << 20, rounds=10,
+        messages=2000, largest=8 << 20, rounds=10, held=100, turns=100,
     ),
     "tiny": Scale(
         sizes=((40, 20), (10**4, 20), (10**5, 20), (10**6, 20)),
         copied=((40, 10), (10**4, 10), (10**5, 10), (10**6, 10)),
         executions=20, activation=1 << 16, pipeline=6, bandwidth=(1 << 20, 6), nccl=(1 << 16, 3),
-        messages=200, largest=1 << 16, rounds=2,
+        messages=200, largest=1 << 16, rounds=2, held=12, turns=10,
     ),
 }  # fmt: skip
 
@@ -159,11 +165,14 @@ def latencies(producer: Any, consumer: Any, count: int, expected: str | None = N
         if expected is not None and used != {expected}:
             raise RuntimeError(f"the edge goes by {used}, not by {expected}")
         run(graph, warmup + count)
+        counts = copies(graph)
     started = mray.get(producer.times.remote())[warmup:]
     entered, seen = (times[warmup:] for times in mray.get(consumer.times.remote()))
     return {
         **quartiles([end - begin for begin, end in zip(started, seen, strict=True)]),
         "entered": statistics.median(end - begin for begin, end in zip(started, entered, strict=True)),
+        "messages": warmup + count,
+        "counts": counts,
     }
 
 
@@ -194,7 +203,44 @@ def latency(work: Work, scale: Scale) -> Figures:
         rows = [device_latency(small, count), device_latency(large, fewer)]
         # The machine may have changed its pace meanwhile.
         again = host_latency(count)
-        return {"host": min(host, again, key=lambda row: row["median"]), "device": rows}
+        return {"host": min(host, again, key=lambda row: row["median"]), "device": rows, "handover": handover(scale.turns)}
+
+
+def handover(count: int) -> Figures:
+    """From the start of a kernel in one process, as the host sees it, to that of the next one in another process: no edge, no tensor.
+
+    The other process polls a word of memory; so the figure is a launch and whatever the GPU takes to change between contexts.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(16))
+        file.flush()
+        first, second = (on_gpu(actors.Turn, file.name) for _ in range(2))
+        mray.get([each.pid.remote() for each in (first, second)])
+        one, other = mray.get([first.take_turns.remote(0, count), second.take_turns.remote(1, count)], timeout=PATIENCE)
+    return quartiles([end - begin for begin, end in zip(one, other, strict=True)])
+
+
+def held(work: Work, scale: Scale) -> Figures:
+    """Executions that are submitted and return while the stream of the producer is held: whoever waited for the device would hang."""
+    with session(work):
+        producer, consumer = on_gpu(actors.Held), on_gpu(actors.Held)
+        with compiled(chain(producer.make, consumer.take)) as graph:
+            run(graph, scale.held, in_flight=5)  # what is made once is there: memory, events
+            consumed = mray.get(consumer.taken.remote())
+            mray.get([each.forget.remote() for each in (producer, consumer)])
+            mray.get(producer.hold.remote())
+            returned = run(graph, scale.held, in_flight=5)
+            reached = mray.get(consumer.reached.remote())
+            in_time = mray.get(producer.release.remote())
+            values = mray.get(consumer.taken.remote())
+    expected = [number + 1 for number in range(scale.held)]
+    return {
+        "executions": scale.held,
+        "returned": sum(one == other for one, other in zip(returned, expected, strict=True)),
+        "reached": reached,
+        "in_time": in_time,
+        "right": consumed == values == expected,
+    }
 
 
 def by_queues(work: Work, scale: Scale) -> Figures:
@@ -208,17 +254,44 @@ def by_queues(work: Work, scale: Scale) -> Figures:
         warmup = max(3, fewer // 10)
         peer = quartiles(queue_times(size, warmup + fewer)[warmup:])
         with session(work):
-            rows.append({"size": size, "ours": device_latency(size, count), "peer": peer})
+            rows.append({"size": size, "ours": device_latency(size, count), "queue": peer})
     return {"rows": rows}
 
 
-def by_pinned(work: Work, scale: Scale) -> Figures:
-    """Against the same edge through pinned host memory."""
+def by_copies(work: Work, scale: Scale) -> Figures:
+    """Against the same edge through pinned host memory, and over host memory, where the bytes of tensors are pickled."""
     rows = []
     for (size, count), (_size, fewer) in zip(scale.sizes, scale.copied, strict=True):
         with session(work):
-            rows.append({"size": size, "ours": device_latency(size, count), "peer": device_latency(size, fewer, PINNED)})
+            ways = {name: device_latency(size, fewer, way) for name, way in (("pinned", PINNED), ("host", SHM))}
+            rows.append({"size": size, "ours": device_latency(size, count), **ways})
     return {"rows": rows}
+
+
+def by_mps(work: Work, scale: Scale) -> Figures:
+    """The smallest edge and the hand-over of the GPU, without CUDA's multi-process service and with it."""
+    if work.name != "cuda":
+        return {"skipped": "pretended devices have no MPS"}
+    if os.path.exists(os.path.join(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")):
+        return {"skipped": "MPS runs already on this machine: every row is with it, and none is without"}
+    size, count = scale.sizes[0]
+    figures: Figures = {"size": size}
+    with session(work):
+        figures["off"], figures["off_handover"] = device_latency(size, count), handover(scale.turns)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(CUDA_MPS_PIPE_DIRECTORY=f"{folder}/pipe", CUDA_MPS_LOG_DIRECTORY=f"{folder}/log")
+        for name in ("pipe", "log"):
+            os.mkdir(f"{folder}/{name}")
+        try:
+            subprocess.run(["nvidia-cuda-mps-control", "-d"], check=True, capture_output=True, timeout=30)
+        except (OSError, subprocess.SubprocessError) as error:
+            return {"skipped": f"MPS cannot be started here: {error}"}
+        try:
+            with session(work):
+                figures["on"], figures["on_handover"] = device_latency(size, count), handover(scale.turns)
+        finally:
+            subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", check=False, capture_output=True, timeout=60)
+    return figures
 
 
 def waits(work: Work, scale: Scale) -> Figures:
@@ -455,8 +528,6 @@ def driver_version() -> str:
     with contextlib.suppress(OSError, StopIteration):
         words = Path("/proc/driver/nvidia/version").read_text().split()
         return next(word for word in words if word[0].isdigit() and word.count(".") >= 1)
-    import subprocess
-
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[0]
@@ -467,7 +538,9 @@ ROWS: dict[str, Callable[[Work, Scale], Figures]] = {
     "header": header,
     "latency": latency,
     "queues": by_queues,
-    "pinned": by_pinned,
+    "copies": by_copies,
+    "mps": by_mps,
+    "held": held,
     "waits": waits,
     "pipeline": pipeline,
     "bandwidth": bandwidth,

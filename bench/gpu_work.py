@@ -133,6 +133,10 @@ class Work(ABC):
     def stamp(self) -> Stamp:
         """A new stamp."""
 
+    @abstractmethod
+    def hold(self) -> Callable[[], None]:
+        """Have the current stream do nothing of what is queued from now on, until the returned function is called."""
+
     def begin_profile(self) -> Any:
         """Count from now on, see `end_profile`."""
         return None
@@ -235,6 +239,24 @@ class CudaWork(Work):
             return KernelStamp(self.torch)
         except (OSError, RuntimeError) as error:
             return CopyStamp(self.torch, f"a copy of 4 bytes, since a kernel cannot be loaded ({error})")
+
+    def hold(self) -> Callable[[], None]:
+        # The stream waits in the device until the host has written a word; no kernel is running meanwhile.
+        words = self.torch.zeros(1, dtype=self.torch.int32, pin_memory=True)
+        self.torch.zeros(1, device="cuda")  # makes the context, and current in this thread
+        cuda, pointer = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+        address = ctypes.c_void_p(words.data_ptr())
+        stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
+        status = cuda.cuMemHostGetDevicePointer_v2(ctypes.byref(pointer), address, ctypes.c_uint(0))
+        # At least 1 (CU_STREAM_WAIT_VALUE_GEQ is 0).
+        status = status or cuda.cuStreamWaitValue32_v2(stream, pointer, ctypes.c_uint32(1), ctypes.c_uint(0))
+        if status:
+            raise RuntimeError(f"a stream cannot be held: CUDA error {status}")
+
+        def release() -> None:
+            words.fill_(1)
+
+        return release
 
     def begin_profile(self) -> Any:
         from torch.profiler import ProfilerActivity, profile
@@ -403,6 +425,10 @@ class NullWork(Work):
 
     def stamp(self) -> Stamp:
         return NullStamp(self)
+
+    def hold(self) -> Callable[[], None]:
+        release: Callable[[], None] = self.null.hold(self._device.current_stream()).release
+        return release
 
 
 class NullStamp(Stamp):

@@ -34,6 +34,7 @@ from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._device.arrivals import Arrivals, sweep_retired
 from mray._device.base import DeviceOutOfMemoryError, Event, Platform
+from mray._device.deaths import when_dead
 from mray._device.departures import DepartureFacts, Departures, Shipment
 from mray._device.landings import Landed
 from mray._device.platform import known_platform
@@ -80,7 +81,7 @@ class _Lent:
 class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
-    __slots__ = ("_departures", "_lender", "_name", "_opened", "_platform", "_sole", "_told", "_unsent")
+    __slots__ = ("_departures", "_lender", "_name", "_opened", "_platform", "_sole", "_told", "_unsent", "_watched")
 
     #: Whether tensors go through host memory.
     _pinned = False
@@ -110,6 +111,8 @@ class CudaIpcWriter(ShmWriter):
         self._opened: dict[tuple[int, bytes, int], Event] = {}
         #: Bytes of tensors that `last_size` has told of.
         self._told = 0
+        #: Readers whose deaths are watched -> the function that ends it.
+        self._watched: dict[int, Callable[[], None]] = {}
 
     def try_give(self, box: list[Any]) -> bool:
         if not self.has_room():
@@ -196,7 +199,14 @@ class CudaIpcWriter(ShmWriter):
         event = self._opened.get(key)
         if event is None:
             event = self._opened[key] = shipment.device.open_event(handle)
+            if reader not in self._watched:
+                self._watched[reader] = when_dead(self._lender.process_of(reader), lambda: self._forsake(reader))
         return event
+
+    def _forsake(self, dead: int) -> None:
+        for (reader, _handle, _device), event in list(self._opened.items()):
+            if reader == dead:
+                event.forsake()
 
     def last_size(self) -> int:
         sent, self._told = self._departures.sent - self._told, self._departures.sent
@@ -227,13 +237,13 @@ class CudaIpcWriter(ShmWriter):
         trim_pools()
 
     def _forsake_dead_readers(self) -> None:
-        dead = self._lender.dead_readers()
-        for (reader, _handle, _device), event in list(self._opened.items()):
-            if reader in dead:
-                event.forsake()
+        for reader in self._lender.dead_readers():
+            self._forsake(reader)
 
     def _close_events(self) -> None:
         self._forsake_dead_readers()
+        while self._watched:
+            self._watched.popitem()[1]()
         while self._opened:
             self._opened.popitem()[1].close()
 
@@ -271,7 +281,12 @@ class CudaIpcReader(ShmReader):
             assert len(event.handle) <= MOST_NOTE
             borrower.end(lease, use, event.handle)
 
-        self._arrivals = Arrivals(platform, release, layout.leases // 2, copies=layout.readers > 1, gone=borrower.gone)
+        def gone() -> None:
+            end_watch()
+            borrower.gone()
+
+        self._arrivals = arrivals = Arrivals(platform, release, layout.leases // 2, copies=layout.readers > 1, gone=gone)
+        end_watch = when_dead(borrower.lender_process(), arrivals.forsake)
         self._is_ahead = False
         #: The value of the next message, and what is to be settled for it, if that was read already.
         self._early: list[tuple[Any, list[Landed]]] = []

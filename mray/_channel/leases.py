@@ -134,6 +134,10 @@ class Lender:
         words = self._words
         return frozenset([reader for reader, board in enumerate(self._boards) if words[board.is_open] and _is_dead(words, board.signature)])
 
+    def process_of(self, reader: int) -> tuple[int, int]:
+        """The pid of a reader that has something open, and when it was started."""
+        return _process(self._words, self._boards[reader].signature)
+
     def close(self, then: Callable[[], None] = lambda: None) -> None:
         """Lend no more. Loans that are out stay so until `sweep_orphans` finds them ended, and calls `then`. Idempotent."""
         if not self._closed:
@@ -175,6 +179,10 @@ class Borrower:
         """Whether the writer's process has ended."""
         return _is_dead(self._words, self._lender)
 
+    def lender_process(self) -> tuple[int, int]:
+        """The pid of the writer, and when it was started."""
+        return _process(self._words, self._lender)
+
     def gone(self) -> None:
         """Nothing that was lent is held or open here any more; once."""
         publish_fence()
@@ -186,6 +194,10 @@ def _sign(words: memoryview, line: int) -> None:
     """Say which process this is."""
     words[line + at.PID] = kernel_pid()
     words[line + at.STARTED] = start_of(kernel_pid())
+
+
+def _process(words: memoryview, line: int) -> tuple[int, int]:
+    return words[line + at.PID], words[line + at.STARTED]
 
 
 def _is_dead(words: memoryview, line: int) -> bool:

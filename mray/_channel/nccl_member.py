@@ -268,7 +268,7 @@ class NcclMember:
                 # An abort says that it has failed before it looks whether somebody is inside.
                 self.group.check()
                 call(self._communicator)
-            except self.nccl.errors as error:
+            except self.nccl.error as error:
                 self.group.fail(f"NCCL failed in rank {self.rank}: {error}", error)
                 self._alarm.set()
                 self.group.check()
@@ -374,7 +374,7 @@ class NcclMember:
         if not self.group.has_failed:
             try:
                 self._communicator.check_async_error()
-            except self.nccl.errors as error:
+            except self.nccl.error as error:
                 self.group.fail(f"NCCL failed in rank {self.rank}: {error}", error)
             blocker = None if self._tidy() else self.group.blocker()
             if blocker is not None:

@@ -22,6 +22,8 @@ the program that the actor runs, and no copy is made. Between two endpoints it d
   no CUDA context; the first tensor does.
 * A process that sees several GPUs may send from any of them. Unasked, an edge goes by CUDA_IPC only if the reader reaches all of them;
   asked, one is enough, and a tensor on another is an error when it comes.
+* Where a reader has failed to open memory of the writer's process (`Site.obstacles`), their GPUs are as ones without peer access; where it
+  has failed to open events, PINNED is SHM too, for nothing would order its copies.
 * NCCL has one rank per actor, on its first GPU. Two ranks share a GPU only where both libraries allow it. The driver has no rank.
 """
 
@@ -76,7 +78,14 @@ def select(writer: Site, reader: Site, asked: str = AUTO, *, hinted: bool = Fals
         return CUDA_IPC
     if hinted and why_no_nccl([writer, reader]) is None:
         return NCCL
+    if writer.pid in reader.obstacles and reader.obstacles[writer.pid].of_events:
+        return SHM
     return CUDA_IPC if asked == ACCELERATOR and reader.reach(writer) else PINNED
+
+
+def describe(transport: str) -> str:
+    """How a tensor goes by it, for messages."""
+    return _NAMES[transport]
 
 
 def remote_readers(writer: str, readers: Iterable[str]) -> tuple[str, ...]:
@@ -94,7 +103,7 @@ def why_no_nccl(members: Iterable[Site]) -> str | None:
         if not site.gpus:
             return f"{site.name} sees no GPU"
         if not site.nccl:
-            return f"{site.name} has no NCCL: its Python has no cupy.cuda.nccl"
+            return f"{site.name} has no NCCL: its process finds no libnccl.so.2, or an old one"
         if site.nccl != sites[0].nccl:
             return f"{sites[0].name} has NCCL {_version(sites[0].nccl)} and {site.name} has {_version(site.nccl)}"
         other = ranks.setdefault(site.gpus[0].uuid, site)
@@ -148,10 +157,11 @@ def _cuda_ipc(writer: Site, reader: Site) -> str:
         )
     if not reader.reach(writer):
         best = select(writer, reader, ACCELERATOR, hinted=True)
-        raise ValueError(
-            f"{_subject(writer, reader, CUDA_IPC)}: {_gpus(reader)} of {reader.name} has no peer access to {_gpus(writer)} of "
-            f'{writer.name}. transport="auto" would work: it goes {_NAMES[best]}.'
-        )
+        obstacle = reader.obstacles.get(writer.pid)
+        why = f"{_gpus(reader)} of {reader.name} has no peer access to {_gpus(writer)} of {writer.name}"
+        if obstacle is not None:
+            why = f"{reader.name} (pid {reader.pid}) cannot open what {writer.name} (pid {writer.pid}) exports: {obstacle.reason}"
+        raise ValueError(f'{_subject(writer, reader, CUDA_IPC)}: {why}. transport="auto" would work: it goes {_NAMES[best]}.')
     return CUDA_IPC
 
 

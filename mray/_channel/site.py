@@ -6,7 +6,10 @@ Each process tells its own (`mray._graph.sites`); who compiles a graph puts the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mray._device.trial import Obstacle
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,13 @@ class Site:
     is_driver: bool = False
     #: Whether it was given GPUs of its own (``num_gpus``).
     owns: bool = False
+    #: What keeps it from opening memory of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
+    obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 
     def reach(self, other: Site) -> list[tuple[Gpu, Gpu]]:
         """Pairs of an own device and one of `other` that is the same, or whose memory the own one reaches."""
+        if other.pid in self.obstacles:
+            return []
         return [(own, its) for its in other.gpus for own in self.gpus if own.uuid == its.uuid or its.uuid in own.reaches]
 
     def reaches_all(self, other: Site) -> bool:

@@ -3,7 +3,7 @@
 Each group has a ProcessGroup of its own, made without ``init_process_group``: the actor may have torch's default group besides, of whatever
 backend. Members find each other through a file in the session's directory, and gloo's connections stay on the loopback interface.
 
-Another way to `mray._channel.nccl`, for who has torch but no cupy. Work on the CPU (gloo) is done when a call returns. Work on a GPU is
+Another way than `mray._channel.nccl`, with torch's own collectives. Work on the CPU (gloo) is done when a call returns. Work on a GPU is
 queued; the current stream waits for it.
 
 *Death.* A member that hears of one aborts its ProcessGroup. gloo cannot be aborted while it waits: its connections break with the process,
@@ -30,6 +30,8 @@ from mray._common.process_local import is_simulated
 
 #: Slow is not dead: deaths are told by the runtime.
 _FOREVER = timedelta(days=365)
+#: Seconds between two looks at a stream that is waited for, at first and at most.
+_FIRST_PAUSE, _LAST_PAUSE = 50e-6, 1e-3
 
 
 class TorchDistributedCommunicator(RankCommunicator[StreamGroup]):
@@ -195,8 +197,11 @@ class TorchDistributedCommunicator(RankCommunicator[StreamGroup]):
         if processes is not None and self._backend == "nccl" and not group.has_failed:
             import torch  # noqa: PLC0415
 
-            # Work that this member has queued is done before its communicators end.
-            torch.cuda.current_stream().synchronize()
+            # Work that this member has queued is done before its communicators end; that of a peer who died never is.
+            stream, pause = torch.cuda.current_stream(), _FIRST_PAUSE
+            while not stream.query() and not group.has_failed:
+                group.host.wait_until(lambda: group.has_failed, pause)
+                pause = min(2 * pause, _LAST_PAUSE)
         del processes
         group.begin_to_leave()
         self._abort()

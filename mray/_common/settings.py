@@ -49,6 +49,9 @@ class NullDevices(NamedTuple):
     late: float = 0.0
     #: Separates the memory of those who use different words.
     scope: str = ""
+    #: Whether this process opens memory, and events, of others.
+    ipc: bool = True
+    events: bool = True
 
 
 def _null_devices(text: str) -> NullDevices | None:
@@ -56,21 +59,24 @@ def _null_devices(text: str) -> NullDevices | None:
     values: dict[str, Any] = {}
     for option in options:
         name, _equals, value = (part.strip() for part in option.partition("="))
-        if name in ("memory", "peer", "island", "garbled"):
+        if name in ("memory", "peer", "island", "garbled", "ipc", "events"):
             values[name] = int(value)
         elif name == "late":
             values[name] = float(value)
         elif name == "scope" and value.replace("-", "").replace("_", "").isalnum():
             values[name] = value
         else:
-            raise ValueError(f"expected memory=BYTES, peer=0 or 1, island=GPUS, garbled=0 or 1, late=SECONDS or scope=WORD, not {option!r}")
+            raise ValueError(
+                "expected memory=BYTES, peer=, ipc=, events= or garbled=0 or 1, island=GPUS, late=SECONDS or scope=WORD, "
+                f"not {option!r}"
+            )
     count = int(first or 0)
-    flags = [name for name in ("peer", "garbled") if name in values]
+    flags = {name: values[name] for name in ("peer", "garbled", "ipc", "events") if name in values}
     if count < 0 or values.get("memory", 1) <= 0 or values.get("island", 0) < 0 or not 0 <= values.get("late", 0) < 3600:
         raise ValueError("expected the number of GPUs, and values that make sense")
-    if not {values[name] for name in flags} <= {0, 1}:
+    if not {0, 1}.issuperset(flags.values()):
         raise ValueError(f"expected 0 or 1 for {' and '.join(flags)}")
-    values.update({name: bool(values[name]) for name in flags})
+    values.update({name: bool(flag) for name, flag in flags.items()})
     return NullDevices(count, **values) if count else None
 
 
@@ -466,8 +472,8 @@ NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",
     _null_devices,
     _no_devices,
-    "How many GPUs to pretend in host memory, for tests; options follow: "
-    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word`.",
+    "GPUs to pretend in host memory, for tests, and options: "
+    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,events=0`.",
 )
 DEVICE_POOL_BYTES = _declare(
     "MRAY_DEVICE_POOL_BYTES",

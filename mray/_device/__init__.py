@@ -9,8 +9,10 @@
     departures           tensors on their way out
     arrivals             tensors that come in
     landings             memory that tensors of other devices are copied to, on streams of their own
+    deaths               the deaths of processes whose work streams may wait for
+    trial                whether another process can open what this one exports
     events               events that are never destroyed while somebody may have them open
-    nccl, cupy_nccl      the library that carries collectives; as cupy has it
+    nccl, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it
 
 ====================  ====================================================================================================
 platform              a kind of devices, such as CUDA's

@@ -18,14 +18,15 @@ view are gone and the device is done with it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.base import Device, Event, Platform
+from mray._device.base import Device, Event, NotOpenedError, Platform
 from mray._device.events import lend_event, recorded, return_event
 from mray._device.landings import Landed, Landings
 from mray._device.pinned_memory import PinnedMemory
@@ -122,6 +123,15 @@ class _Hold:
             self._arrivals.let_go(self.device, self.stream, self._lease, self._use)
 
 
+@contextlib.contextmanager
+def _opening() -> Iterator[None]:
+    """While entered, something of another process is opened."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise NotOpenedError(str(error)) from error
+
+
 class Arrivals:
     """The tensors that one end reads. `most`: how many leases it keeps; it copies what comes beyond. `copies`: it copies everything.
 
@@ -177,7 +187,9 @@ class Arrivals:
         chunk: int,
         parts: tuple[bytes, ...],
     ) -> Any:
-        """The tensor of these facts of a departure. Raises RuntimeError when its sender is dead and its memory gone."""
+        """The tensor of these facts of a departure. Raises NotOpenedError when its sender is dead and its memory gone, or cannot be opened
+        here.
+        """
         device = self._platform.device_of(place)
         here = device is not None
         if device is None:
@@ -192,7 +204,8 @@ class Arrivals:
         mapping = self._opened.get((key, device))
         if mapping is None:
             sweep_retired()
-            mapping = self._opened[key, device] = _mappings.open(device, place, key, handle)
+            with _opening():
+                mapping = self._opened[key, device] = _mappings.open(device, place, key, handle)
         if here and size and not self._copies and self.held <= self._most:
             self.viewed += 1
             return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
@@ -224,7 +237,8 @@ class Arrivals:
     def _event(self, device: Device, handle: bytes) -> Event:
         event = self._events.get((handle, device))
         if event is None:
-            event = self._events[handle, device] = device.open_event(handle)
+            with _opening():
+                event = self._events[handle, device] = device.open_event(handle)
         return event
 
     def end_message(self) -> None:
@@ -276,14 +290,18 @@ class Arrivals:
         if not self._closed:
             self._closed = True
             if is_sender_dead():
-                for event in self._events.values():
-                    event.forsake()
+                self.forsake()
             self._current.clear()
             self.settle()
             for landings in self._landings.values():
                 landings.close()
             _retired.append(self)
             sweep_retired()
+
+    def forsake(self) -> None:
+        """The sender is dead: streams that wait for it go on. Any thread."""
+        for event in list(self._events.values()):
+            event.forsake()
 
     def retire(self) -> bool:
         """Once closed: close what was opened, if nothing is held and the device is done with it; whether it was."""

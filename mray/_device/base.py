@@ -27,6 +27,10 @@ class DeviceOutOfMemoryError(MemoryError):
     """A device has no memory left for what an edge carries."""
 
 
+class NotOpenedError(RuntimeError):
+    """Memory or an event of another process cannot be opened: that one is dead, or nothing can be shared with it."""
+
+
 class Facts(NamedTuple):
     """Where a dense tensor lies and how to look at it."""
 
@@ -274,7 +278,7 @@ class Platform(ABC):
 
     @abstractmethod
     def nccl(self) -> Any:
-        """The module that has the calls of ``cupy.cuda.nccl`` for these devices. Raises LookupError that says what to install."""
+        """What has the calls of `mray._device.libnccl.LibNccl` for these devices. Raises LookupError that says what to install."""
 
     @abstractmethod
     def nccl_device(self, index: int) -> AbstractContextManager[Any]:

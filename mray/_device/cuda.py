@@ -11,7 +11,9 @@ replayed. So `record` refuses, and leaves the capture as it was. Edges are read 
 **What CUDA leaves undefined**, and the layers above take care of: memory that is freed while another process has it open, and an event that
 is destroyed while another process has it open. Of a process that died, the driver frees what nobody else has open. But a stream that waits
 for what a process had marked and did not live to do may wait for ever. So the process that waits marks the event itself, on another stream,
-once it knows (`CudaEvent.forsake`).
+once it knows (`CudaEvent.forsake`); a thread of its own tells it (`mray._device.deaths`), for the others may be waiting within the driver.
+
+No call for a message waits within the driver: `synchronize` asks again and again, so that a signal, or the news of a death, ends it.
 
 **What waits for the device** though nobody said so: opening memory and events may, closing memory and freeing it does. All of that is done
 when edges are made, grow or end, not for a message.
@@ -21,13 +23,15 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._common import settings
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
-from mray._device import cupy_nccl, libcuda, nvml
+from mray._device import libcuda, libnccl, nvml
 from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
 from mray._device.cuda_context import Context
 from mray._device.cuda_marks import CudaMarks, record
@@ -38,6 +42,8 @@ from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 _GRAIN = 2 << 20
 #: So many entries into `outputs` one after another leave memory that other streams have used unseen to.
 _ENTRIES = 8
+#: Seconds between two looks at a stream that is waited for, at first and at most.
+_FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 #: Allocations of which it is remembered whether they are of `outputs`.
 _MOST_REMEMBERED = 4096
 
@@ -64,6 +70,10 @@ class _Question:
 
 #: Questions that nobody is asking now.
 _questions: list[_Question] = []
+
+
+#: Held while an event is destroyed, or forsaken in the thread that hears of deaths. Finalizers come here, too.
+_ending = threading.RLock()
 
 
 class CudaEvent(Event):
@@ -98,17 +108,19 @@ class CudaEvent(Event):
     def forsake(self) -> None:
         """See the base. The dead marks no more; so this process does, on a stream that has nothing to do."""
         context, stream = self._context, ctypes.c_void_p()
-        if self._event is None or context.is_forked:
-            return
-        # A device that refuses one of these is broken: nothing waits there any more.
-        if not context.status_during_captures(self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING):
-            context.status_during_captures(self._cuda.cuEventRecord, self._event, stream)
-            context.status_during_captures(self._cuda.cuStreamDestroy_v2, stream)
+        with _ending:
+            if self._event is None or context.is_forked:
+                return
+            # A device that refuses one of these is broken: nothing waits there any more.
+            if not context.status_during_captures(self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING):
+                context.status_during_captures(self._cuda.cuEventRecord, self._event, stream)
+                context.status_during_captures(self._cuda.cuStreamDestroy_v2, stream)
 
     def close(self) -> None:
-        event, self._event = self._event, None
-        if event is not None and not self._context.is_forked:
-            self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, event)
+        with _ending:
+            event, self._event = self._event, None
+            if event is not None and not self._context.is_forked:
+                self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, event)
 
 
 class CudaDevice(Device):
@@ -288,8 +300,16 @@ class CudaDevice(Device):
         return self._marks.mark(stream)
 
     def synchronize(self, stream: int) -> None:
-        """Wait for the stream; other threads of the process run meanwhile."""
-        self.context.call("Waiting for a stream", self._cuda.cuStreamSynchronize, stream)
+        """Wait for the stream; other threads of the process run meanwhile, and signals are handled.
+
+        It asks again and again: a wait within the driver hears no signal, and ends with nothing where the stream waits for the dead.
+        """
+        pause = _FIRST_PAUSE
+        while (status := self.context.status_during_captures(self._cuda.cuStreamQuery, stream)) == libcuda.NOT_READY:
+            time.sleep(pause)
+            pause = min(1.5 * pause, _LAST_PAUSE)
+        if status:
+            raise self._cuda.error("Waiting for a stream", status)
 
     # ------------------------------------------------------------------------------------ tensors
     def empty(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None) -> Any:
@@ -403,10 +423,10 @@ class CudaPlatform(Platform):
         return self.devices[self._tensors.current_device()]
 
     def nccl(self) -> Any:
-        return cupy_nccl.nccl_module()
+        return libnccl.load()
 
     def nccl_device(self, index: int) -> AbstractContextManager[Any]:
-        return cupy_nccl.current_device(index)
+        return self.devices[index].context.current()
 
     def close(self) -> None:
         """Give up the pools of `outputs`: torch frees what no tensor lies in, and nobody may have that open. Contexts stay, with events."""

@@ -10,10 +10,11 @@ RuntimeError, and what it lets go of is left alone.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mray._device import libcuda
@@ -59,6 +60,17 @@ class Context:
             return function(*arguments)
         finally:
             cuda.cuCtxSetCurrent(current)
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes it this thread's current context while entered, for libraries that work on that."""
+        handle, before = self._handle or self._retain(), ctypes.c_void_p()
+        self._cuda.check("Asking for the current context", self._cuda.cuCtxGetCurrent(ctypes.byref(before)))
+        self._cuda.check("Making a context current", self._cuda.cuCtxSetCurrent(handle))
+        try:
+            yield
+        finally:
+            self._cuda.cuCtxSetCurrent(before)
 
     def call_during_captures(self, action: str, function: Callable[..., int], *arguments: Any) -> None:
         """`call`, for what is refused while any thread captures a graph, unless the caller says that it knows."""

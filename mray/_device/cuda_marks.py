@@ -92,6 +92,7 @@ class CudaMarks:
             event = self._event()
             before = monotonic_ns()
             context.call("Recording an event", cuda.cuEventRecord, event, self._stream)
+            # Within the driver, and exact: the stream has no other work, so this cannot wait for anybody.
             context.call_during_captures("Waiting for a clock", cuda.cuStreamSynchronize, self._stream)
             after = monotonic_ns()
             if best is not None and best[0] <= after - before:

@@ -93,6 +93,7 @@ GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
     "cuStreamCreate": (_to_opaque, _uint),
     "cuStreamDestroy_v2": (_opaque,),
     "cuStreamSynchronize": (_opaque,),
+    "cuStreamQuery": (_opaque,),
     "cuStreamIsCapturing": (_opaque, _to_int),
     "cuStreamWaitEvent": (_opaque, _opaque, _uint),
     "cuEventCreate": (_to_opaque, _uint),

@@ -1,9 +1,9 @@
-"""NCCL as this process has it: ``cupy.cuda.nccl``, or the module with the same calls that its platform has.
+"""NCCL as this process has it: `mray._device.libnccl`, or the module with the same calls that pretended devices have.
 
     nccl_version, shares_gpus     what a process tells whoever compiles a graph; raise nothing
     library                       the calls, the numbers of dtypes and reductions; LookupError that says what to install
 
-Any thread. cupy is imported when it is first asked for, and makes no CUDA context by that.
+Any thread. The library is loaded when it is first asked for, and makes no CUDA context by that.
 
 NCCL's own variables are read by NCCL when a process first uses it. Two of them concern us: NCCL listens for its peers on
 a network interface, which here shall be the one that nobody else reaches; and it has several ranks on one GPU only when told so.
@@ -56,18 +56,19 @@ class Library:
 
     def __init__(self, devices: Platform) -> None:
         self.platform = devices
-        #: ``cupy.cuda.nccl``, or a module with the same calls.
+        #: A `mray._device.libnccl.LibNccl`, or a module with the same calls.
         self.module = module = devices.nccl()
         self.version = int(module.get_version())
-        #: The error of calls; cupy itself fails with KeyError over results that it has no name for.
-        self.errors: tuple[type[Exception], ...] = (module.NcclError, KeyError)
+        #: The error of calls.
+        self.error: type[Exception] = module.NcclError
 
-    def unique_id(self) -> Any:
-        """A new id for a communicator, as the others' `communicator` takes it: bytes, or with cupy before 14 a tuple. Picklable."""
+    def unique_id(self) -> bytes:
+        """A new id for a communicator, as the others' `communicator` takes it."""
         _stay_on_this_machine()
-        return self.module.get_unique_id()
+        unique_id: bytes = self.module.get_unique_id()
+        return unique_id
 
-    def communicator(self, world_size: int, unique_id: Any, rank: int, device: int) -> Any:
+    def communicator(self, world_size: int, unique_id: bytes, rank: int, device: int) -> Any:
         """Become a rank, on the device of this index; waits until all ranks do."""
         _stay_on_this_machine()
         with self.platform.nccl_device(device):
@@ -90,7 +91,7 @@ class Library:
 
 
 def library() -> Library:
-    """NCCL of this process. Raises LookupError that says what is missing: a device, cupy, or the library itself."""
+    """NCCL of this process. Raises LookupError that says what is missing: a device, or the library itself."""
     devices = platform()
     if devices is None or not devices.devices:
         raise LookupError("NCCL moves tensors between GPUs, and this process sees none: give its actor num_gpus.")

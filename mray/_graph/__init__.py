@@ -18,6 +18,7 @@ out by itself.
     structure  depicted        the user's DAG nodes again, for pictures
     host  messages             services of a process; the table of requests      caller/     execute, get, await, from any process
     participants  sites        the actors of a graph, and their devices         actor/      the programs of one actor
+    trials                     whether processes can open each other's memory
     ends  communicators        the channels and groups of one process            watch/      reports, counters, profiles
 
 The compiler knows the caller's room, since it makes a `CompiledGraph`; caller and actor know `watch`, and neither knows the other: they
@@ -30,6 +31,7 @@ meet in `messages` and `plan`. There is no cycle, annotations counted.
     operation      READ, COMPUTE or WRITE: one thing that an actor does in each execution
     plan           all decisions about a graph, taken before any channel or program is made
     site           the devices that a process offers to edges
+    trial          the opening of a little memory of another process, before a transport counts on it
     ends           the readers and writers of one endpoint
 
 Rejected: an endless task per actor that is the loop (the actor would answer nothing else, and two graphs could not share it); a thread per

@@ -8,6 +8,9 @@ A request is one of these verbs and a payload of bytes; its answer is bytes, or 
     STOP           caller           actor, main thread          graph id -> b"" or LENT
     TRIM           caller           actor, main thread          b"" -> b""
     SITE           compiler         actor, main thread          pickled uuids of devices -> pickled Site
+    OFFER          compiler         actor, main thread          pickled asker, indices of devices -> pickled Offers
+    TRY            compiler         actor, main thread          pickled asker, (index, Offer, also memory) -> pickled Obstacles or None
+    WITHDRAW       compiler         actor, main thread          asker -> b""
     REPORT         caller           actor, reading thread       graph id -> pickled ProgramState or None
     STATISTICS     caller           actor, main thread          graph id -> pickled counters by channel
     PROFILE        caller           actor, main thread          pickled ProfileRequest -> pickled reason of no torch profiler, or ""
@@ -29,6 +32,9 @@ LENT = b"lent"
 #: Give back the memory of closed edges: of devices, and of values that were passed on.
 TRIM = "trim"
 SITE = "site"
+OFFER = "offer"
+TRY = "try"
+WITHDRAW = "withdraw"
 
 REPORT = "report"
 STATISTICS = "statistics"

@@ -107,6 +107,17 @@ class Transfer(NamedTuple):
 _AUTOMATIC = Transfer()
 
 
+class DevicePair(NamedTuple):
+    """Two endpoints of which one opens what the other has on a device."""
+
+    writer: str
+    reader: str
+    #: One of `mray._channel.select.DEVICE`.
+    transport: str
+    #: The transport of the user's hint; empty without one.
+    asked: str
+
+
 @dataclass(frozen=True)
 class Graph:
     """The user's DAG nodes, checked."""

@@ -71,14 +71,14 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     `actors`: endpoint -> the handle of its actor.
     """
     own = look()
-    processes = {endpoint: host.actor_process(actors[endpoint].__actor_outline__().key) for endpoint in asked if endpoint != DRIVER}
-    found = {DRIVER: own, **_ask(host, actors, processes, own)}
+    others = [endpoint for endpoint in asked if endpoint != DRIVER]
+    found = {DRIVER: own, **_ask_for_sites(host, actors, others, own)}
     known = {gpu.uuid for gpu in own.gpus}
     everybodys = {gpu.uuid for site in found.values() for gpu in site.gpus}
     if not everybodys <= known:
         # The driver does not see all of their devices: they do not know yet whether they reach each other.
         everything = replace(own, gpus=tuple(Gpu(0, uuid, "") for uuid in everybodys))
-        found = {DRIVER: look(everybodys), **_ask(host, actors, processes, everything)}
+        found = {DRIVER: look(everybodys), **_ask_for_sites(host, actors, others, everything)}
     reach: dict[str, frozenset[str]] = {}
     for site in found.values():
         for gpu in site.gpus:
@@ -96,14 +96,22 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     }
 
 
-def _ask(host: GraphHost, actors: Mapping[str, Any], processes: Mapping[str, str], own: Site) -> dict[str, Site]:
+def _ask_for_sites(host: GraphHost, actors: Mapping[str, Any], endpoints: Iterable[str], own: Site) -> dict[str, Site]:
     payload = pickle.dumps([gpu.uuid for gpu in own.gpus])
+    answers = ask(host, SITE, dict.fromkeys(endpoints, payload), actors)
+    return {endpoint: pickle.loads(answer) for endpoint, answer in answers.items()}
+
+
+def ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapping[str, Any]) -> dict[str, bytes]:
+    """The answers of the actors of these endpoints, asked all at once; waits until they live. Raises ActorDiedError."""
+    keys = {endpoint: actors[endpoint].__actor_outline__().key for endpoint in payloads}
+    processes = {endpoint: host.actor_process(key) for endpoint, key in keys.items()}
     try:
-        pendings = {endpoint: host.request(process, SITE, payload) for endpoint, process in processes.items()}
+        pendings = {endpoint: host.request(process, verb, payloads[endpoint]) for endpoint, process in processes.items()}
         host.wait_until(lambda: all(pending.done() for pending in pendings.values()), None)
-        return {endpoint: pickle.loads(pending.result()) for endpoint, pending in pendings.items()}
+        return {endpoint: pending.result() for endpoint, pending in pendings.items()}
     except Exception as error:
-        raise_death(host, {actors[endpoint].__actor_outline__().key: process for endpoint, process in processes.items()}, error)
+        raise_death(host, {keys[endpoint]: process for endpoint, process in processes.items()}, error)
         raise
 
 

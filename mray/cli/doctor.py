@@ -20,7 +20,7 @@ from typing import Any
 
 from mray._common import settings
 from mray._common.version import __version__
-from mray._device import cupy_nccl, discovery, libcuda, nccl
+from mray._device import discovery, libcuda, libnccl, nccl
 from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers
 from mray._device.platform import platform
 from mray._device.topology import read_topology
@@ -45,7 +45,7 @@ _LITTLE_LOCKED = 64 << 20
 #: Optional packages: package (its import name), extra, use.
 _EXTRAS = (
     ("torch", "torch", "torch", "tensors in calls and graphs"),
-    ("cupy", "cupy-cuda12x", "cupy", "NCCL between GPUs"),
+    ("cupy", "cupy", "cupy12", "arrays of cupy in collectives (with CUDA 13: cupy13)"),
     ("nvtx", "nvtx", "nvtx", "marks for Nsight"),
     ("rich", "rich", "top", "mray top"),
     ("matplotlib", "matplotlib", "pictures", "mray timeline --png"),
@@ -160,7 +160,7 @@ def devices() -> Iterator[Finding]:
     if number:
         yield Finding("nccl", OK, nccl.version_name(number))
     else:
-        yield Finding("nccl", NOTE, "not usable from here", cupy_nccl.INSTALL)
+        yield Finding("nccl", NOTE, "not usable from here", libnccl.INSTALL)
 
 
 def topology() -> Iterator[Finding]:

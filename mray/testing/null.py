@@ -1,6 +1,7 @@
 """Pretended GPUs: devices of host memory, whose work is done later, so that everything above runs, and fails, as with real ones.
 
     MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, seen through CUDA_VISIBLE_DEVICES as usual
+    MRAY_NULL_DEVICES="4,ipc=0,events=0"         the same, in a process that cannot open memory, or events, of others
     null_memory     memory: exported, opened by other processes, counted whoever dies
     null_stream     streams, run late or held on demand
     null_event      events, across processes
@@ -129,6 +130,8 @@ class NullDevice(Device):
         return null_memory.exported(self._region(base, is_opened=False))
 
     def open_memory(self, handle: bytes) -> int:
+        if not self._facts.ipc:
+            raise RuntimeError("Opening another process's memory failed: this pretended device has no IPC.")
         number = null_memory.device_of(handle)
         if not self._reaches(number):
             raise RuntimeError(f"{self.uuid} has no peer access to {uuid_of(number)}, so memory there cannot be opened")
@@ -165,6 +168,8 @@ class NullDevice(Device):
         return NullEvent(self.streams)
 
     def open_event(self, handle: bytes) -> Event:
+        if not self._facts.events:
+            raise RuntimeError("Opening another process's event failed: this pretended device has no IPC.")
         return NullEvent(self.streams, handle)
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:

@@ -1,4 +1,4 @@
-"""NCCL on pretended devices: what ``cupy.cuda.nccl`` has, between processes, over memory of the host.
+"""NCCL on pretended devices: the calls of `mray._device.libnccl`, between processes, over memory of the host.
 
     rank a                                                   rank b
     send(...)  queued on a stream                            recv(...)  queued on a stream
@@ -33,6 +33,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from mray._common import settings
+from mray._device.libnccl import NcclError
 from mray._ipc.connection import peer_is_ours
 from mray.testing.null_memory import resolve
 
@@ -48,17 +49,7 @@ NCCL_FLOAT64 = NCCL_DOUBLE = 8
 NCCL_BFLOAT16 = 9
 NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG = range(5)
 
-available = True
-
-_SYSTEM, _INTERNAL, _ARGUMENT, _USAGE, _REMOTE = 2, 3, 4, 5, 6
-_TEXTS = {
-    1: "NCCL_ERROR_UNHANDLED_CUDA_ERROR: unhandled cuda error",
-    _SYSTEM: "NCCL_ERROR_SYSTEM_ERROR: unhandled system error",
-    _INTERNAL: "NCCL_ERROR_INTERNAL_ERROR: internal error",
-    _ARGUMENT: "NCCL_ERROR_INVALID_ARGUMENT: invalid argument",
-    _USAGE: "NCCL_ERROR_INVALID_USAGE: invalid usage",
-    _REMOTE: "NCCL_ERROR_REMOTE_ERROR: remote process exited or there was a network error",
-}
+_SYSTEM, _ARGUMENT, _USAGE = 2, 4, 5
 _ID_BYTES = 128
 _SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 _KINDS = ("i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
@@ -73,18 +64,6 @@ _UP, _DOWN, _STAR = range(3)
 #: Kind of call, dtype, operation, root, bytes.
 _HEAD = Struct("<iiiiq")
 _SEND, _ALLREDUCE, _REDUCE, _BROADCAST, _ALLGATHER, _REDUCESCATTER = range(6)
-
-
-class NcclError(RuntimeError):
-    """The error of a call."""
-
-    def __init__(self, status: int, detail: str = "") -> None:
-        self.status = status
-        self.detail = detail
-        super().__init__(_TEXTS.get(status, f"NCCL_ERROR_{status}") + (f" ({detail})" if detail else ""))
-
-    def __reduce__(self) -> tuple[type[NcclError], tuple[int, str]]:
-        return type(self), (self.status, self.detail)
 
 
 class _Streams(Protocol):
@@ -108,7 +87,7 @@ _current = _Current()
 
 @contextlib.contextmanager
 def current_device(device: Any) -> Iterator[None]:
-    """Makes it the device that communicators of this thread are made on; what ``cupy.cuda.Device`` is to cupy."""
+    """Makes it the device that communicators of this thread are made on."""
     before, _current.device = _current.device, device
     try:
         yield
@@ -119,9 +98,6 @@ def current_device(device: Any) -> Iterator[None]:
 def get_version() -> int:
     """The version that is pretended: MRAY_NULL_NCCL_VERSION."""
     return settings.NULL_NCCL_VERSION.get()
-
-
-get_build_version = get_version
 
 
 def get_unique_id() -> bytes:
@@ -187,7 +163,7 @@ def _at_once(works: Sequence[Callable[[], None]]) -> None:
 class NcclCommunicator:
     """One rank, on the device that is the calling thread's current one."""
 
-    def __init__(self, ndev: int, commId: bytes, rank: int) -> None:  # noqa: N803  (cupy's names)
+    def __init__(self, ndev: int, commId: bytes, rank: int) -> None:  # noqa: N803  (the header's names)
         """Meet the other ranks; waits until all are there. NcclError when they cannot be ranks of one communicator."""
         if not 0 <= rank < ndev or len(commId) != _ID_BYTES:
             raise NcclError(_ARGUMENT)
@@ -308,10 +284,6 @@ class NcclCommunicator:
         """Queue the root's bytes into everybody's memory."""
         size = self._bytes(count, datatype, root)
         self._collect(stream, _BROADCAST, datatype, 0, root, sendbuff, size, recvbuff)
-
-    def bcast(self, buff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """The same in place."""
-        self.broadcast(buff, buff, count, datatype, root, stream)
 
     def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:  # noqa: N802
         """Queue everybody's bytes, by rank, into everybody's memory."""

@@ -25,7 +25,23 @@ def test_whatever_is_not_about_time_meets_its_target(run):
 def test_every_row_is_measured_on_a_pretended_gpu(run, row):
     figures = run.figures[row]
     assert isinstance(figures, dict), figures
-    assert ("skipped" in figures) == (row == "queues"), figures  # torch's own, of CUDA
+    assert ("skipped" in figures) == (row in ("queues", "mps")), figures  # torch's own, of CUDA; and the driver's
+
+
+def test_executions_return_while_the_stream_of_the_producer_is_held(run):
+    figures = run.figures["held"]
+    assert figures["executions"] == figures["returned"] > 0, figures
+    assert (figures["reached"], figures["in_time"], figures["right"]) == (0, True, True)
+
+
+@pytest.mark.parametrize(("way", "name"), [("ours", "device_shared"), ("pinned", "device_copied"), ("host", "")])
+def test_tensors_are_copied_as_often_as_their_way_says(run, way, name):
+    for row in run.figures["copies"]["rows"]:
+        edge = row[way]
+        expected = dict.fromkeys(("device_copied", "device_shared", "device_refused"), 0)
+        if name:
+            expected[name] = edge["messages"]
+        assert edge["counts"] == expected
 
 
 def test_without_a_gpu_the_program_says_so(tmp_path):

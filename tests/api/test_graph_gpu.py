@@ -125,6 +125,13 @@ class Actor:
     def synchronizations(self):
         return platform().synchronizations
 
+    def pid(self):
+        return os.getpid()
+
+    def die_when_asked(self):
+        module = importlib.import_module("mray._graph.trials")
+        module.offer = lambda *_arguments: os._exit(1)
+
     def is_looking(self):
         from mray._device import platform as module
 
@@ -273,6 +280,62 @@ def test_a_session_of_gpus_that_cannot_reach_each_other(session, ray, compiled):
         b.sum.bind(a.make.bind(inp).with_tensor_transport("cuda_ipc")).experimental_compile()
     for part in ("Actor(", a._id.hex()[:8], b._id.hex()[:8], "GPU-null-0", "GPU-null-1", 'transport="auto" would work'):
         assert part in str(caught.value)
+
+
+# --------------------------------------------------------------------------------------------- IPC that does not work
+@pytest.fixture
+def cut_off(session, ray):
+    """Makes two actors on one GPU, of which the second cannot open memory (or events, or ...) of others."""
+    session("1", num_gpus=1)
+
+    def make(*lacks, reader_first=False):
+        devices = ",".join([f"1,scope={SCOPE}", *(f"{lack}=0" for lack in lacks)])
+        environments = [{}, {"runtime_env": {"env_vars": {"MRAY_NULL_DEVICES": devices}}}]
+        return [ray.remote(num_cpus=0, num_gpus=0.3, **options)(Actor).remote() for options in environments]
+
+    return make
+
+
+@pytest.mark.parametrize(("lacks", "transport", "words"), [("ipc", PINNED, "through pinned host memory"), ("events", SHM, "host memory")])
+def test_a_pair_without_ipc_goes_the_next_way_with_one_warning(cut_off, ray, compiled, lacks, transport, words):
+    a, b = cut_off(lacks)
+    with ray.dag.InputNode() as inp:
+        made = a.make.bind(inp)
+        root = ray.dag.MultiOutputNode([b.sum.bind(made), b.where.bind(made), a.sum.bind(b.make_large.bind(inp))])
+    with pytest.warns(RuntimeWarning, match="cannot open") as warned:
+        graph = compiled(root)
+    told = [str(each.message) for each in warned if a._id.hex()[:8] in str(each.message)]
+    pids = [ray.get(member.pid.remote()) for member in (a, b)]
+    assert len(told) == 1
+    for part in (words, *(f"(pid {pid})" for pid in pids), "this pretended device has no IPC", "events" if lacks == "events" else "memory"):
+        assert part in told[0]
+    found = transports(graph)
+    assert (found["make", "sum"], found["make_large", "make"]) == (transport, CUDA_IPC)  # the first actor opens what the second has
+    for number in range(3):
+        assert ray.get(graph.execute(number))[::2] == [[1000.0 * number], [float(number << 20)]]
+
+
+def test_a_way_that_was_asked_for_and_cannot_be_opened_is_refused_when_the_graph_is_compiled(cut_off, ray):
+    a, b = cut_off("ipc")
+    with ray.dag.InputNode() as inp, pytest.raises(ValueError, match="cannot open what") as caught:
+        b.sum.bind(a.make.bind(inp).with_tensor_transport("cuda_ipc")).experimental_compile()
+    assert "this pretended device has no IPC" in str(caught.value)
+
+
+def test_a_death_while_pairs_are_tried_is_told(cut_off, ray):
+    a, b = cut_off("ipc")
+    ray.get(a.die_when_asked.remote())
+    with ray.dag.InputNode() as inp, pytest.raises(ray.exceptions.ActorDiedError):
+        b.sum.bind(a.make.bind(inp)).experimental_compile()
+
+
+def test_what_was_tried_holds_no_memory(session, ray, compiled, eventually):
+    session("1", num_gpus=1)
+    a, b = (ray.remote(num_cpus=0, num_gpus=0.3)(Actor).remote() for _ in range(2))
+    with ray.dag.InputNode() as inp:
+        graph = compiled(b.sum.bind(a.make.bind(inp)))
+    assert transports(graph)["make", "sum"] == CUDA_IPC
+    assert used_bytes() == 0
 
 
 # -------------------------------------------------------------------------------------------------- NCCL

@@ -260,6 +260,21 @@ def test_devices_without_peer_access_are_told_apart(session):
     assert ray.get(other.total.remote(by_nccl[0].make.remote(4.0))) == 4000
 
 
+def test_a_receiver_that_cannot_open_what_others_have_gets_it_through_the_host_and_says_so_once(session, capfd, eventually):
+    ray = session("1")
+    cut_off = ray.remote(num_gpus=0.5)(Actor)
+    receiver = cut_off.options(runtime_env={"env_vars": {"MRAY_NULL_DEVICES": f"1,ipc=0,scope={SCOPE}"}}).remote()
+    (sender,), (demanding,) = actors(ray, 1, gpus=0.2, transport="nccl"), actors(ray, 1, gpus=0.2)
+    assert [ray.get(receiver.total.remote(sender.make.remote(value))) for value in (4.0, 5.0)] == [4000, 5000]
+    assert ray.get(receiver.fetched.remote())[:2] == (0, 0)
+    told = f"(pid {ray.get(sender.pid.remote())}) to pid {ray.get(receiver.pid.remote())}, which cannot open memory of its GPU"
+    said = []
+    eventually(lambda: said.append(capfd.readouterr().err) or told in "".join(said))
+    with pytest.raises(ValueError, match=r"(?s)'cuda_ipc' from Actor .*this pretended device has no IPC.*or write 'shm'"):
+        ray.get(receiver.total.remote(demanding.make.remote(4.0)))
+    assert "".join([*said, capfd.readouterr().err]).count(told) == 1
+
+
 def test_arrays_of_the_host_are_refused(session):
     ray = session("1", 1)
     (sender,) = actors(ray, 1)

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import pickle
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -17,9 +18,11 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.base import DeviceOutOfMemoryError
+from mray._device.deaths import when_dead
 from mray._device.departures import LEAST_CHUNK
 from mray._device.platform import forget_platform, platform
 from mray._device.pool import pool_of
+from mray._ipc.process import start_of
 from mray.testing import null
 from mray.testing.null import NullArray, NullDevice, NullPlatform
 from mray.testing.null_event import NullEvent
@@ -517,6 +520,41 @@ def test_nobody_goes_on_waiting_for_a_dead_reader(same_gpu: Edge, monkeypatch: p
         assert not forsaken
         edge.writer.close()
     assert len(forsaken) == 1
+
+
+def test_streams_go_on_when_an_end_dies_though_its_peer_reads_and_writes_nothing(
+    make_edge: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """Its thread may be waiting within the driver for just that."""
+    forsaken = watch_the_forsaken(monkeypatch)
+    with subprocess.Popen(["sleep", "1000"]) as writer, subprocess.Popen(["sleep", "1000"]) as reader:
+        for method, process in (("Borrower.lender_process", writer), ("Lender.process_of", reader)):
+            named = process.pid, start_of(process.pid)
+            monkeypatch.setattr(f"mray._channel.leases.{method}", lambda *_arguments, named=named: named)
+        edge = make_edge("cuda_ipc", 1)
+        edge.send(null.full(10, 1))
+        edge.read()
+        edge.send(null.full(10, 2))
+        edge.read()
+        assert not forsaken
+        for process, count in ((writer, 2), (reader, 3)):
+            process.kill()
+            process.wait()
+            eventually(lambda count=count: len(forsaken) == count)
+
+
+def test_a_process_that_is_dead_already_is_told_at_once(eventually: Any) -> None:
+    told: list[int] = []
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        named = process.pid, start_of(process.pid)
+        when_dead((process.pid, named[1] - 1), lambda: told.append(1))()  # another one, long ago
+        when_dead(named, lambda: told.append(2))()
+        process.kill()
+    assert told == [1]
+    when_dead(named, lambda: told.append(3))()
+    assert told == [1, 3]
+    when_dead((os.getpid(), 0), lambda: told.append(4))()
+    assert told == [1, 3]
 
 
 def watch_the_forsaken(monkeypatch: pytest.MonkeyPatch) -> list[NullEvent]:

@@ -69,7 +69,9 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_graph.caller.remote:_Flight.value",
         "_graph.watch.report:counters",
         "_graph.watch.report:program_states",
-        "_graph.sites:_ask",
+        "_graph.sites:_ask_for_sites",
+        "_graph.trials:answer",
+        "_graph.trials:try_pairs",
         "_objects.arrays:restore_array",
         "_objects.remote_error:text_of",
         "_objects.remote_error:unpickle_error",
@@ -98,6 +100,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
     "bytecode beside the package's source: a program that may write there may write the source": ("testing.points:_Loader.get_code",),
     "what the kernel or a library tells": (
         "_ipc.connection:_credentials",
+        "_device.cuda:CudaPlatform.nccl",
         "_device.cuda:find_platform",
         "_trace.torch_profiler:TorchProfiler.stop",
     ),
@@ -124,6 +127,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "testing.null_memory:open_exported",
         "_device.pinned_memory:PinnedMemory.open",
     ),
+    "an id of NCCL, from another rank of the group": ("_device.libnccl:LibNccl.NcclCommunicator",),
     "between the ranks of a pretended NCCL, which break together": (
         "testing.null_nccl:NcclCommunicator._check_ranks",
         "testing.null_nccl:NcclCommunicator._send",

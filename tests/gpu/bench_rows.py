@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = ("latency", "queues", "pinned", "waits", "pipeline", "bandwidth", "nccl", "shapes", "deaths")
+ROWS = ("latency", "queues", "copies", "mps", "held", "waits", "pipeline", "bandwidth", "nccl", "shapes", "deaths")
 
 
 class Run(NamedTuple):

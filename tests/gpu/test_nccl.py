@@ -25,7 +25,7 @@ def why_not() -> str:
 
     version = nccl_version()
     if not version:
-        return "needs cupy with NCCL: pip install cupy-cuda12x nvidia-nccl-cu12"
+        return "needs NCCL 2.10 or newer, which torch for CUDA brings along"
     if len(machine_gpus()) < 2 and version < SHARED_GPU_VERSION:
         return f"needs two GPUs, or NCCL 2.30 (this is {version_name(version)})"
     return ""

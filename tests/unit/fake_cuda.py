@@ -461,6 +461,15 @@ class FakeCuda:
         assert stream.advance(len(stream.work)), "waiting for a stream that is held would never end"
         return SUCCESS
 
+    def _cuStreamQuery(self, handle: int) -> int:
+        if self.refuses_unsafe():
+            return STREAM_CAPTURE_UNSUPPORTED
+        stream = self.stream_at(handle)
+        if stream is None:
+            return INVALID_HANDLE
+        # Who asks is waiting: the work goes on meanwhile.
+        return SUCCESS if stream.advance(len(stream.work)) else NOT_READY
+
     def _cuStreamIsCapturing(self, handle: int, status: Any) -> int:
         status.value = int(handle in self.captured)
         return SUCCESS

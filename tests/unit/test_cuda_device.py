@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -418,6 +419,21 @@ def test_who_has_opened_an_event_of_the_dead_marks_it_in_their_place(pair: Pair)
     assert pair.one.left() == pair.other.left() == {}
 
 
+def test_a_wait_for_a_stream_hears_signals(pair: Pair) -> None:
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    stream, before = pair.device.create_stream(), signal.signal(signal.SIGALRM, stop)
+    try:
+        with pair.one.hold(0, stream), pytest.raises(TimeoutError):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            pair.platform.synchronize(pair.device, stream)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    pair.platform.synchronize(pair.device, stream)
+    pair.device.destroy_stream(stream)
+
+
 def test_an_event_belongs_to_the_streams_of_its_device(pair: Pair) -> None:
     event = pair.device.create_event()
     stream = pair.platform.devices[1].create_stream()
@@ -473,6 +489,16 @@ def test_each_thread_has_its_current_stream(pair: Pair) -> None:
         assert pair.platform.devices[1].current_stream() == 0
     assert (pair.device.current_stream(), seen) == (0, [0])
     pair.device.destroy_stream(stream)
+
+
+def test_communicators_are_made_in_the_context_of_the_device_that_is_meant(pair: Pair) -> None:
+    before = pair.one.current
+    with pair.platform.nccl_device(1):
+        assert pair.one.device() == pair.one.visible[1]
+        with pair.platform.nccl_device(0):
+            assert pair.one.device() == pair.one.visible[0]
+        assert pair.one.device() == pair.one.visible[1]
+    assert pair.one.current == before
 
 
 def test_copying_nothing_is_nothing(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""NCCL: numbers and names, our calls against cupy's, and what pretended NCCL does between ranks that are threads."""
+"""NCCL: numbers and names, and what pretended NCCL does between ranks that are threads."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ import gc
 import inspect
 import os
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,30 +15,12 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from mray._api.communicator import ReduceOp  # noqa: E402
-from mray._device import nccl  # noqa: E402
-from mray._device.cuda import CudaPlatform  # noqa: E402
-from mray._device.cupy_nccl import nccl_module  # noqa: E402
+from mray._device import libnccl, nccl  # noqa: E402
 from mray._device.platform import forget_platform, platform  # noqa: E402
 from mray.testing import null, null_nccl  # noqa: E402
 
-#: The signatures in the documentation of cupy 14, and of cupy 13 except for the id, which is a tuple there.
-CUPY = {
-    "__init__": "ndev commId rank",
-    "send": "sendbuf count datatype peer stream",
-    "recv": "recvbuf count datatype peer stream",
-    "allReduce": "sendbuf recvbuf count datatype op stream",
-    "reduce": "sendbuf recvbuf count datatype op root stream",
-    "broadcast": "sendbuff recvbuff count datatype root stream",
-    "bcast": "buff count datatype root stream",
-    "allGather": "sendbuf recvbuf count datatype stream",
-    "reduceScatter": "sendbuf recvbuf recvcount datatype op stream",
-    "abort": "",
-    "destroy": "",
-    "check_async_error": "",
-    "device_id": "",
-    "rank_id": "",
-    "size": "",
-}
+#: What `mray._channel.nccl_member` calls.
+CALLS = ("send", "recv", "allReduce", "reduce", "broadcast", "allGather", "reduceScatter", "abort", "check_async_error")
 CONSTANTS = {
     "NCCL_INT8": 0,
     "NCCL_CHAR": 0,
@@ -65,15 +44,6 @@ CONSTANTS = {
     "NCCL_AVG": 4,
 }
 FLOAT32 = CONSTANTS["NCCL_FLOAT32"]
-
-
-@pytest.fixture(scope="module")
-def cupy_nccl() -> ModuleType:
-    pytest.importorskip("cupy", exc_type=ImportError)
-    try:
-        return nccl_module()
-    except LookupError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -126,34 +96,14 @@ def ranks(devices: Callable[..., Any]) -> Iterator[Callable[..., list[Any]]]:
 
 
 # ------------------------------------------------------------------------------------------ names and numbers
-def test_pretended_nccl_has_the_signatures_of_cupy():
-    for name, words in CUPY.items():
-        parameters = list(inspect.signature(getattr(null_nccl.NcclCommunicator, name)).parameters)
-        assert parameters == ["self", *words.split()]
+@pytest.mark.parametrize("name", CALLS)
+def test_pretended_nccl_is_called_as_the_real_one_is(name):
+    pretended, real = (inspect.signature(getattr(each.NcclCommunicator, name)) for each in (null_nccl, libnccl))
+    assert pretended == real
 
 
-def test_pretended_nccl_has_the_constants_of_cupy():
+def test_pretended_nccl_has_the_constants_of_the_header():
     assert {name: getattr(null_nccl, name) for name in CONSTANTS} == CONSTANTS
-
-
-def test_cupy_itself_has_these_signatures_and_constants(cupy_nccl):
-    assert {name: getattr(cupy_nccl, name) for name in CONSTANTS} == CONSTANTS
-    for name, words in CUPY.items():
-        if name != "__init__":
-            # The signature is the first line of the docstring: ``send(self, intptr_t sendbuf, ...)``.
-            first = getattr(cupy_nccl.NcclCommunicator, name).__doc__.split("\n")[0]
-            assert [part.split()[-1] for part in first.partition("(")[2].rstrip(")").split(", ")] == ["self", *words.split()]
-    arguments = cupy_nccl.NcclCommunicator.__doc__.split("\n")[0].partition("(")[2].split(", ")
-    assert [part.split()[-1] for part in arguments[:3]] == ["ndev", "commId", "rank"] or cupy_nccl.NcclCommunicator.__doc__[0] == " "
-
-
-def test_the_real_library_makes_ids_that_can_be_sent(cupy_nccl):
-    # In a process of its own: an id comes with a thread and a socket, for as long as the process lives.
-    program = (
-        "import os, pickle; os.environ['NCCL_SOCKET_IFNAME'] = 'lo'; from cupy.cuda import nccl; made = nccl.get_unique_id();"
-        "assert nccl.get_version() >= 20000 and len(made) == 128 and pickle.loads(pickle.dumps(made)) == made"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_dtypes_have_the_numbers_of_the_library():
@@ -212,69 +162,6 @@ def test_a_process_without_devices_has_no_nccl(monkeypatch):
         nccl.library()
 
 
-class Cuda:
-    """As much of a platform as is needed to look for its library."""
-
-    name = "cuda"
-    devices = ("one",)
-    nccl = CudaPlatform.nccl
-    nccl_device = CudaPlatform.nccl_device
-
-
-def test_a_process_without_cupy_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(nccl, "platform", Cuda)
-    for name in ("cupy", "cupy.cuda", "cupy.cuda.nccl"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(LookupError, match="pip install cupy-cuda12x"):
-        nccl.library()
-    assert nccl.nccl_version() == 0
-
-
-def test_cupy_without_the_library_is_told_what_to_install(monkeypatch):
-    package, cuda, found = ModuleType("cupy"), ModuleType("cupy.cuda"), ModuleType("cupy.cuda.nccl")
-    found.available = False  # as cupy says it
-    cuda.nccl = found
-    package.cuda = cuda
-    monkeypatch.setattr(nccl, "platform", Cuda)
-    for name, module in (("cupy", package), ("cupy.cuda", cuda), ("cupy.cuda.nccl", found)):
-        monkeypatch.setitem(sys.modules, name, module)
-    with pytest.raises(LookupError, match=r"not the library of NCCL \(libnccl.so.2\): pip install .*nvidia-nccl-cu12"):
-        nccl.library()
-
-
-def test_with_cupy_a_communicator_is_made_on_the_device_that_is_meant(monkeypatch):
-    entered, made = [], []
-
-    class Device:
-        def __init__(self, index: int) -> None:
-            self.index = index
-
-        def __enter__(self) -> None:
-            entered.append(self.index)
-
-        def __exit__(self, *_error: object) -> None:
-            entered.append(-1)
-
-    def communicator(ndev: int, commId: Any, rank: int) -> str:
-        made.append((ndev, commId, rank, list(entered)))
-        return "communicator"
-
-    package, cuda, found = ModuleType("cupy"), ModuleType("cupy.cuda"), ModuleType("cupy.cuda.nccl")
-    found.available, found.NcclError, found.NcclCommunicator = True, RuntimeError, communicator
-    found.get_version, found.get_unique_id = lambda: 22705, lambda: tuple(range(-64, 64))  # a tuple, as cupy before 14
-    cuda.nccl, cuda.Device, package.cuda = found, Device, cuda
-    monkeypatch.setattr(nccl, "platform", Cuda)
-    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
-    for name, module in (("cupy", package), ("cupy.cuda", cuda), ("cupy.cuda.nccl", found)):
-        monkeypatch.setitem(sys.modules, name, module)
-    one = nccl.library()
-    unique_id = one.unique_id()
-    assert one.communicator(4, unique_id, 3, 2) == "communicator"
-    assert made == [(4, unique_id, 3, [2])]
-    assert entered == [2, -1]
-    assert (one.version, nccl.nccl_version(), one.errors) == (22705, 22705, (RuntimeError, KeyError))
-
-
 @pytest.mark.parametrize(
     ("version", "variable", "shared"), [("23000", "1", True), ("22907", "1", False), ("23000", "0", False), ("23000", None, False)]
 )
@@ -329,12 +216,10 @@ def test_collectives_compute_what_nccl_does(ranks):
         communicator.reduceScatter(gathered.address, part.address, 2, FLOAT32, null_nccl.NCCL_PROD, 0)
         spread = array(rank, [rank, rank])
         communicator.broadcast(spread.address, spread.address, 2, FLOAT32, 2, 0)
-        bcast = array(rank, [rank, -rank])
-        communicator.bcast(bcast.address, 2, FLOAT32, 1, 0)
         reduced = array(rank, [rank, 1])
         communicator.reduce(reduced.address, reduced.address, 2, FLOAT32, null_nccl.NCCL_SUM, 1, 0)
         facts = communicator.rank_id(), communicator.size(), communicator.device_id()
-        return facts, *(each.tolist() for each in (summed, largest, mean, gathered, part, spread, bcast, reduced))
+        return facts, *(each.tolist() for each in (summed, largest, mean, gathered, part, spread, reduced))
 
     for rank, result in enumerate(ranks(3, work)):
         assert result == (
@@ -345,7 +230,6 @@ def test_collectives_compute_what_nccl_does(ranks):
             [1, 10, 2, 20, 3, 30],
             [[1, 1000], [8, 8000], [27, 27000]][rank],
             [2, 2],
-            [1, -1],
             [3, 3] if rank == 1 else [rank, 1],
         )
 

@@ -20,15 +20,19 @@ from mray._channel.fan_out import FanOutWriter
 from mray._channel.inproc import InprocWriter
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._channel.site import Gpu, Site
+from mray._common.settings import NullDevices
+from mray._device.trial import Obstacle, Offer, offer, try_offer, withdraw
 from mray._graph import sites as sites_module
+from mray._graph import trials
 from mray._graph.communicators import NcclGroup, nccl_groups
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.compiler.deadlock import find_circle
-from mray._graph.compiler.resolve import resolve
+from mray._graph.compiler.resolve import device_pairs, resolve
 from mray._graph.compiler.schedule import schedule
 from mray._graph.messages import SITE
-from mray._graph.plan import DRIVER, Graph, Source, Transfer
+from mray._graph.plan import DRIVER, DevicePair, Graph, Source, Transfer
 from mray._graph.sites import ask_sites, endpoints_to_ask, look, owners
+from mray.testing import null
 from tests.unit.graphs import make_graph
 from tests.unit.sites import actor, driver
 
@@ -226,6 +230,51 @@ def test_devices_that_the_driver_does_not_see_are_asked_about_in_a_second_round(
 def test_a_process_without_devices_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sites_module, "platform", lambda: None)
     assert look() == Site(pid=os.getpid())
+
+
+# ------------------------------------------------------------------------------------------------- trials
+def cut_off(reader: Site, writer: Site, *, of_events: bool) -> Site:
+    return replace(reader, obstacles={writer.pid: Obstacle("no IPC here", of_events)})
+
+
+@pytest.mark.parametrize(("of_events", "transport"), [(False, PINNED), (True, SHM)])
+def test_an_obstacle_is_that_of_one_pair_in_one_direction(of_events: bool, transport: str) -> None:
+    sites = {**SITES, "b": cut_off(SITES["b"], SITES["a"], of_events=of_events), "e": actor("e", 0)}
+    graph = make_graph(("a", (-1,)), ("b", (0,)), ("e", (0,)), ("a", (1,)))
+    found = {(channel.source.step, channel.readers): channel.transport for channel in resolve(graph, 4, sites).channels}
+    assert (found[0, ("b",)], found[0, ("e",)], found[1, ("a",)]) == (transport, CUDA_IPC, CUDA_IPC)
+
+
+def test_pairs_are_tried_once_and_those_of_hints_as_what_was_asked_for() -> None:
+    graph = hinted(make_graph(("a", (-1,)), ("b", (0,)), ("a", (-1,)), ("b", (2,)), outputs=(1, 3)), 2, transport="cuda_ipc")
+    assert device_pairs(graph, SITES) == [DevicePair("a", "b", CUDA_IPC, "cuda_ipc")]
+
+
+def test_a_driver_that_does_not_use_its_device_is_tried_only_for_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def answering(_host: Any, verb: str, payloads: dict[str, bytes], _actors: Any) -> dict[str, bytes]:
+        asked.extend((verb, endpoint) for endpoint in payloads)
+        return {endpoint: pickle.dumps([{"offer": Offer(b"e", b"m"), "try": None}.get(verb)]) for endpoint in payloads}
+
+    monkeypatch.setattr(trials, "_ask", answering)
+    monkeypatch.setattr(trials, "platform", lambda: SimpleNamespace(is_in_use=lambda: False))
+    sites = {**SITES, DRIVER: driver(0)}
+    assert trials.try_pairs(None, [DevicePair("a", DRIVER, CUDA_IPC, "")], sites, {}) == sites  # type: ignore[arg-type]
+    assert asked == []
+    trials.try_pairs(None, [DevicePair("a", DRIVER, CUDA_IPC, "auto")], sites, {})  # type: ignore[arg-type]
+    assert asked == [("offer", "a"), ("try", DRIVER), ("withdraw", "a")]
+
+
+def test_a_full_device_is_no_obstacle() -> None:
+    full = null.NullPlatform(NullDevices(1, memory=4096, scope=f"full{os.getpid()}")).devices[0]
+    kept = full.allocate(4096)
+    offered = offer(full, "me")
+    assert (offered.memory, offered.reason) == (b"", "")
+    assert try_offer(full, offered, with_memory=True) is None
+    withdraw("me")
+    withdraw("me")
+    full.free(kept)
 
 
 # ----------------------------------------------------------------------------------- writers around writers

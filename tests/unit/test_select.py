@@ -92,7 +92,7 @@ def test_what_keeps_endpoints_from_being_ranks_is_said() -> None:
     [
         (ON_0, ALSO_ON_0, "nccl", ["Maker(aaaa), on GPU 0 (H1, GPU-0)", "Sink(bbbb)", "one rank on a GPU"]),
         (ON_0, ALSO_ON_0, "nccl", ['transport="auto" would work: it goes by CUDA IPC']),
-        (ON_0, replace(ON_1, nccl=0), "nccl", ["Maker(aaaa)", "Far(cccc) has no NCCL", "cupy", "through pinned host memory"]),
+        (ON_0, replace(ON_1, nccl=0), "nccl", ["Maker(aaaa)", "Far(cccc) has no NCCL", "libnccl.so.2", "through pinned host memory"]),
         (ON_0, ON_1, "cuda_ipc", ["Far(cccc)", "GPU 0 (H1, GPU-1)", "no peer access to GPU 0 (H1, GPU-0) of Maker(aaaa)", "by NCCL"]),
         (ON_0, NO_GPU, "cuda_ipc", ["Plain(dddd)", "does not have an accelerator assigned by Ray", "Maker(aaaa)", 'transport="auto"']),
         (NO_GPU, ON_0, "accelerator", ["Plain(dddd)", "does not have an accelerator assigned by Ray", "transport='accelerator'"]),

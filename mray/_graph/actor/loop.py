@@ -32,18 +32,22 @@ from mray._graph.host import GraphHost
 from mray._graph.messages import (
     ALLOCATE,
     LENT,
+    OFFER,
     PROFILE,
     PROFILE_NOW,
     SITE,
     STATISTICS,
     STOP,
     TRIM,
+    TRY,
     UNPROFILE,
     UNPROFILE_NOW,
+    WITHDRAW,
     ProgramState,
 )
 from mray._graph.plan import READ, Assignment
 from mray._graph.sites import look
+from mray._graph.trials import answer
 from mray._graph.watch.probes import Probe
 from mray._graph.watch.profiled import profile, unprofile
 from mray._graph.watch.profilers import ProgramProfilers
@@ -257,6 +261,8 @@ class GraphService:
             return unprofile(self._host, self._programs, payload, at_once=verb == UNPROFILE_NOW)
         if verb == SITE:
             return pickle.dumps(look(pickle.loads(payload)))
+        if verb in (OFFER, TRY, WITHDRAW):
+            return answer(verb, payload)
         if verb == TRIM:
             sweep_orphans()
             settle_devices(SETTLING)

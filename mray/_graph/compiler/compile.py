@@ -1,6 +1,6 @@
 """Compiling a graph: the passes, in order. Decide first, then act.
 
-validate -> (ask for sites) -> resolve -> schedule -> check_deadlock      decide; no channel exists yet
+validate -> (ask for sites, try pairs of them) -> resolve -> schedule -> check_deadlock      decide; no channel exists yet
 allocate                                                           make all parts, on all actors at once
 """
 
@@ -25,13 +25,14 @@ from mray._graph.caller.liveness import Liveness, LivenessReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
 from mray._graph.compiler.allocate import allocate
 from mray._graph.compiler.deadlock import check_deadlock, find_circle
-from mray._graph.compiler.resolve import resolve
+from mray._graph.compiler.resolve import device_pairs, resolve
 from mray._graph.compiler.schedule import schedule
 from mray._graph.compiler.validate import Validated, validate
 from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.host import GraphHost
 from mray._graph.plan import Graph, Plan
 from mray._graph.sites import ask_sites, endpoints_to_ask, owners
+from mray._graph.trials import try_pairs
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
 
@@ -123,14 +124,24 @@ def compile_graph(
 
 
 def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:
-    """The sites of the endpoints that may need a device; puts workers that had to be leased for the question into `workers`."""
+    """The sites of the endpoints that may need a device, with what pairs of them failed at.
+
+    Puts workers that had to be leased for the question into `workers`.
+    """
     own = owners(validated.handles, validated.workers)
     groups = [each.endpoints for each in validated.communicators if isinstance(each, NcclGroup)]
     asked = endpoints_to_ask(validated.graph, own, groups)
     if not asked:
         return {}
     workers.update({endpoint: lease_worker(options) for endpoint, options in validated.workers.items() if endpoint in asked})
-    return ask_sites(host, asked, own, {**validated.handles, **workers})
+    actors = {**validated.handles, **workers}
+    sites = ask_sites(host, asked, own, actors)
+    # Where a pair has failed, another may take its place.
+    tried: set[tuple[str, str]] = set()
+    while pairs := [pair for pair in device_pairs(validated.graph, sites) if (pair.writer, pair.reader) not in tried]:
+        tried.update((pair.writer, pair.reader) for pair in pairs)
+        sites = try_pairs(host, pairs, sites, actors)
+    return sites
 
 
 class GraphFunctions:

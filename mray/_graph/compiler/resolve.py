@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mray._channel.select import AUTO, COMMUNICATOR, CUDA_IPC, DEVICE, NCCL, SHM, remote_readers, select, why_no_nccl
 from mray._channel.site import Site
-from mray._graph.plan import DRIVER, Channel, Graph, Source, Transfer
+from mray._graph.plan import DRIVER, Channel, DevicePair, Graph, Source, Transfer
 from mray._ipc.layout import RingLayout, entries_for
 
 #: Bytes of an entry: payloads up to almost this travel inside the ring, such as 4 KiB with their description.
@@ -81,14 +81,7 @@ def resolve(
     `groups` the members of those of NCCL among them -> their number. Raises ValueError when a transport that the user demands cannot work.
     """
     sites = sites or {}
-    routes: list[tuple[Source, str, str, tuple[str, ...]]] = []
-    for source, endpoints in consumers(graph).items():
-        writer = graph.endpoint_of(source)
-        # The driver runs no program that could hold the input for an output of its own.
-        readers = endpoints if writer == DRIVER else remote_readers(writer, endpoints)
-        for transport, those in _by_transport(graph, source, writer, readers, sites):
-            tree = _tree(writer, those, sites) if transport == CUDA_IPC and relays else {writer: those}
-            routes += [(source, parent, transport, children) for parent, children in tree.items()]
+    routes = list(_routes(graph, sites, relays))
     numbers, new = _communicators(routes, sites, groups or {}, made)
     channels: list[Channel] = []
     offset = 0
@@ -101,6 +94,34 @@ def resolve(
         channels.append(Channel(len(channels), source, writer, readers, transport, layout, offset, bare, transfer, number, name))
         offset += layout.size
     return Resolved(tuple(channels), offset, new)
+
+
+def device_pairs(graph: Graph, sites: Mapping[str, Site]) -> list[DevicePair]:
+    """The processes that edges would join by memory or events of a device, each pair once; those of edges with a hint first."""
+    asked = {source: transfer.transport for source, transfer in graph.transfers.items()}
+    found = [
+        DevicePair(writer, reader, transport, asked.get(source, ""))
+        for relays in (True, False)
+        for source, writer, transport, readers in _routes(graph, sites, relays)
+        if transport in DEVICE
+        for reader in readers
+    ]
+    pairs: dict[tuple[str, str], DevicePair] = {}
+    for pair in sorted(found, key=lambda each: not each.asked):
+        pairs.setdefault((pair.writer, pair.reader), pair)
+    return list(pairs.values())
+
+
+def _routes(graph: Graph, sites: Mapping[str, Site], relays: bool) -> Iterator[tuple[Source, str, str, tuple[str, ...]]]:
+    """Source, writer, transport and readers of each channel. With `relays`, readers may pass values on to others."""
+    for source, endpoints in consumers(graph).items():
+        writer = graph.endpoint_of(source)
+        # The driver runs no program that could hold the input for an output of its own.
+        readers = endpoints if writer == DRIVER else remote_readers(writer, endpoints)
+        for transport, those in _by_transport(graph, source, writer, readers, sites):
+            tree = _tree(writer, those, sites) if transport == CUDA_IPC and relays else {writer: those}
+            for parent, children in tree.items():
+                yield source, parent, transport, children
 
 
 def _by_transport(

@@ -192,7 +192,9 @@ class DeviceLoans:
 
     # ------------------------------------------------------------------------------------ as receiver
     def bring(self, connection: Connection, departures: Sequence[DepartureFacts], leases: Sequence[tuple[int, int]]) -> list[Any]:
-        """The tensors that were lent. Raises `UnreachableError` when no device of this process reaches them."""
+        """The tensors that were lent. Raises `UnreachableError` when no device of this process reaches them, NotOpenedError when they
+        cannot be opened.
+        """
         brought: set[int] = set()
         try:
             found = platform()

@@ -37,7 +37,9 @@ from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.device_tensors import carriers
 from mray._common.ids import new_object_id
+from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
+from mray._device.base import NotOpenedError
 from mray._device.departures import DepartureFacts
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Guard
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
 MOST_AHEAD = 8
 #: Seconds in which other processes learn of the end of a process.
 _GRACE = 1.0
+#: The transport that the user has named so that nothing passes through the host.
+_ON_DEVICE_ONLY = "CUDA_IPC"
 #: A form beside those of messages: a value in a segment that is mapped already.
 _MAPPED = -1
 
@@ -355,6 +359,8 @@ class TensorStore:
                 return fetch
             connection = own.try_peer(payload[0])
             if connection is not None:
+                # A peer whose memory could not be opened once is not asked for any again.
+                through_host = through_host or ("opens nothing" in connection.facts and payload[4] != _ON_DEVICE_ONLY)
                 fetch.answer = own.request(connection, m.TENSORS_FETCH, object_id, through_host)
         return fetch
 
@@ -430,18 +436,22 @@ class TensorStore:
         """Tensors lent in device memory; through host memory if they cannot be reached and the transport allows it."""
         try:
             return self._loans.bring(connection, facts, leases)
-        except UnreachableError as error:
+        except (UnreachableError, NotOpenedError) as error:
+            # Memory of a dead process is gone, perhaps before its connection.
+            if isinstance(error, NotOpenedError) and self._owner.reactor.wait_until(lambda: connection.closed, _GRACE):
+                raise self._who_died(fetch) from None
             _process, _actor, name, pid, transport = fetch.payload[:5]
-            if transport == "CUDA_IPC":
+            if transport == _ON_DEVICE_ONLY:
                 raise ValueError(
                     f"tensor_transport='cuda_ipc' from {name or 'the process'} (pid {pid}) to pid {os.getpid()}: {error} Give both actors "
                     "the same GPU, or GPUs with peer access to each other; or write 'shm', which goes through host memory."
                 ) from error
-        except RuntimeError:
-            # Memory of a dead process is gone, perhaps before its connection.
-            if self._owner.reactor.wait_until(lambda: connection.closed, _GRACE):
-                raise self._who_died(fetch) from None
-            raise
+            if isinstance(error, NotOpenedError):
+                connection.facts["opens nothing"] = True
+                logger.warning(
+                    "Tensors go through host memory from %s (pid %d) to pid %d, which cannot open memory of its GPU: %s",
+                    *(name or "the process", pid, os.getpid(), error),
+                )
         return self._receive(self.begin(fetch.object_id, fetch.payload, through_host=True), None)
 
     def _on_brought(self, connection: Connection, number: int, form: int, payload: Any, lease: Any) -> None:
