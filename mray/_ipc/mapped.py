@@ -132,7 +132,7 @@ class Mapped(Claimable, mmap.mmap):
                 raise exhausted(error, f"{size} bytes of shared memory could not be mapped.") from error
             raise
         mapped.region = Region(key, address_of(mapped), size, descriptor)
-        _register(mapped.region)
+        register(mapped.region)
         return mapped
 
     def part(self) -> bool:
@@ -194,6 +194,9 @@ class Region:
         if length > self._used:
             self._used = length
         return written
+
+    def note_sent(self, *, copied: bool) -> None:
+        """A part of the region was sent, or is about to be."""
 
     def is_clean(self, address: int, length: int) -> bool:
         """Whether this process has written nothing there since the mapping was handed out; False also if that cannot be known."""
@@ -295,7 +298,8 @@ _LEAST_GONE = 64
 _sweep_at = _LEAST_GONE
 
 
-def _register(region: Region) -> None:
+def register(region: Region) -> None:
+    """Have `find` know it, as long as it lives."""
     global _starts, _sweep_at
     with _registering:
         if len(_starts) >= _sweep_at:

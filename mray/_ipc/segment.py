@@ -51,13 +51,15 @@ Ask = Callable[[str], int]
 class Descriptor:
     """An open file, closed with the last reference."""
 
-    __slots__ = ("__weakref__", "fd", "inode", "named", "size")
+    __slots__ = ("__weakref__", "exposed", "fd", "inode", "named", "size")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         status = os.fstat(fd)
         self.inode = status.st_ino
         self.size = status.st_size
+        #: Whether others may have the segment mapped for ever, unknown to this process.
+        self.exposed = False
         #: Whether the segment had a name when it was opened.
         self.named = status.st_nlink > 0
 
@@ -285,6 +287,11 @@ def unlink(name: str) -> None:
             posix_ipc.unlink_shared_memory(name)
     except (FileNotFoundError, posix_ipc.ExistentialError, posix_ipc.PermissionsError):
         pass
+
+
+def link(name: str, other: str) -> None:
+    """Give a segment in memory another name: it lives until both are taken away."""
+    os.link(SHM + name, SHM + other, follow_symlinks=False)
 
 
 def shared_memory_left() -> int:

@@ -45,6 +45,8 @@ Table = dict[type, Callable[[Any], Any]]
 _PREFIX = struct.Struct("<IIQ")
 _SPAN = struct.Struct("<QQII")
 _ALIGN = 64
+#: The piece of others' memory that is none (`Serialized.divert`).
+HERE = -1
 
 #: Values of exactly these types need neither cloudpickle nor a look inside.
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
@@ -106,7 +108,10 @@ class Serialized:
         return size
 
     def divert(self, elsewhere: dict[int, tuple[int, int]]) -> None:
-        """Leave these buffers out: the reader gets buffer n from piece ``elsewhere[n][0]`` (from 0) of `deserialize`'s `others`."""
+        """Leave these buffers out: the reader gets buffer n from piece ``elsewhere[n][0]`` (from 0) of `deserialize`'s `others`.
+
+        If that is `HERE`, from the memory in which it finds the value, at the offset.
+        """
         self._elsewhere = elsewhere
         self.size = self._measure()
 
@@ -128,8 +133,8 @@ class Serialized:
         self.write_into(memoryview(out))
         return bytes(out)
 
-    def write_into(self, target: memoryview) -> None:
-        """Lay the value out at the beginning of `target` (writable bytes, at least `size` of them)."""
+    def write_into(self, target: memoryview, base: int = 0) -> None:
+        """Lay the value out at the beginning of `target` (writable bytes, at least `size` of them), which its readers find at `base`."""
         pickled = self.pickled
         buffers = self.buffers
         if not buffers:
@@ -150,7 +155,7 @@ class Serialized:
                 _SPAN.pack_into(target, span, offset, length, piece + 1, is_tensor)
             else:
                 start = (end + _ALIGN - 1) // _ALIGN * _ALIGN
-                _SPAN.pack_into(target, span, start, length, 0, is_tensor)
+                _SPAN.pack_into(target, span, base + start, length, 0, is_tensor)
                 end = start + length
                 target[start:end] = buffer
             span += _SPAN.size
@@ -283,8 +288,8 @@ _tables: dict[bool, tuple[tuple[Any, ...], Table]] = {}
 
 
 # ------------------------------------------------------------------------------------------ back
-def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] = (), *, copy_tensors: bool = False) -> Any:
-    """The value of a PICKLED or PACKED payload (any bytes-like object).
+def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] = (), *, copy_tensors: bool = False, at: int = 0) -> Any:
+    """The value of a PICKLED or PACKED payload (any bytes-like object). A PACKED one begins `at` so many bytes.
 
     With `pin`, an exporter of the very same bytes, arrays and tensors are views that hold it; without, arrays are views of `payload`
     itself, which must then be immutable. `others` export the memory of buffers that were diverted.
@@ -302,9 +307,9 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
         raise ValueError(f"no value has form {form!r}")
     whole = [memoryview(payload if pin is None else pin), *[memoryview(other) for other in others]]
     fixed = [view.toreadonly() for view in whole]
-    count, _tensors, length = _PREFIX.unpack_from(whole[0], 0)
+    count, _tensors, length = _PREFIX.unpack_from(whole[0], at)
     buffers = []
-    at = _PREFIX.size
+    at += _PREFIX.size
     for _ in range(count):
         start, size, where, is_tensor = _SPAN.unpack_from(whole[0], at)
         at += _SPAN.size
@@ -336,6 +341,6 @@ def spans(packed: bytes) -> set[tuple[int, int]]:
     return {(start, size) for start, size, where, _is_tensor in found if where == 0 and at + length <= start <= len(packed) - size}
 
 
-def has_tensors(packed: Any) -> bool:
+def has_tensors(packed: Any, at: int = 0) -> bool:
     """Whether a PACKED payload has tensors, which may be written to, so that no two readers should share its memory."""
-    return bool(_PREFIX.unpack_from(packed, 0)[1])
+    return bool(_PREFIX.unpack_from(packed, at)[1])
