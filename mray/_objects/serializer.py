@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import copyreg
 import io
+import os
 import pickle
 import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from mray._common.device_tensors import carriers, restore_device_tensor
@@ -135,30 +136,42 @@ class Serialized:
 
     def write_into(self, target: memoryview, base: int = 0) -> None:
         """Lay the value out at the beginning of `target` (writable bytes, at least `size` of them), which its readers find at `base`."""
+        for start, part in self._parts(base):
+            target[start : start + len(part)] = part
+
+    def write_to(self, fd: int) -> None:
+        """Lay the value out at the beginning of a file. OSError if that has no room."""
+        for start, part in self._parts(0):
+            rest = memoryview(part)
+            while rest:
+                written = os.pwrite(fd, rest, start)
+                rest = rest[written:]
+                start += written
+
+    def _parts(self, base: int) -> Iterator[tuple[int, bytes | memoryview]]:
+        """The pieces of the layout, and where each begins."""
         pickled = self.pickled
         buffers = self.buffers
         if not buffers:
-            target[: len(pickled)] = pickled
+            yield 0, pickled
             return
-        _PREFIX.pack_into(target, 0, len(buffers), self.has_tensors, len(pickled))
-        span = _PREFIX.size
-        end = span + _SPAN.size * len(buffers)
-        start = end
-        end += len(pickled)
-        target[start:end] = pickled
+        start = _PREFIX.size + _SPAN.size * len(buffers)
+        head = bytearray(_PREFIX.pack(len(buffers), self.has_tensors, len(pickled)))
+        end = start + len(pickled)
+        yield start, pickled
         elsewhere = self._elsewhere
         for number, buffer in enumerate(buffers):
             length = buffer.nbytes
             is_tensor = is_tensor_memory(buffer.obj)
             if number in elsewhere:
                 piece, offset = elsewhere[number]
-                _SPAN.pack_into(target, span, offset, length, piece + 1, is_tensor)
+                head += _SPAN.pack(offset, length, piece + 1, is_tensor)
             else:
                 start = (end + _ALIGN - 1) // _ALIGN * _ALIGN
-                _SPAN.pack_into(target, span, base + start, length, 0, is_tensor)
+                head += _SPAN.pack(base + start, length, 0, is_tensor)
                 end = start + length
-                target[start:end] = buffer
-            span += _SPAN.size
+                yield start, buffer
+        yield 0, bytes(head)
 
 
 def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None = None, leave_type: type | None = None) -> Serialized:

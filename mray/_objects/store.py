@@ -36,6 +36,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from mray._common.messages import PACKED, PICKLED
@@ -49,9 +50,7 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 #: A pooled segment serves a value if it is at most this many times too large.
 _SLACK = 2
-#: The share of the store's limit that one process keeps mapped for reuse.
-_POOL_SHARE = 0.5
-#: ... and at most so many segments.
+#: Segments that a process keeps for reuse, at most.
 _POOL_SEGMENTS = 256
 
 #: Bytes of a value whose mapping is kept for its next reading, at most: with more it costs more to know that nobody has written to it.
@@ -66,9 +65,12 @@ Payload = tuple[str, int, str] | tuple[str, int, str, int, int]
 
 
 def size_class(size: int) -> int:
-    """Sizes are rounded up to four steps per power of two, so that pooled segments fit again."""
+    """Sizes are rounded up to sixteen steps per power of two, so that pooled segments fit again.
+
+    (An array of a power of two, with its header, gets a sixteenth more than it needs. With four steps it was a quarter, all of it cleared.)
+    """
     size = round_up(size)
-    step = 1 << max(12, size.bit_length() - 3)
+    step = 1 << max(12, size.bit_length() - 5)
     return round_up(size, step)
 
 
@@ -76,9 +78,21 @@ class SegmentStore:
     """The segments this process has produced."""
 
     def __init__(
-        self, prefix: str, process: str, table: SessionTable, row: int, rows: Any, limit: int, directory: str, most_of_disk: float = 1.0
+        self,
+        prefix: str,
+        process: str,
+        table: SessionTable,
+        row: int,
+        rows: Any,
+        limit: int,
+        directory: str,
+        most_of_disk: float = 1.0,
+        most_kept: float = 0.5,
     ) -> None:
-        """`directory` is for what memory has no room for, while it leaves its file system at most `most_of_disk` full."""
+        """`directory` is for what memory has no room for, while it leaves its file system at most `most_of_disk` full.
+
+        `most_kept`: the share of the limit that this process keeps mapped for reuse.
+        """
         self._prefix = prefix
         self._process = process
         self._words = table.words
@@ -90,6 +104,7 @@ class SegmentStore:
         self._directory = directory
         self._most_of_disk = most_of_disk
         self.limit = limit
+        self._most_kept = int(limit * most_kept)
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         #: Segments whose value is alive, by name.
@@ -111,7 +126,11 @@ class SegmentStore:
             if placed is not None:
                 return placed
         segment = self._take(value.size, owner)
-        self._fill(segment, value)
+        if segment is None:
+            segment = self._make(value.size, owner, value.write_to)
+        else:
+            self._fill(segment, value)
+        # POINT segment written
         return segment.name, value.size if value.buffers else -value.size, self._process
 
     # ------------------------------------------------------------------------------------ values that are made in segments
@@ -120,7 +139,9 @@ class SegmentStore:
 
         Raises `ObjectStoreFullError`.
         """
-        segment = self._take(size_with_headers(size), self._process)
+        whole = size_with_headers(size)
+        segment = self._take(whole, self._process) or self._make(whole, self._process)
+        segment.touch(size)
         born = Born(segment, size)
         with self._lock:
             self._born[segment.name] = born
@@ -201,10 +222,9 @@ class SegmentStore:
     # ------------------------------------------------------------------------------------ memory
     def _fill(self, segment: Segment, value: Serialized) -> None:
         try:
-            view = memoryview(segment.memory)
-            value.write_into(view)
-            view.release()
-            # POINT segment written
+            segment.touch(value.size)
+            with memoryview(segment.memory) as view:
+                value.write_into(view)
         except BaseException:
             self.free(segment.name)
             raise
@@ -217,7 +237,7 @@ class SegmentStore:
         name = f"{self._directory}/{owner}-{self._process}{next(self._numbers)}"
         try:
             self._check_disk(size)
-            segment = self._new_file(name, size)
+            self._new_file(name, size, value)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise
@@ -233,17 +253,15 @@ class SegmentStore:
             self._words[self._row + SPILLED] += size
             self._words[self._row + SPILLED_EVER] += size
             self._words[self._row + SPILLED_OBJECTS] += 1
-        self._fill(segment, value)
-        segment.close()
         return name, value.size if value.buffers else -value.size, self._process
 
-    def _new_file(self, name: str, size: int) -> Segment:
+    def _new_file(self, name: str, size: int, value: Serialized) -> None:
         try:
-            return Segment.create_file(name, size)
+            Segment.create_file(name, size, value.write_to)
         except FileNotFoundError:  # the first of the session
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._directory, 0o700)
-            return Segment.create_file(name, size)
+            Segment.create_file(name, size, value.write_to)
 
     def _check_disk(self, size: int) -> None:
         place = self._directory if os.path.isdir(self._directory) else os.path.dirname(self._directory)
@@ -261,7 +279,8 @@ class SegmentStore:
         pooled = self._table.total(POOLED, rows)
         return pooled > self._words[self._pooled] and self._table.total(BYTES, rows) - pooled + size <= self.limit
 
-    def _take(self, size: int, owner: str) -> Segment:
+    def _take(self, size: int, owner: str) -> Segment | None:
+        """A pooled segment."""
         with self._lock:
             while (best := self._best_free(size, owner)) is not None:
                 if not is_there(best.name):  # nobody would find it
@@ -271,6 +290,12 @@ class SegmentStore:
                 self._words[self._pooled] -= best.size
                 self._used[best.name] = best
                 return best
+        return None
+
+    def _make(self, size: int, owner: str, fill: Callable[[int], None] | None = None) -> Segment:
+        """A new segment, filled by writing to its descriptor if it is to be. Raises `ObjectStoreFullError`."""
+        name = f"{self._prefix}{owner}-{self._process}{new_nonce():x}"
+        with self._lock:
             wanted = size_class(size)
             if not self._fits(wanted):
                 # The pool goes only if that helps. Without the rounding, the value may fit.
@@ -280,18 +305,26 @@ class SegmentStore:
                     wanted = round_up(size)
                     if not self._fits(wanted):
                         raise ObjectStoreFullError(self._full_text(size))
-            name = f"{self._prefix}{owner}-{self._process}{new_nonce():x}"
+            # Counted before it is there, since others may look while it is filled.
+            self._words[self._bytes] += wanted
+        try:
             try:
-                segment = Segment.create(name, wanted)
+                segment = Segment.create(name, wanted, fill=fill)
             except ObjectStoreFullError:  # /dev/shm has less room than the store may take
-                if not self._free:
-                    raise
-                self._trim_locked()
-                segment = Segment.create(name, round_up(size))
+                with self._lock:
+                    if not self._free:
+                        raise
+                    self._trim_locked()
+                segment = Segment.create(name, round_up(size), fill=fill)
+        except BaseException:
+            with self._lock:
+                self._words[self._bytes] -= wanted
+            raise
+        with self._lock:
             # POINT segment created
-            self._words[self._bytes] += segment.size
+            self._words[self._bytes] += segment.size - wanted
             self._used[name] = segment
-            return segment
+        return segment
 
     def _best_free(self, size: int, owner: str) -> Segment | None:
         """The smallest pooled segment of this owner that holds so much and is not far too large, of those the one used last."""
@@ -329,15 +362,14 @@ class SegmentStore:
             self._put_back(segment, again=again)
 
     def _put_back(self, segment: Segment, *, again: bool) -> None:
-        most = int(self.limit * _POOL_SHARE)
-        if segment.size > most or not again:
+        if segment.size > self._most_kept or not again:
             self._drop(segment)
             return
         # POINT segment freed
         self._free[segment.name] = segment
         self._words[self._pooled] += segment.size
         # The segment that was used last is wanted next: the longest unused make room.
-        while self._words[self._pooled] > most or len(self._free) > _POOL_SEGMENTS:
+        while self._words[self._pooled] > self._most_kept or len(self._free) > _POOL_SEGMENTS:
             self._evict(next(iter(self._free)))
 
     def _remove(self, name: str) -> None:

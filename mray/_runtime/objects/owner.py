@@ -65,6 +65,7 @@ class Owner(Endpoint):
             facts["object_store_memory"],
             os.path.join(self.session_dir, SPILLED),
             facts["most_of_disk"],
+            facts["most_kept"],
         )
 
     # ------------------------------------------------------------------------------------ values
