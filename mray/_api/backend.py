@@ -63,6 +63,14 @@ class Backend(RefBackend):
     def put(self, value: Any) -> ObjectRef:
         """Store a value; the calling process owns it."""
 
+    def new_memory(self, size: int) -> Any | None:
+        """Exports writable memory for an array of so many bytes, which this engine sends without a copy; None if it has none."""
+        return None
+
+    def memory_counts(self) -> tuple[int, int, int, int]:
+        """Of `new_memory`: how often there was some, and no room for it; parts of it that were sent without a copy, and with one."""
+        return 0, 0, 0, 0
+
     @abstractmethod
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """At most `num_returns` refs that are ready, and the others, each in the order given."""

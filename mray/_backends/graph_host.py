@@ -26,6 +26,7 @@ from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
 from mray._ipc.segment import Ask
+from mray._ipc.slots import sweep_orphans
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.client import Client
@@ -333,5 +334,6 @@ class Host:
             self._own_doorbell = None
 
     def settle(self) -> None:
-        """All processes of the session are gone: nobody has device memory of this one open any more."""
+        """All processes of the session are gone: nobody has memory of this one open any more."""
+        sweep_orphans()
         settle_devices(SETTLING)

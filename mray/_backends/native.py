@@ -24,6 +24,7 @@ from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.reducers import cloud_dumps
+from mray._ipc.born import counts
 from mray._ipc.limits import explaining
 from mray._objects.ownership import why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
@@ -167,6 +168,12 @@ class NativeBackend(PlacementCalls, Backend):
 
     def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
         return self.client.get_one(ref, timeout)
+
+    def new_memory(self, size: int) -> Any | None:
+        return self.client.new_memory(size)
+
+    def memory_counts(self) -> tuple[int, int, int, int]:
+        return counts.made, counts.elsewhere, counts.sent, counts.copied
 
     def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
         self.client.check()

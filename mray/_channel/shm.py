@@ -32,7 +32,7 @@ from mray._common.messages import FAILED, PACKED, PICKLED
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import WORD, RingLayout
-from mray._ipc.mapped import Origin, address_of, find, origin_of
+from mray._ipc.mapped import Origin, Region, address_of, find, origin_of
 from mray._ipc.ring import STAYS, DamagedError, RingReader, RingWriter
 from mray._ipc.segment import Ask, Segment
 from mray._ipc.slots import PLACE, SlotReader, SlotWriter, WriterGoneError
@@ -171,10 +171,14 @@ class ShmWriter(ChannelWriter):
     def _pass_on(self, form: int, head: bytes, memory: memoryview) -> bool:
         """Send where the memory of a value is, if others can map it; whether they can."""
         address = address_of(memory)
-        length = memory.nbytes
-        region = find(address, length)
-        if region is None or not region.is_clean(address, length):
+        region = find(address, memory.nbytes)
+        if region is None:
             return False
+        passed = region.is_clean(address, memory.nbytes) and self._pass_on_from(region, address - region.address, form, head, memory)
+        region.note_sent(copied=not passed)
+        return passed
+
+    def _pass_on_from(self, region: Region, offset: int, form: int, head: bytes, memory: memoryview) -> bool:
         described = origin_of(region)
         if described is None:
             return False
@@ -182,8 +186,7 @@ class ShmWriter(ChannelWriter):
         loan = self._slots.lend((memory, descriptor))
         if loan is None:
             return False
-        offset = address - region.address
-        payload = marshal.dumps((loan.index, loan.use, (origin,), form == TENSOR, form, head, offset, length))
+        payload = marshal.dumps((loan.index, loan.use, (origin,), form == TENSOR, form, head, offset, memory.nbytes))
         if len(payload) > self._inline:
             self._slots.unclaim(loan)
             return False
@@ -197,13 +200,17 @@ class ShmWriter(ChannelWriter):
         keep: list[object] = []
         taken: list[tuple[int, int, int]] = []
         writable = False
+        found: list[tuple[int, Region]] = []
         for number, buffer in enumerate(serialized.buffers):
             length = buffer.nbytes
             if length < LEAST_PASSED_ON:
                 continue
             address = address_of(buffer)
             region = find(address, length)
-            if region is None or not region.is_clean(address, length):
+            if region is None:
+                continue
+            found.append((number, region))
+            if not region.is_clean(address, length):
                 continue
             described = origin_of(region)
             if described is None:
@@ -221,6 +228,8 @@ class ShmWriter(ChannelWriter):
             elsewhere[number] = piece, offset
             writable = writable or is_tensor_memory(buffer.obj)
         loan = self._slots.lend(keep) if elsewhere else None
+        for number, region in found:
+            region.note_sent(copied=loan is None or number not in elsewhere)
         if loan is None:
             return False
         serialized.divert(elsewhere)

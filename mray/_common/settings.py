@@ -316,6 +316,13 @@ LOCAL_FS_CAPACITY_THRESHOLD = _declare(
     "How full objects may make a disk; what comes above is an OutOfDiskError.",
     "RAY_local_fs_capacity_threshold",
 )
+KEPT_OBJECT_MEMORY = _declare(
+    "MRAY_KEPT_OBJECT_MEMORY",
+    float,
+    0.5,
+    "The share of `object_store_memory` that a process may keep of freed objects, to use it again without page faults; given back when "
+    "memory is short.",
+)
 VERBOSE_SPILL_LOGS = _declare(
     "MRAY_VERBOSE_SPILL_LOGS",
     int,

@@ -17,6 +17,7 @@ maps and unlinks both alike. A file is as fast as memory for as long as the mach
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -33,6 +34,8 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 PAGE = mmap.PAGESIZE
 
 SHM = "/dev/shm"
+
+_MADV_POPULATE_WRITE = 23
 
 _NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
 
@@ -51,13 +54,15 @@ Ask = Callable[[str], int]
 class Descriptor:
     """An open file, closed with the last reference."""
 
-    __slots__ = ("__weakref__", "fd", "inode", "named", "size")
+    __slots__ = ("__weakref__", "exposed", "fd", "inode", "named", "size")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         status = os.fstat(fd)
         self.inode = status.st_ino
         self.size = status.st_size
+        #: Whether others may have the segment mapped for ever, unknown to this process.
+        self.exposed = False
         #: Whether the segment had a name when it was opened.
         self.named = status.st_nlink > 0
 
@@ -100,7 +105,7 @@ def new_nonce() -> int:
 class Segment:
     """A shared-memory object and this process's mapping of it."""
 
-    __slots__ = ("__weakref__", "descriptor", "memory", "name", "size")
+    __slots__ = ("__weakref__", "_touched", "descriptor", "memory", "name", "size")
 
     def __init__(self, name: str, size: int, memory: mmap.mmap, descriptor: Descriptor | None = None) -> None:
         self.name = name
@@ -108,10 +113,15 @@ class Segment:
         self.memory = memory
         #: Kept while it is needed, by this process or by those to which the segment is offered.
         self.descriptor = descriptor
+        #: Bytes whose pages are mapped, at least.
+        self._touched = 0
 
     @classmethod
-    def create(cls, name: str, size: int, *, offer: bool = False) -> Segment:
+    def create(cls, name: str, size: int, *, offer: bool = False, fill: Callable[[int], None] | None = None) -> Segment:
         """Make a segment of at least `size` bytes and reserve its pages; `offer` it to processes that do not find its name, until `unlink`.
+
+        `fill` is called with its descriptor, to write to it. That has the kernel neither clear pages that are written to at once, nor take
+        a fault for each: 64 MiB in 29 rather than 49 milliseconds.
 
         Raises `ObjectStoreFullError` when the machine's shared memory is full (and never SIGBUS later).
         """
@@ -123,6 +133,8 @@ class Segment:
                 raise _full(name, size) from error
             raise
         try:
+            if fill is not None:
+                fill(shared.fd)
             # Without its pages reserved, the first touch of a full /dev/shm would be a SIGBUS.
             os.posix_fallocate(shared.fd, 0, size)
             memory = _map(shared.fd, size)
@@ -145,12 +157,12 @@ class Segment:
         unlink(name)
         return segment
 
-    @classmethod
-    def create_file(cls, path: str, size: int) -> Segment:
-        """Make a file of at least `size` bytes and reserve its blocks.
+    @staticmethod
+    def create_file(path: str, size: int, fill: Callable[[int], None]) -> None:
+        """Make a file of at least `size` bytes, reserve its blocks and `fill` it.
 
-        Mapping it and copying into it is several times as fast as `write` (measured on ext4: 2 to 3 GB/s against 0.6), and safe because the
-        blocks are there. Raises `OutOfDiskError` when there are none, FileNotFoundError when its directory is gone.
+        Writing to reserved blocks is the quickest way (measured on ext4, 100 MB: 28 milliseconds; 51 to 130 through a mapping, 29 to 90
+        without the blocks). Raises `OutOfDiskError` when there are none, FileNotFoundError when its directory is gone.
         """
         size = round_up(size)
         try:
@@ -163,7 +175,7 @@ class Segment:
             raise
         try:
             os.posix_fallocate(fd, 0, size)
-            memory = _map(fd, size)
+            fill(fd)
         except BaseException as error:
             os.unlink(path)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -173,7 +185,6 @@ class Segment:
             raise
         finally:
             os.close(fd)
-        return cls(path, size, memory)
 
     @classmethod
     def open(cls, name: str, *, writable: bool = False, ask: Ask | None = None, keep: bool = False) -> Segment:
@@ -189,6 +200,14 @@ class Segment:
         descriptor = Descriptor(fd)
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         return cls(name, descriptor.size, _map(fd, descriptor.size, access), descriptor if keep else None)
+
+    def touch(self, size: int) -> None:
+        """Have the pages of the first `size` bytes mapped: they are about to be written to. A fault for each costs three times that."""
+        start = self._touched
+        if start < size:
+            end = self._touched = min(round_up(size), self.size)
+            with contextlib.suppress(OSError):  # before Linux 5.14
+                self.memory.madvise(_MADV_POPULATE_WRITE, start, end - start)
 
     def words(self, start: int = 0, count: int | None = None) -> memoryview:
         """The eight-byte words from byte offset `start` on."""
@@ -285,6 +304,11 @@ def unlink(name: str) -> None:
             posix_ipc.unlink_shared_memory(name)
     except (FileNotFoundError, posix_ipc.ExistentialError, posix_ipc.PermissionsError):
         pass
+
+
+def link(name: str, other: str) -> None:
+    """Give a segment in memory another name: it lives until both are taken away."""
+    os.link(SHM + name, SHM + other, follow_symlinks=False)
 
 
 def shared_memory_left() -> int:

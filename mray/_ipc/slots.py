@@ -318,9 +318,19 @@ class _Orphans:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             trust_fence()
             self._loans = [slot for slot in self._loans if slot not in ended]
+            dead = [first for first in self._released if first not in holders and words[first - at.LINE_WORDS + at.HOLDS]]
             for slot in ended:
+                if any(words[first + slot.index] != slot.use for first in dead):
+                    _expose(slot.keep)
                 slot.keep = None
         return not self._loans
+
+
+def _expose(keep: object) -> None:
+    """A reader has died that held this, and may have passed it on: the memory must never have other contents."""
+    for each in keep if isinstance(keep, (tuple, list)) else ():
+        if isinstance(each, Descriptor):
+            each.exposed = True
 
 
 def _may_hold(words: memoryview, first: int) -> bool:

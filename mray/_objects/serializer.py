@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import copyreg
 import io
+import os
 import pickle
 import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from mray._common.device_tensors import carriers, restore_device_tensor
@@ -45,6 +46,8 @@ Table = dict[type, Callable[[Any], Any]]
 _PREFIX = struct.Struct("<IIQ")
 _SPAN = struct.Struct("<QQII")
 _ALIGN = 64
+#: The piece of others' memory that is none (`Serialized.divert`).
+HERE = -1
 
 #: Values of exactly these types need neither cloudpickle nor a look inside.
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
@@ -120,7 +123,10 @@ class Serialized:
         return size
 
     def divert(self, elsewhere: dict[int, tuple[int, int]]) -> None:
-        """Leave these buffers out: the reader gets buffer n from piece ``elsewhere[n][0]`` (from 0) of `deserialize`'s `others`."""
+        """Leave these buffers out: the reader gets buffer n from piece ``elsewhere[n][0]`` (from 0) of `deserialize`'s `others`.
+
+        If that is `HERE`, from the memory in which it finds the value, at the offset.
+        """
         self._elsewhere = elsewhere
         self.size = self._measure()
 
@@ -142,32 +148,44 @@ class Serialized:
         self.write_into(memoryview(out))
         return bytes(out)
 
-    def write_into(self, target: memoryview) -> None:
-        """Lay the value out at the beginning of `target` (writable bytes, at least `size` of them)."""
+    def write_into(self, target: memoryview, base: int = 0) -> None:
+        """Lay the value out at the beginning of `target` (writable bytes, at least `size` of them), which its readers find at `base`."""
+        for start, part in self._parts(base):
+            target[start : start + len(part)] = part
+
+    def write_to(self, fd: int) -> None:
+        """Lay the value out at the beginning of a file. OSError if that has no room."""
+        for start, part in self._parts(0):
+            rest = memoryview(part)
+            while rest:
+                written = os.pwrite(fd, rest, start)
+                rest = rest[written:]
+                start += written
+
+    def _parts(self, base: int) -> Iterator[tuple[int, bytes | memoryview]]:
+        """The pieces of the layout, and where each begins."""
         pickled = self.pickled
         buffers = self.buffers
         if not buffers:
-            target[: len(pickled)] = pickled
+            yield 0, pickled
             return
-        _PREFIX.pack_into(target, 0, len(buffers), self.has_tensors, len(pickled))
-        span = _PREFIX.size
-        end = span + _SPAN.size * len(buffers)
-        start = end
-        end += len(pickled)
-        target[start:end] = pickled
+        start = _PREFIX.size + _SPAN.size * len(buffers)
+        head = bytearray(_PREFIX.pack(len(buffers), self.has_tensors, len(pickled)))
+        end = start + len(pickled)
+        yield start, pickled
         elsewhere = self._elsewhere
         for number, buffer in enumerate(buffers):
             length = buffer.nbytes
             is_tensor = is_tensor_memory(buffer.obj)
             if number in elsewhere:
                 piece, offset = elsewhere[number]
-                _SPAN.pack_into(target, span, offset, length, piece + 1, is_tensor)
+                head += _SPAN.pack(offset, length, piece + 1, is_tensor)
             else:
                 start = (end + _ALIGN - 1) // _ALIGN * _ALIGN
-                _SPAN.pack_into(target, span, start, length, 0, is_tensor)
+                head += _SPAN.pack(base + start, length, 0, is_tensor)
                 end = start + length
-                target[start:end] = buffer
-            span += _SPAN.size
+                yield start, buffer
+        yield 0, bytes(head)
 
 
 def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None = None, leave_type: type | None = None) -> Serialized:
@@ -302,8 +320,8 @@ _tables: dict[bool, tuple[tuple[Any, ...], Table]] = {}
 
 
 # ------------------------------------------------------------------------------------------ back
-def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] = (), *, copy_tensors: bool = False) -> Any:
-    """The value of a PICKLED or PACKED payload (any bytes-like object).
+def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] = (), *, copy_tensors: bool = False, at: int = 0) -> Any:
+    """The value of a PICKLED or PACKED payload (any bytes-like object). A PACKED one begins `at` so many bytes.
 
     With `pin`, an exporter of the very same bytes, arrays and tensors are views that hold it; without, arrays are views of `payload`
     itself, which must then be immutable. `others` export the memory of buffers that were diverted.
@@ -321,9 +339,9 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
         raise ValueError(f"no value has form {form!r}")
     whole = [memoryview(payload if pin is None else pin), *[memoryview(other) for other in others]]
     fixed = [view.toreadonly() for view in whole]
-    count, _tensors, length = _PREFIX.unpack_from(whole[0], 0)
+    count, _tensors, length = _PREFIX.unpack_from(whole[0], at)
     buffers = []
-    at = _PREFIX.size
+    at += _PREFIX.size
     for _ in range(count):
         start, size, where, is_tensor = _SPAN.unpack_from(whole[0], at)
         at += _SPAN.size
@@ -355,6 +373,6 @@ def spans(packed: bytes) -> set[tuple[int, int]]:
     return {(start, size) for start, size, where, _is_tensor in found if where == 0 and at + length <= start <= len(packed) - size}
 
 
-def has_tensors(packed: Any) -> bool:
+def has_tensors(packed: Any, at: int = 0) -> bool:
     """Whether a PACKED payload has tensors, which may be written to, so that no two readers should share its memory."""
-    return bool(_PREFIX.unpack_from(packed, 0)[1])
+    return bool(_PREFIX.unpack_from(packed, at)[1])

@@ -36,31 +36,41 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from mray._common.messages import PACKED, PICKLED
-from mray._ipc.mapped import Claimable, Mapped
-from mray._ipc.segment import SHM, Segment, is_file, is_there, new_nonce, open_read_only, round_up, shared_memory_left, unlink
+from mray._ipc.born import Born, counts, size_with_headers
+from mray._ipc.mapped import Claimable, Mapped, address_of, find
+from mray._ipc.segment import SHM, Segment, is_file, is_there, link, new_nonce, open_read_only, round_up, shared_memory_left, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Entry
-from mray._objects.serializer import Serialized, deserialize, has_tensors
+from mray._objects.serializer import HERE, Serialized, deserialize, has_tensors
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 #: A pooled segment serves a value if it is at most this many times too large.
 _SLACK = 2
-#: The share of the store's limit that one process keeps mapped for reuse.
-_POOL_SHARE = 0.5
-#: ... and at most so many segments.
+#: Segments that a process keeps for reuse, at most.
 _POOL_SEGMENTS = 256
 
 #: Bytes of a value whose mapping is kept for its next reading, at most: with more it costs more to know that nobody has written to it.
 KEPT_BYTES = 4 << 20
 
 
+#: A buffer of fewer bytes is copied.
+LEAST_PLACED = 64 * 1024
+
+#: Where a value lies: segment, bytes, producer; of one that is shown in born memory also where its header begins and ends.
+Payload = tuple[str, int, str] | tuple[str, int, str, int, int]
+
+
 def size_class(size: int) -> int:
-    """Sizes are rounded up to four steps per power of two, so that pooled segments fit again."""
+    """Sizes are rounded up to sixteen steps per power of two, so that pooled segments fit again.
+
+    (An array of a power of two, with its header, gets a sixteenth more than it needs. With four steps it was a quarter, all of it cleared.)
+    """
     size = round_up(size)
-    step = 1 << max(12, size.bit_length() - 3)
+    step = 1 << max(12, size.bit_length() - 5)
     return round_up(size, step)
 
 
@@ -68,9 +78,21 @@ class SegmentStore:
     """The segments this process has produced."""
 
     def __init__(
-        self, prefix: str, process: str, table: SessionTable, row: int, rows: Any, limit: int, directory: str, most_of_disk: float = 1.0
+        self,
+        prefix: str,
+        process: str,
+        table: SessionTable,
+        row: int,
+        rows: Any,
+        limit: int,
+        directory: str,
+        most_of_disk: float = 1.0,
+        most_kept: float = 0.5,
     ) -> None:
-        """`directory` is for what memory has no room for, while it leaves its file system at most `most_of_disk` full."""
+        """`directory` is for what memory has no room for, while it leaves its file system at most `most_of_disk` full.
+
+        `most_kept`: the share of the limit that this process keeps mapped for reuse.
+        """
         self._prefix = prefix
         self._process = process
         self._words = table.words
@@ -82,35 +104,132 @@ class SegmentStore:
         self._directory = directory
         self._most_of_disk = most_of_disk
         self.limit = limit
+        self._most_kept = int(limit * most_kept)
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         #: Segments whose value is alive, by name.
         self._used: dict[str, Segment] = {}
         #: Segments free for reuse by name, the longest unused first.
         self._free: dict[str, Segment] = {}
+        #: Memory in which this process makes arrays, by the segment's name, and by the names of the objects that show it.
+        self._born: dict[str, Born] = {}
         #: Bytes of the files whose value is alive, by name.
         self._spilled: dict[str, int] = {}
 
-    def write(self, value: Serialized, owner: str) -> tuple[str, int, str]:
-        """Store a value for `owner`; returns ``(name, length, producer)``, the payload of form SEGMENT.
+    def write(self, value: Serialized, owner: str) -> Payload:
+        """Store a value for `owner`; returns the payload of form SEGMENT.
 
         Raises `ObjectStoreFullError` when the store's limit or the machine's shared memory is reached.
         """
+        if self._born and value.buffers:
+            placed = self._place(value, owner)
+            if placed is not None:
+                return placed
         segment = self._take(value.size, owner)
-        self._fill(segment, value)
+        if segment is None:
+            segment = self._make(value.size, owner, value.write_to)
+        else:
+            self._fill(segment, value)
+        # POINT segment written
         return segment.name, value.size if value.buffers else -value.size, self._process
 
+    # ------------------------------------------------------------------------------------ values that are made in segments
+    def bear(self, size: int) -> Born:
+        """A segment for an array of so many bytes that this process is about to make; `end_of_array` ends it.
+
+        Raises `ObjectStoreFullError`.
+        """
+        whole = size_with_headers(size)
+        segment = self._take(whole, self._process) or self._make(whole, self._process)
+        segment.touch(size)
+        born = Born(segment, size)
+        with self._lock:
+            self._born[segment.name] = born
+        counts.made += 1
+        return born
+
+    def _place(self, value: Serialized, owner: str) -> Payload | None:
+        """Store a value whose arrays lie in born memory there, with a header; None if they do not, or are to be copied."""
+        buffers = value.buffers
+        elsewhere: dict[int, tuple[int, int]] = {}
+        taken: list[tuple[int, int]] = []
+        born: Born | None = None
+        seen = 0
+        for number in sorted(range(len(buffers)), key=lambda number: -buffers[number].nbytes):
+            length = buffers[number].nbytes
+            if length < LEAST_PLACED:
+                break
+            address = address_of(buffers[number])
+            region = find(address, length)
+            if type(region) is not Born or self._born.get(region.key) is not region:
+                continue
+            seen += 1
+            start = address - region.address
+            # Parts of a value that is copied share no memory, so those that are not may not either.
+            if born not in (None, region) or any(start < other_end and other < start + length for other, other_end in taken):
+                continue
+            if region.is_clean(address, length):
+                born = region
+                elsewhere[number] = HERE, start
+                taken.append((start, start + length))
+        payload = None if born is None else self._add_header(value, born, elsewhere, owner)
+        counts.copied += seen if payload is None else seen - len(elsewhere)
+        return payload
+
+    def _add_header(self, value: Serialized, born: Born, elsewhere: dict[int, tuple[int, int]], owner: str) -> Payload | None:
+        whole = value.size
+        value.divert(elsewhere)
+        with self._lock:
+            start = born.take_header(value.size)
+            name = born.key
+            if start is not None and owner != self._process:
+                name = f"{self._prefix}{owner}-{self._process}{new_nonce():x}"
+                try:
+                    link(born.key, name)
+                except OSError:  # its name was removed
+                    start = None
+            if start is None:
+                value.divert({})
+                return None
+            # POINT born placed
+            self._born[name] = born
+            born.objects += 1
+        with born.header(start, value.size) as header:
+            value.write_into(header, start)
+        counts.sent += len(elsewhere)
+        return name, whole, self._process, start, start + value.size
+
+    def end_of_array(self, born: Born) -> None:
+        """The array is gone, and all views of it."""
+        with self._lock:
+            born.is_over = True
+            self._end_born(born)
+
+    def _disown(self, name: str, born: Born, again: bool) -> None:
+        """An object that shows born memory is needed no more."""
+        if name != born.key:
+            del self._born[name]
+            unlink(name)
+        born.objects -= 1
+        born.again = born.again and again
+        self._end_born(born)
+
+    def _end_born(self, born: Born) -> None:
+        if born.is_over and not born.objects and self._born.get(born.key) is born:
+            del self._born[born.key]
+            self._put_back(self._used.pop(born.key), again=born.reunite())
+
+    # ------------------------------------------------------------------------------------ memory
     def _fill(self, segment: Segment, value: Serialized) -> None:
         try:
-            view = memoryview(segment.memory)
-            value.write_into(view)
-            view.release()
-            # POINT segment written
+            segment.touch(value.size)
+            with memoryview(segment.memory) as view:
+                value.write_into(view)
         except BaseException:
             self.free(segment.name)
             raise
 
-    def spill(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+    def spill(self, value: Serialized, owner: str) -> Payload:
         """As `write`, into a file on disk. Raises `OutOfDiskError` when the disk has no room either, `ObjectStoreFullError` when it cannot
         be written to.
         """
@@ -118,7 +237,7 @@ class SegmentStore:
         name = f"{self._directory}/{owner}-{self._process}{next(self._numbers)}"
         try:
             self._check_disk(size)
-            segment = self._new_file(name, size)
+            self._new_file(name, size, value)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise
@@ -134,17 +253,15 @@ class SegmentStore:
             self._words[self._row + SPILLED] += size
             self._words[self._row + SPILLED_EVER] += size
             self._words[self._row + SPILLED_OBJECTS] += 1
-        self._fill(segment, value)
-        segment.close()
         return name, value.size if value.buffers else -value.size, self._process
 
-    def _new_file(self, name: str, size: int) -> Segment:
+    def _new_file(self, name: str, size: int, value: Serialized) -> None:
         try:
-            return Segment.create_file(name, size)
+            Segment.create_file(name, size, value.write_to)
         except FileNotFoundError:  # the first of the session
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._directory, 0o700)
-            return Segment.create_file(name, size)
+            Segment.create_file(name, size, value.write_to)
 
     def _check_disk(self, size: int) -> None:
         place = self._directory if os.path.isdir(self._directory) else os.path.dirname(self._directory)
@@ -162,7 +279,8 @@ class SegmentStore:
         pooled = self._table.total(POOLED, rows)
         return pooled > self._words[self._pooled] and self._table.total(BYTES, rows) - pooled + size <= self.limit
 
-    def _take(self, size: int, owner: str) -> Segment:
+    def _take(self, size: int, owner: str) -> Segment | None:
+        """A pooled segment."""
         with self._lock:
             while (best := self._best_free(size, owner)) is not None:
                 if not is_there(best.name):  # nobody would find it
@@ -172,6 +290,12 @@ class SegmentStore:
                 self._words[self._pooled] -= best.size
                 self._used[best.name] = best
                 return best
+        return None
+
+    def _make(self, size: int, owner: str, fill: Callable[[int], None] | None = None) -> Segment:
+        """A new segment, filled by writing to its descriptor if it is to be. Raises `ObjectStoreFullError`."""
+        name = f"{self._prefix}{owner}-{self._process}{new_nonce():x}"
+        with self._lock:
             wanted = size_class(size)
             if not self._fits(wanted):
                 # The pool goes only if that helps. Without the rounding, the value may fit.
@@ -181,26 +305,34 @@ class SegmentStore:
                     wanted = round_up(size)
                     if not self._fits(wanted):
                         raise ObjectStoreFullError(self._full_text(size))
-            name = f"{self._prefix}{owner}-{self._process}{new_nonce():x}"
+            # Counted before it is there, since others may look while it is filled.
+            self._words[self._bytes] += wanted
+        try:
             try:
-                segment = Segment.create(name, wanted)
+                segment = Segment.create(name, wanted, fill=fill)
             except ObjectStoreFullError:  # /dev/shm has less room than the store may take
-                if not self._free:
-                    raise
-                self._trim_locked()
-                segment = Segment.create(name, round_up(size))
+                with self._lock:
+                    if not self._free:
+                        raise
+                    self._trim_locked()
+                segment = Segment.create(name, round_up(size), fill=fill)
+        except BaseException:
+            with self._lock:
+                self._words[self._bytes] -= wanted
+            raise
+        with self._lock:
             # POINT segment created
-            self._words[self._bytes] += segment.size
+            self._words[self._bytes] += segment.size - wanted
             self._used[name] = segment
-            return segment
+        return segment
 
     def _best_free(self, size: int, owner: str) -> Segment | None:
-        """The smallest pooled segment of this owner that holds so much and is not far too large."""
+        """The smallest pooled segment of this owner that holds so much and is not far too large, of those the one used last."""
         largest = max(size * _SLACK, 1 << 20)
         prefix = f"{self._prefix}{owner}-"
         best = None
         for name, segment in self._free.items():
-            if size <= segment.size <= largest and (best is None or segment.size < best.size) and name.startswith(prefix):
+            if size <= segment.size <= largest and (best is None or segment.size <= best.size) and name.startswith(prefix):
                 best = segment
         return best
 
@@ -219,20 +351,26 @@ class SegmentStore:
     def free(self, name: str, *, again: bool = True) -> None:
         """The owner of the value in this segment needs it no more: keep it for reuse, or let it go (always unless `again`)."""
         with self._lock:
+            born = self._born.get(name)
+            if born is not None:
+                self._disown(name, born, again)
+                return
             segment = self._used.pop(name, None)
             if segment is None:
                 self._remove(name)
                 return
-            most = int(self.limit * _POOL_SHARE)
-            if segment.size > most or not again:
-                self._drop(segment)
-                return
-            # POINT segment freed
-            self._free[name] = segment
-            self._words[self._pooled] += segment.size
-            # The segment that was used last is wanted next: the longest unused make room.
-            while self._words[self._pooled] > most or len(self._free) > _POOL_SEGMENTS:
-                self._evict(next(iter(self._free)))
+            self._put_back(segment, again=again)
+
+    def _put_back(self, segment: Segment, *, again: bool) -> None:
+        if segment.size > self._most_kept or not again:
+            self._drop(segment)
+            return
+        # POINT segment freed
+        self._free[segment.name] = segment
+        self._words[self._pooled] += segment.size
+        # The segment that was used last is wanted next: the longest unused make room.
+        while self._words[self._pooled] > self._most_kept or len(self._free) > _POOL_SEGMENTS:
+            self._evict(next(iter(self._free)))
 
     def _remove(self, name: str) -> None:
         """Remove a file, if it is one of ours."""
@@ -260,6 +398,8 @@ class SegmentStore:
         with self._lock:
             for name in [name for name in self._free if name.startswith(f"{self._prefix}{owner}-")]:
                 self._evict(name)
+            for name in [name for name in self._born if name.startswith(f"{self._prefix}{owner}-")]:
+                self._disown(name, self._born[name], again=False)
             for name in [name for name in self._used if name.startswith(f"{self._prefix}{owner}-")]:
                 self._drop(self._used.pop(name))
             for name in [name for name in self._spilled if name.startswith(f"{self._directory}/{owner}-")]:
@@ -284,6 +424,7 @@ class SegmentStore:
         with self._lock:
             self._trim_locked()
             mine = f"{self._prefix}{self._process}-"
+            self._born.clear()  # arrays outlive the session
             for name, segment in self._used.items():
                 if name.startswith(mine):
                     segment.unlink()
@@ -323,7 +464,7 @@ def _reading(memory: Mapped, holder: Entry) -> Any:
     return reading
 
 
-def read(payload: tuple[str, int, str], holder: Entry) -> Any:
+def read(payload: Payload, holder: Entry) -> Any:
     """The value in a segment. Arrays and tensors in it are views that keep `holder` alive, so the segment is not reused; as long as an
     array does, a second read shares its memory. Values with tensors, which may be written to, are mapped anew each time, and so are
     those above `KEPT_BYTES`; the mapping of others is kept by `holder`: mapping anew, and touching pages for the first time, cost more
@@ -331,10 +472,11 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
 
     Raises FileNotFoundError when the segment's name is gone (its owner has died), or somebody has cut it short.
     """
-    name, length, _producer = payload
+    name, length, _producer, *place = payload
+    begin, length = place or (0, length)
     known = holder.mapping and holder.mapping()
     if known is not None:
-        return deserialize(PACKED, None, known)
+        return deserialize(PACKED, None, known, at=begin)
     if length < 0:
         fd = _open_whole(name, -length)
         try:
@@ -347,9 +489,9 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
             raise _cut_short(name)
     else:
         mapping = mapped(payload)
-    if has_tensors(mapping):
+    if has_tensors(mapping, begin):
         mapping.holder = holder
-        return deserialize(PACKED, None, mapping)
+        return deserialize(PACKED, None, mapping, at=begin)
     reading = _reading(mapping, holder) if length <= KEPT_BYTES else None
     if reading is None:
         reading = mapping
@@ -358,15 +500,15 @@ def read(payload: tuple[str, int, str], holder: Entry) -> Any:
         holder.kept = mapping
         mapping.region.refresh(mapping, length)
     holder.mapping = weakref.ref(reading)
-    return deserialize(PACKED, None, reading)
+    return deserialize(PACKED, None, reading, at=begin)
 
 
-def mapped(payload: tuple[str, int, str], holder: Entry | None = None) -> Mapped:
+def mapped(payload: Payload, holder: Entry | None = None) -> Mapped:
     """The segment of a PACKED value in this process's memory, where it stays when its name goes. FileNotFoundError as of `read`.
 
     Views of it keep `holder` alive.
     """
-    name, length, _producer = payload
+    name, length = payload[0], payload[-1] if len(payload) > 3 else payload[1]
     fd = _open_whole(name, length)
     # POINT segment opened
     try:
@@ -395,7 +537,7 @@ def _cut_short(name: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "somebody has cut it short", name)
 
 
-def is_spilled(payload: tuple[str, int, str]) -> bool:
+def is_spilled(payload: Payload) -> bool:
     """Whether the value lies on disk."""
     return is_file(payload[0])
 

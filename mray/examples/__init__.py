@@ -7,6 +7,7 @@ They use nothing but the public API, but for `gpu_arrays`. They are modules of t
 |---|---|
 | `hello_world` | one actor that returns what it is given |
 | `image_pipeline` | four actors, one behind the other, over a batch of images |
+| `shared_batches` | a loader that makes batches in shared memory, and a trainer that reads them there |
 | `asyncio_server` | an asyncio server that answers many clients at once by a graph of two actors |
 | `pipeline_parallel` | the layers of a transformer spread over several actors, several micro-batches in flight (needs torch) |
 | `tensor_parallel` | matrix products whose weights are split over actors that add up their parts in an allreduce (needs torch) |

@@ -34,6 +34,11 @@ def test_the_image_pipeline_makes_the_picture_of_the_edges(ray_session, tmp_path
     assert picture.read_bytes().startswith(b"P6\n")
 
 
+@pytest.mark.processes("memory of one process is not shared")
+def test_batches_that_are_made_in_shared_memory_are_not_copied(ray_session):
+    assert_measured(example("shared_batches").compare(executions=5))
+
+
 @pytest.mark.parametrize("clients", [1, 20])
 def test_the_server_answers_every_client(ray_session, clients):
     assert_measured(example("asyncio_server").compare(requests=100, clients=clients))

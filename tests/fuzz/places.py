@@ -92,6 +92,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
     ),
     "what Ray brings": ("_backends.ray.backend:arrive", "_backends.ray.backend:RayBackend.restore_ref"),
     "a view of memory; what it shows is read by `deserialize`": ("_objects.store:_reading",),
+    "memory of this process's own": ("_ipc.born:Born.exporter", "util.shared:_tensor"),
     "load means import there: names of modules that the program has imported": (
         "_libraries.head_start:_load",
         "_runtime.processes.template:HeadStart.load",

@@ -184,6 +184,15 @@ RAY: dict[str, str] = {
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
+    "mray.util.shared": {
+        "Statistics": "how many arrays were made in shared memory, and sent with and without a copy",
+        "array": "arrays made in shared memory, which are sent without a copy",
+        "empty": "the same",
+        "empty_like": "the same",
+        "full": "the same",
+        "statistics": "how often a copy was made after all",
+        "zeros": "the same",
+    },
     "mray.util.testing": {"reset": "a session that begins anew, for tests: Ray has to be started again"},
     "mray.util.interleavings": {
         "explore": "a program in many orders of its steps: Ray has no engine whose order can be chosen",

@@ -181,6 +181,9 @@ class Region:
     def is_clean(self, _address: int, _length: int) -> bool:
         return True
 
+    def note_sent(self, *, copied: bool) -> None:
+        pass
+
 
 class Descriptor:
     """A process's open segment: a location that holds the segment's size as long as it is open."""

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import new_object_id
+from mray._ipc.born import counts
 from mray._ipc.reaper import SPILLED, segment_prefix
 from mray._ipc.segment import unlink
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import serialization_error
 from mray._objects.serializer import serialize
-from mray._objects.store import SegmentStore
+from mray._objects.store import Payload, SegmentStore
 from mray._runtime.connections.deaths import has_ended, note_end, owner_error, removed_error
 from mray._runtime.connections.endpoint import Endpoint
 from mray.exceptions import ObjectStoreFullError
@@ -66,6 +67,7 @@ class Owner(Endpoint):
             facts["object_store_memory"],
             os.path.join(self.session_dir, SPILLED),
             facts["most_of_disk"],
+            facts["most_kept"],
         )
 
     # ------------------------------------------------------------------------------------ values
@@ -91,7 +93,25 @@ class Owner(Endpoint):
             return packed.form, packed.to_bytes(), packed.refs
         return m.SEGMENT, self.store_value(packed, owner), packed.refs
 
-    def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+    def new_memory(self, size: int) -> Any | None:
+        """Exports writable memory for an array of so many bytes, which can be sent without a copy.
+
+        None if there is no room for it, or if it would travel inside of a message.
+        """
+        if size <= INLINE_BYTES:
+            return None
+        self.check()
+        self.reactor.run_deferred()  # what is no longer needed may serve again
+        try:
+            born = self.store.bear(size)
+        except ObjectStoreFullError:
+            counts.elsewhere += 1
+            return None
+        exporter = born.exporter(size)
+        exporter.guard = Guard(self.reactor.defer, self.store.end_of_array, born)
+        return exporter
+
+    def store_value(self, value: Serialized, owner: str) -> Payload:
         """Store a value for `owner`; the payload of form SEGMENT.
 
         Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
@@ -105,7 +125,7 @@ class Owner(Endpoint):
             self.store.forget_owner(owner)
         return payload
 
-    def _find_room(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+    def _find_room(self, value: Serialized, owner: str) -> Payload:
         self.reactor.run_deferred()  # segments of dropped refs, first of all
         store = self.store
         try:
@@ -165,12 +185,12 @@ class OwnSegments:
         #: Segments that a dead process held: it may have passed their memory on to further processes (`mray._ipc.slots`).
         self._exposed: set[str] = set()
 
-    def claim(self, payload: tuple[str, int, str]) -> None:
+    def claim(self, payload: Payload) -> None:
         """Claim the segment of a value that has come from its producer."""
         if payload[2] != self._owner.process:
             self._claimed.add(payload[0])
 
-    def guard(self, payload: tuple[str, int, str]) -> Guard:
+    def guard(self, payload: Payload) -> Guard:
         """The guard that frees the segment of a value when it ends."""
         self.claim(payload)
         return Guard(self._owner.reactor.defer, self.free, payload[0], payload[2])

@@ -119,7 +119,7 @@ class Executor:
         """The positional and keyword arguments of a call. Any thread."""
         try:
             if call.form == m.SEGMENT:
-                args, kwargs = self._read_argument(call.payload[:3], call.payload[3], connection.process)
+                args, kwargs = self._read_argument(call.payload[:-1], call.payload[-1], connection.process)
             else:
                 args, kwargs = deserialize(call.form, call.payload)
             return (args, kwargs or {}) if call.arguments is None else self._fill_in(args, kwargs, call.arguments)
@@ -528,7 +528,7 @@ class Executor:
                     entry.complete(form, tuple(payload))
                     args, kwargs = read(entry.payload, entry)
                 else:
-                    args, kwargs = self._read_argument(payload[:3], payload[3], spec["owner"])
+                    args, kwargs = self._read_argument(payload[:-1], payload[-1], spec["owner"])
             else:
                 args, kwargs = deserialize(form, payload)
             return self._fill_in(args, kwargs, argument_values(spec.get("values")))
