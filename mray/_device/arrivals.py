@@ -164,7 +164,7 @@ class Arrivals:
         self._landings: dict[Device, Landings] = {}
         #: Whether the reader says when its stream is to wait for copies: `settle`.
         self.is_ahead = False
-        #: What is not settled yet.
+        #: Copies that are not settled yet.
         self.landed: list[Landed] = []
         #: Once the end is closed: what marks the end of its work on them.
         self._last: list[tuple[Device, Event]] = []

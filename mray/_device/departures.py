@@ -13,8 +13,8 @@ goes as it is. Any other is copied within its device, on the current stream. Rea
 The tensors of one device in one message share a lease and an event. Nobody on the host waits for a device.
 
 *Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with an event: the reader's device
-copies the first chunks from the host while the last ones still go there, and a device that receives and sends does both at once. What goes
-on in the current stream waits for the copy only if it could change the tensor: if somebody else looks at it.
+copies the first chunks from the host while the last ones still go there, and a device that receives and sends does both at once. Later
+work of the current stream waits for the copy only if it could change the tensor: if somebody else looks at it.
 """
 
 from __future__ import annotations

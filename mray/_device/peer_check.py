@@ -5,7 +5,7 @@
 
 Some machines say that their GPUs reach each other, and then deliver other bytes or none: where the IOMMU translates what GPUs send each
 other, or the bridges of the bus send it round (ACS). CUDA reports no error. So the pattern goes the very way that edges take: memory of one
-process, opened by another on its own GPU. What a broken machine may do to a process is a matter of that process, which has a limit.
+process, opened by another on its own GPU. A broken machine may have a process hang: this one, which has a limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Streams on which edges copy, lent one by one.
 
-They are never destroyed: what an edge has queued there may be waited for long after it is closed. Whoever gets one next only waits a little
-longer. Any thread.
+They are never destroyed: what an edge has queued there may be waited for long after it is closed. The next borrower only waits a
+little longer. Any thread.
 """
 
 from __future__ import annotations

@@ -598,7 +598,7 @@ def two_gpus(request: pytest.FixtureRequest, make_edge: Callable[..., Edge]) -> 
 
 
 def contents(array: NullArray) -> set[float]:
-    """What is in its memory now, whatever is queued."""
+    """The numbers in its memory now, whatever is queued."""
     return set(np.ctypeslib.as_array(ctypes.cast(array.address, ctypes.POINTER(ctypes.c_float)), array.shape).tolist())
 
 

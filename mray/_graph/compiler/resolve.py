@@ -150,7 +150,7 @@ def _by_transport(
 
 
 def _tree(writer: str, readers: tuple[str, ...], sites: Mapping[str, Site]) -> dict[str, tuple[str, ...]]:
-    """Who reads from whom: the writer first, each before those that read from it."""
+    """The tree of a channel, parent to children: the writer first, each before those that read from it."""
     gpus = {each: _site(sites, each).gpus for each in (writer, *readers)}
     here = {gpu.uuid for gpu in gpus[writer]}
     away = [reader for reader in readers if reader != DRIVER and len(gpus[reader]) == 1 and gpus[reader][0].uuid not in here]
