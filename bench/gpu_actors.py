@@ -217,7 +217,7 @@ class Held(Member):
         self.values.clear()
 
     def taken(self) -> list[int]:
-        """What the calls have computed; waits for the device."""
+        """The results of the calls; waits for the device."""
         return [int(self.work.get(value)[0]) for value in self.values]
 
 

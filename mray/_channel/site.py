@@ -46,7 +46,7 @@ class Site:
     is_driver: bool = False
     #: Whether it was given GPUs of its own (``num_gpus``).
     owns: bool = False
-    #: What keeps it from opening memory of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
+    #: Its failures to open memory or events of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
     obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 
     def reach(self, other: Site) -> list[tuple[Gpu, Gpu]]:

@@ -278,7 +278,7 @@ class Platform(ABC):
 
     @abstractmethod
     def nccl(self) -> Any:
-        """What has the calls of `mray._device.libnccl.LibNccl` for these devices. Raises LookupError that says what to install."""
+        """An object with the calls of `mray._device.libnccl.LibNccl` for these devices. Raises LookupError that says what to install."""
 
     @abstractmethod
     def nccl_device(self, index: int) -> AbstractContextManager[Any]:

@@ -22,12 +22,12 @@ class Offer(NamedTuple):
     #: The handle of an event, and of memory; empty: could not be made.
     event: bytes = b""
     memory: bytes = b""
-    #: What went wrong where one of them is empty. Memory may be missing without a reason: the device is full.
+    #: The error, where one of them is empty. Memory may be missing without a reason: the device is full.
     reason: str = ""
 
 
 class Obstacle(NamedTuple):
-    """What keeps tensors from being opened in another process."""
+    """The reason why tensors of one process cannot be opened in another one."""
 
     #: A clause without a full stop.
     reason: str
@@ -35,12 +35,12 @@ class Obstacle(NamedTuple):
     of_events: bool
 
 
-#: What is on offer: by whom it was asked for, the device, its event, the address of its memory (0: none).
+#: The offers that are not withdrawn: their asker, the device, its event, the address of its memory (0: none).
 _offered: list[tuple[str, Device, Event, int]] = []
 
 
 def offer(device: Device, asker: str) -> Offer:
-    """Export an event and memory of a device, until `withdraw`. What cannot be exported is told, not raised."""
+    """Export an event and memory of a device, until `withdraw`. A failure to export is told, not raised."""
     try:
         event = lend_event(device)
     except RuntimeError as error:

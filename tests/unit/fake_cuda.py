@@ -467,7 +467,7 @@ class FakeCuda:
         stream = self.stream_at(handle)
         if stream is None:
             return INVALID_HANDLE
-        # Who asks is waiting: the work goes on meanwhile.
+        # A caller that asks is waiting: the work goes on meanwhile.
         return SUCCESS if stream.advance(len(stream.work)) else NOT_READY
 
     def _cuStreamIsCapturing(self, handle: int, status: Any) -> int:

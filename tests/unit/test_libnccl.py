@@ -51,7 +51,7 @@ def library(raw: Any) -> Iterator[LibNccl]:
 
 
 def ranks(library: LibNccl, count: int, work: Callable[[Any, int], Any]) -> list[Any]:
-    """What each of so many ranks, threads of this process, returns or raises."""
+    """The results of so many ranks, threads of this process: what each returns or raises."""
     unique_id, results = library.get_unique_id(), [None] * count
 
     def run(rank: int) -> None:
