@@ -67,8 +67,7 @@ def _null_devices(text: str) -> NullDevices | None:
             values[name] = value
         else:
             raise ValueError(
-                "expected memory=BYTES, peer=, ipc=, events= or garbled=0 or 1, island=GPUS, late=SECONDS or scope=WORD, "
-                f"not {option!r}"
+                f"expected memory=BYTES, peer=, ipc=, events= or garbled=0 or 1, island=GPUS, late=SECONDS or scope=WORD, not {option!r}"
             )
     count = int(first or 0)
     flags = {name: values[name] for name in ("peer", "garbled", "ipc", "events") if name in values}

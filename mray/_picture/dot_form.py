@@ -93,9 +93,7 @@ def _lowest(figure: Figure, layers: Sequence[int], columns: Sequence[int]) -> in
 
 
 def _legend(figure: Figure, above: int) -> list[str]:
-    rows = [
-        f'<TD BGCOLOR="{owner.color}">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(owner.title)}</TD>' for owner in figure.owners
-    ]
+    rows = [f'<TD BGCOLOR="{owner.color}">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(owner.title)}</TD>' for owner in figure.owners]
     for kind in figure.kinds:
         stroke = stroke_of(kind)
         sign = "· · ·" if stroke.dashes.startswith("2") else "– – –" if stroke.dashes else "——"
