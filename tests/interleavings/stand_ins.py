@@ -422,6 +422,9 @@ class Spinner:
     def failed(self) -> None:
         pass
 
+    def slept(self, _seconds: float) -> None:
+        pass
+
 
 def _yield(_self: Any = None) -> None:
     pass
