@@ -68,13 +68,15 @@ def test_a_result_whose_maker_died_before_it_was_told_of(fresh, init, eventually
         def make_and_die(self, size):
             from mray._objects.store import SegmentStore
 
-            fill = SegmentStore._fill
+            def and_die(store):
+                def store_and_die(*arguments):
+                    store(*arguments)
+                    os.kill(os.getpid(), signal.SIGKILL)
 
-            def fill_and_die(store, segment, value):
-                fill(store, segment, value)
-                os.kill(os.getpid(), signal.SIGKILL)
+                return store_and_die
 
-            SegmentStore._fill = fill_and_die
+            SegmentStore.write = and_die(SegmentStore.write)
+            SegmentStore.spill = and_die(SegmentStore.spill)
             return self.make(size)
 
     size = (100 if spilled else 1) << 20

@@ -16,9 +16,15 @@ def modules() -> dict[str, ast.Module]:
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text(), str(path)) for path in sorted((ROOT / "mray").rglob("*.py"))}
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node of `tree`, walked through once."""
+    return tuple(ast.walk(tree))
+
+
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, module) of every import statement in `tree`."""
-    for statement in ast.walk(tree):
+    for statement in nodes(tree):
         if isinstance(statement, ast.Import):
             yield from ((statement.lineno, alias.name) for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
@@ -27,7 +33,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def mray_imports(tree: ast.AST) -> Iterator[str]:
     """Every name below mray that `tree` imports, module or part of one: for annotations, in functions and by a string as well."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if top_package(alias.name) == "mray")
         elif isinstance(node, ast.ImportFrom) and top_package(node.module or "") == "mray":
@@ -38,7 +44,7 @@ def mray_imports(tree: ast.AST) -> Iterator[str]:
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]:
     """Every function in `tree`, nested ones too."""
-    for found in ast.walk(tree):
+    for found in nodes(tree):
         if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             yield found
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.house.source import functions, imports, modules, mray_imports, top_package
+from tests.house.source import functions, imports, modules, mray_imports, nodes, top_package
 
 #: Optional packages: imported inside the function that needs them.
 OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "prometheus_client", "ray", "markdown_it", "pygments"}
@@ -50,15 +50,11 @@ def test_import_mray_leaves_out(package: str) -> None:
 def test_optional_packages_are_imported_where_they_are_needed() -> None:
     at_top = []
     for name, tree in modules().items():
-        inside = {found for function in functions(tree) for found in imports(function)}
-        for_types = {found for branch in ast.walk(tree) if _is_for_type_checkers(branch) for found in imports(branch)}
-        at_top += [
-            f"{name}:{line} {module}"
-            for line, module in imports(tree)
-            if top_package(module) in OPTIONAL
-            and (line, module) not in inside | for_types
-            and not name.startswith((PROGRAMS, *RAY_ONLY_IN))
-        ]
+        optional = {(line, module) for line, module in imports(tree) if top_package(module) in OPTIONAL}
+        if optional and not name.startswith((PROGRAMS, *RAY_ONLY_IN)):
+            inside = {found for function in functions(tree) for found in imports(function)}
+            for_types = {found for branch in nodes(tree) if _is_for_type_checkers(branch) for found in imports(branch)}
+            at_top += [f"{name}:{line} {module}" for line, module in optional - inside - for_types]
     assert not at_top
 
 
@@ -116,7 +112,7 @@ def test_only_one_package_imports_ray() -> None:
 
 
 def test_only_settings_reads_the_environment() -> None:
-    readers = {name for name, tree in modules().items() if any(_reads_environment(expression) for expression in ast.walk(tree))}
+    readers = {name for name, tree in modules().items() if any(_reads_environment(expression) for expression in nodes(tree))}
     assert readers - set(ENVIRONMENT) == set()
     assert set(ENVIRONMENT) - readers == set(), "these entries of ENVIRONMENT are no more needed"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.house.source import ROOT, modules
+from tests.house.source import ROOT, modules, nodes
 
 #: Parts of a name that a newcomer cannot guess, and the word of the field.
 REPLACED = {
@@ -41,16 +41,15 @@ _WHO = re.compile(r"(?:^|(?<=[.!] ))(?:Who|Whoever|Whom|Whose|What|Whatever)\b[^
 
 def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Names that a module defines and uses, with their lines."""
-    for node in ast.walk(tree):
-        line = getattr(node, "lineno", 0)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.name, line
-        elif isinstance(node, ast.arg):
-            yield node.arg, line
-        elif isinstance(node, ast.Name):
-            yield node.id, line
+    for node in nodes(tree):
+        if isinstance(node, ast.Name):
+            yield node.id, node.lineno
         elif isinstance(node, ast.Attribute):
-            yield node.attr, line
+            yield node.attr, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name, node.lineno
 
 
 def words(name: str) -> set[str]:
@@ -67,7 +66,7 @@ def replaced(name: str) -> frozenset[str]:
 
 def texts(tree: ast.AST, source: str) -> Iterator[tuple[int, str]]:
     """(line, text) of each comment, docstring and other text."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
     comment: list[str] = []

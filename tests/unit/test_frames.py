@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mray._ipc.connection import Connection, encode
 from mray._ipc.frames import decode_unknown
 from mray._ipc.reactor import Reactor
+from tests.full import examples
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -22,13 +23,13 @@ values = st.recursive(
 messages = st.lists(values, min_size=1, max_size=6).map(tuple)
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(messages)
 def test_every_message_is_read_as_it_was_written(message: tuple[Any, ...]) -> None:
     assert decode_unknown(marshal.dumps(message)) == message
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(messages, st.data())
 def test_a_message_that_is_cut_off_or_changed_is_a_message_or_an_error(message: tuple[Any, ...], data: st.DataObject) -> None:
     body = bytearray(marshal.dumps(message))
@@ -42,7 +43,7 @@ def test_a_message_that_is_cut_off_or_changed_is_a_message_or_an_error(message: 
     assert type(read) is tuple
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_an_error(body: bytes) -> None:
     try:
@@ -105,7 +106,7 @@ class Ends:
         self.reactor.close()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(messages, max_size=4), st.booleans(), st.binary(max_size=40), st.integers(1, 8))
 def test_a_connection_hands_on_whole_messages_and_ends_at_the_first_that_is_none(
     sent: list[tuple[Any, ...]], introduced: bool, rest: bytes, pieces: int

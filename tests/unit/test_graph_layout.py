@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mray._picture.layout import BEND_GAP, GAP, Layout, lay_out
+from tests.full import examples
 
 SIZE = (100.0, 40.0)
 
@@ -34,7 +35,7 @@ def graphs(draw) -> tuple[list[tuple[float, float]], list[tuple[int, int]]]:
 
 
 @given(graphs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_boxes_never_touch_and_edges_point_down(graph) -> None:
     sizes, edges = graph
     layout = lay_out(sizes, edges)
@@ -54,7 +55,7 @@ def test_boxes_never_touch_and_edges_point_down(graph) -> None:
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_edges_that_pass_a_layer_pass_between_its_boxes(graph) -> None:
     sizes, edges = graph
     layout = lay_out(sizes, edges)

@@ -22,6 +22,7 @@ from mray._picture.mermaid import mermaid
 from mray._picture.page import page
 from mray._picture.plan_figure import plan_figure
 from mray._picture.svg import own_curves, svg
+from tests.full import examples
 from tests.unit.test_render import NAMES, ON_ONE_GPU, A, B, boxes_in, edges_in, plan_of, step
 from tests.unit.test_schedule import GRAPHS
 
@@ -55,7 +56,7 @@ def fill(element: ET.Element) -> str:
 
 # ------------------------------------------------------------------------------------------------ everything is there
 @given(GRAPHS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_every_form_shows_every_node_and_edge_of_any_graph(graph: Graph) -> None:
     figure = plan_figure(plan_graph(graph, 4), {})
     numbers = [box.number for box in figure.boxes]

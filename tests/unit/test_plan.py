@@ -12,6 +12,7 @@ from mray._graph.compiler.deadlock import check_deadlock
 from mray._graph.compiler.resolve import layout_for, resolve
 from mray._graph.compiler.schedule import order_steps, schedule
 from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Operation, Source
+from tests.full import examples
 from tests.unit.graphs import make_graph, random_graphs
 
 
@@ -78,7 +79,7 @@ def test_steps_in_a_circle_are_refused() -> None:
 
 
 @given(random_graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_each_step_is_computed_once_and_in_the_order_of_binding_where_that_is_possible(graph) -> None:
     plan = plan_graph(graph, 10)
     computed = [operation.step for operations in plan.schedule.values() for operation in operations if operation.kind == COMPUTE]

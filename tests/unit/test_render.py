@@ -20,6 +20,7 @@ from mray._picture.dot_form import dot
 from mray._picture.graphviz import attributes, picture, quote
 from mray._picture.grid import COLUMN, draw
 from mray._picture.plan_figure import plan_figure
+from tests.full import examples
 from tests.unit.sites import actor, driver
 from tests.unit.test_schedule import GRAPHS
 
@@ -133,7 +134,7 @@ def test_a_step_that_takes_a_value_twice_has_two_edges() -> None:
 
 
 @given(GRAPHS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_node_and_edge_of_any_graph_is_shown_in_both_forms(graph: Graph) -> None:
     plan = plan_graph(graph, 4)
     shown = nodes(graph)

@@ -143,7 +143,7 @@ def test_every_valid_graph_runs_to_its_end(graph: Graph, capacity: int, in_fligh
 
 
 @given(GRAPHS, RANDOM)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_each_operation_stands_once_in_its_actor(graph: Graph, random: Random) -> None:
     plan = planned(graph, 4, random)
     told = Counter((actor, kind, step if kind == COMPUTE else channel) for actor, (kind, step, channel) in flat(plan))
@@ -155,7 +155,7 @@ def test_each_operation_stands_once_in_its_actor(graph: Graph, random: Random) -
 
 
 @given(GRAPHS.filter(is_bound_in_order), RANDOM)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_actors_compute_in_the_order_of_binding_when_nothing_forbids_it(graph: Graph, random: Random) -> None:
     plan = planned(graph, 4, random)
     for operations in plan.schedule.values():
@@ -245,7 +245,7 @@ def test_the_refusal_shows_the_circle() -> None:
 
 
 @given(GRAPHS, RANDOM)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_who_stands_in_the_circle_is_stuck(graph: Graph, random: Random) -> None:
     """Each actor of the circle that is shown never gets past the operation that it shows."""
     plan = planned(graph, 2, random)

@@ -19,6 +19,7 @@ from mray._picture.chart_forms import chart_ascii, chart_dot, chart_mermaid
 from mray._picture.chart_svg import BAR, BETWEEN, LANE, LONGEST, chart_svg, cut_names, fitted, label, pages, points_per_unit, route
 from mray._picture.measures import measures_of
 from mray._picture.timing import Bar, Chart, chart
+from tests.full import examples
 from tests.unit.test_render import NAMES, ON_ONE_GPU, A, B, plan_of, step
 from tests.unit.test_schedule import GRAPHS
 
@@ -30,7 +31,7 @@ def on_lane(drawn: Chart, lane: int) -> list[Bar]:
 
 
 @given(GRAPHS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_operation_of_any_graph_has_its_time(graph: Graph) -> None:
     plan = plan_graph(graph, 4)
     drawn = chart(plan, {}, executions=2)
@@ -97,7 +98,7 @@ def test_at_least_one_execution_is_drawn() -> None:
 
 # ------------------------------------------------------------------------------------------------ forms
 @given(GRAPHS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_every_form_shows_every_operation(graph: Graph) -> None:
     drawn = chart(plan_graph(graph, 4), {})
     root = ET.fromstring(chart_svg(drawn))
@@ -158,7 +159,7 @@ def test_each_format_of_a_schedule_is_written(tmp_path) -> None:
 
 # ------------------------------------------------------------------------------------------------ a page
 @given(GRAPHS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_no_arrow_runs_through_a_bar(graph: Graph) -> None:
     drawn = chart(plan_graph(graph, 4), {}, 2)
     scale = points_per_unit(drawn)

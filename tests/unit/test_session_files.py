@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mray._ipc.process import start_of
 from mray._ipc.reaper import ADDRESS, remove_remains
 from mray._runtime.session import address, breakpoints
+from tests.full import examples
 
 odd = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -32,7 +33,7 @@ def texts(facts: dict[str, Any]) -> st.SearchStrategy[bytes]:
 ADDRESS_FACTS = {"session_dir": "/nowhere/session_x", "node_pid": 1, "node_start": 5, "versions": ["3.11", "1"]}
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(texts(ADDRESS_FACTS))
 def test_a_damaged_address_names_no_session(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +41,7 @@ def test_a_damaged_address_names_no_session(content: bytes) -> None:
         assert address.running_in(folder) is None
 
 
-@settings(deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(texts({"start": start_of(os.getpid()), "pid": os.getpid()}))
 @example(b'{"start": null, "pid": ""}')
 def test_a_damaged_note_of_a_breakpoint_is_passed_over(content: bytes) -> None:
