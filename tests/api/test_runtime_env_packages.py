@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -354,8 +355,9 @@ def test_a_zygote_that_dies_leaves_builders_alone(fresh, hanging, place, tmp_pat
             return [int(child) for child in file.read().split() if b"ray::zygote" in title(child)]
 
     def title(child):
-        with open(f"/proc/{child}/cmdline", "rb") as file:
+        with contextlib.suppress(OSError), open(f"/proc/{child}/cmdline", "rb") as file:
             return file.read()
+        return b""  # it has just ended, and was waited for
 
     (zygote,) = zygotes()
     os.kill(zygote, 9)
