@@ -36,6 +36,7 @@ from mray._common.device_tensors import carriers, restore_device_tensor
 from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import cloud_dumps, cloud_pickler, reducers
 from mray._ipc.handlers import is_of_handler
+from mray._objects.arrays import array_type, reduce_array
 from mray._objects.tables import arrow_reducers
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
 from mray.exceptions import RayError, RaySystemError
@@ -305,9 +306,7 @@ def _special_types(refuse_grad: bool) -> Table | None:
     if known != parts:
         table = {**copyreg.dispatch_table, **of_arrow}
         if has_numpy:
-            from mray._objects.arrays import array_type, reduce_array  # noqa: PLC0415  (another thread may import numpy: this waits)
-
-            table[array_type] = reduce_array
+            table[array_type()] = reduce_array
         if tensor_type is not None:
             table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
         table.update(reducers)

@@ -70,17 +70,17 @@ def wait_for_order(where: str) -> str:
 @contextlib.contextmanager
 def point_in_copy(where: str) -> Iterator[None]:
     """The phase is reached when a segment has been made for a value, and the value is not in it yet."""
-    write = Serialized.write_into
+    parts = Serialized._parts
 
-    def stop_and_write(self: Serialized, memory: memoryview) -> None:
+    def stop_before_parts(self: Serialized, base: int) -> Any:
         point(where)
-        write(self, memory)
+        return parts(self, base)
 
-    Serialized.write_into = stop_and_write  # type: ignore[method-assign]
+    Serialized._parts = stop_before_parts  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        Serialized.write_into = write  # type: ignore[method-assign]
+        Serialized._parts = parts  # type: ignore[method-assign]
 
 
 def act(phase: str, where: str, partner: Any = None) -> Any:
