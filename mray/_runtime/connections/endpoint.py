@@ -279,7 +279,9 @@ class Endpoint:
             connection.flush()
             return
         reactor.post_later(connection)
-        if alone:
+        if reactor.asleep:  # since a moment ago: either the reader has seen the post, or it is seen to sleep here
+            reactor.flush()
+        elif alone:
             self._burst = now
         elif now - self._burst > BURST_SECONDS:
             # Many peers, a call or two for each: waking each of them for one call would cost more than the calls.
@@ -300,14 +302,19 @@ class Endpoint:
         connection.alone += 1
         if connection.alone != CALLS_BEFORE_RING:
             return
-        if not self.reactor.has_room_for_ring():
-            connection.alone = 0
-            self.reactor.retire_idle_ring()
-        else:
-            table = self.reactor.table
-            assert table is not None
-            if connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", table, self.reactor.row):
-                self.reactor.watch_ring(connection)
+        reactor = self.reactor
+        # An interrupt in between would leave a pair that nobody looks into, or one whose entries wait for frames that were never sent.
+        held = reactor.guard.enter()
+        try:
+            if reactor.has_room_for_ring():
+                assert reactor.table is not None
+                if connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", reactor.table, reactor.row):
+                    reactor.watch_ring(connection)
+            else:
+                connection.alone = 0
+                reactor.retire_idle_ring()
+        finally:
+            reactor.guard.leave(held)
 
     def _on_offer_ring(self, connection: Connection, name: str, row: int) -> None:
         if self.reactor.has_room_for_ring():

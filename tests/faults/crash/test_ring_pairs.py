@@ -13,6 +13,8 @@ import pytest
 
 import mray
 from mray._api.current import started_backend
+from mray._common.messages import OFFER_RING
+from mray._ipc.connection import Connection
 from mray.exceptions import ActorDiedError, TaskCancelledError, WorkerCrashedError
 
 #: Calls after which a pair of processes certainly talks through its rings.
@@ -95,6 +97,33 @@ def test_an_event_loop_that_awaits_talks_through_rings_and_is_woken_when_it_slee
         assert rings(), "no pair of processes talks through rings"
     # So do calls that the thread waits for itself, between two loops and after them.
     talked(actor)
+
+
+def test_an_interrupt_while_a_pair_is_offered_loses_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    actor = Talker.remote()
+    mray.get(actor.hear.remote(0))
+    last = Connection._last_by_socket
+    interrupts: list[Any] = []
+
+    def interrupted(connection: Connection, message: Any) -> int:
+        if message[0] != OFFER_RING:
+            return last(connection, message)
+        interrupts.append(message)
+        guard = started_backend().client.reactor.guard  # type: ignore[attr-defined]
+        held = guard.enter()
+        signal.raise_signal(signal.SIGINT)
+        count = last(connection, message)
+        guard.leave(held)
+        return count
+
+    monkeypatch.setattr(Connection, "_last_by_socket", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        for number in range(MANY):
+            mray.get(actor.hear.remote(number))
+    assert len(interrupts) == 1
+    for number in range(MANY):
+        assert mray.get(actor.hear.remote(number), timeout=30) == number
+    assert rings()
 
 
 @pytest.mark.parametrize("how", ["by itself", "from outside", "while it sleeps"])
