@@ -51,10 +51,10 @@ def said(shared_session: Any) -> Iterator[list[Any]]:
     heard: list[Any] = []
     send, post = Connection.send, Connection.post
 
-    def noting(real: Callable[..., None]) -> Callable[..., None]:
-        def say(self: Connection, message: Any) -> None:
+    def noting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def say(self: Connection, message: Any) -> Any:
             heard.append(message)
-            real(self, message)
+            return real(self, message)
 
         return say
 
