@@ -279,7 +279,7 @@ class Endpoint:
             connection.flush()
             return
         reactor.post_later(connection)
-        if reactor.asleep:  # since a moment ago: either the reader has seen the post, or it is seen to sleep here
+        if self.reactor.asleep:  # since a moment ago: either the reader has seen the post, or it is seen to sleep here
             reactor.flush()
         elif alone:
             self._burst = now
