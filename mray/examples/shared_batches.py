@@ -40,7 +40,7 @@ class Loader:
         return images
 
     def statistics(self) -> shared.Statistics:
-        """What this process has made and sent."""
+        """Counts of the arrays that this process has made and sent."""
         return shared.statistics()
 
 

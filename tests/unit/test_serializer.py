@@ -11,7 +11,7 @@ import pytest
 
 from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import deregister_serializer, register_serializer
-from mray._objects.serializer import deserialize, serialize
+from mray._objects.serializer import HERE, deserialize, serialize
 
 
 def round_trip(value):
@@ -134,3 +134,24 @@ def test_large_torch_tensors_are_not_copied_into_the_pickle():
     packed = serialize(torch.zeros(100_000))
     assert packed.form == PACKED
     assert len(packed.pickled) < 1000
+
+
+@pytest.mark.parametrize("value", ["text", [numpy.arange(1000), b"x" * 100_000, numpy.ones(3)]], ids=["pickled", "packed"])
+def test_a_value_is_the_same_in_a_file_and_in_memory(tmp_path, value):
+    packed = serialize(value)
+    path = tmp_path / "value"
+    with path.open("wb") as file:
+        packed.write_to(file.fileno())
+    assert path.read_bytes().ljust(packed.size, b"\0") == packed.to_bytes()
+
+
+def test_a_value_may_begin_in_the_middle_of_memory_that_has_its_arrays():
+    array = numpy.arange(1000)
+    packed = serialize([array, "more"])
+    packed.divert({0: (HERE, 0)})
+    memory = bytearray(array.nbytes + packed.size)
+    memory[: array.nbytes] = array.tobytes()
+    packed.write_into(memoryview(memory)[array.nbytes :], array.nbytes)
+    got = deserialize(PACKED, None, bytes(memory), at=array.nbytes)
+    assert numpy.array_equal(got[0], array)
+    assert got[1] == "more"
