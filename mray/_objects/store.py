@@ -9,6 +9,11 @@ costs ten times the copy itself.
        ^                                                    |                      the mapping holds the entry of the object
        +---------------- FREE_SEGMENT (pooled) <------------+
 
+An array that its maker has made in a segment (`bear`, `mray._ipc.born`) is not written again: what precedes it is added behind it, and the
+segment gets a further name if another process owns the value (`_place`). It goes back when all its values and the array are gone.
+
+A new segment is written to through its descriptor, and mapped when it is used again.
+
 Names carry the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks what
 was its.
 

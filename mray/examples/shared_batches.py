@@ -40,7 +40,7 @@ class Loader:
         return images
 
     def statistics(self) -> shared.Statistics:
-        """The counts of shared arrays that this process has made and sent."""
+        """Counts of the arrays that this process has made and sent."""
         return shared.statistics()
 
 

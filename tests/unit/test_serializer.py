@@ -11,7 +11,7 @@ import pytest
 
 from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import deregister_serializer, register_serializer
-from mray._objects.serializer import deserialize, is_plain, serialize
+from mray._objects.serializer import HERE, deserialize, is_plain, serialize
 
 
 def round_trip(value):
@@ -192,3 +192,24 @@ def test_an_array_of_a_derived_class_keeps_its_class():
     assert round_trip(class_of_numpy).mask.tolist() == [False, True]
     records = numpy.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])
     assert round_trip(records).a.tolist() == [1]
+
+
+@pytest.mark.parametrize("value", ["text", [numpy.arange(1000), b"x" * 100_000, numpy.ones(3)]], ids=["pickled", "packed"])
+def test_a_value_is_the_same_in_a_file_and_in_memory(tmp_path, value):
+    packed = serialize(value)
+    path = tmp_path / "value"
+    with path.open("wb") as file:
+        packed.write_to(file.fileno())
+    assert path.read_bytes().ljust(packed.size, b"\0") == packed.to_bytes()
+
+
+def test_a_value_may_begin_in_the_middle_of_memory_that_has_its_arrays():
+    array = numpy.arange(1000)
+    packed = serialize([array, "more"])
+    packed.divert({0: (HERE, 0)})
+    memory = bytearray(array.nbytes + packed.size)
+    memory[: array.nbytes] = array.tobytes()
+    packed.write_into(memoryview(memory)[array.nbytes :], array.nbytes)
+    got = deserialize(PACKED, None, bytes(memory), at=array.nbytes)
+    assert numpy.array_equal(got[0], array)
+    assert got[1] == "more"
