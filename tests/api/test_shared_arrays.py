@@ -240,12 +240,15 @@ def test_memory_serves_again_when_array_and_objects_are_gone_and_not_before(ray_
     assert counted() == (2, 0)
 
 
-def test_edges_of_a_graph_carry_them_and_what_has_changed_is_sent_changed(ray_session, shared, holder, compiled):
+def edge_to(method):
     from mray.dag import InputNode
 
     with InputNode() as given:
-        node = holder.echo.bind(given)
-    graph = compiled(node)
+        return method.bind(given)
+
+
+def test_edges_of_a_graph_carry_them_and_what_has_changed_is_sent_changed(ray_session, shared, holder, compiled):
+    graph = compiled(edge_to(holder.echo))
     array = shared.full(COUNT, 1.0)
     first = ray_session.get(graph.execute(array))
     second = ray_session.get(graph.execute(array[COUNT // 2 :]))
@@ -259,11 +262,7 @@ def test_edges_of_a_graph_carry_them_and_what_has_changed_is_sent_changed(ray_se
 
 
 def test_copies_through_edges_are_counted(ray_session, shared, holder, compiled, counted):
-    from mray.dag import InputNode
-
-    with InputNode() as given:
-        node = holder.look.bind(given)
-    graph = compiled(node)
+    graph = compiled(edge_to(holder.look))
     array = shared.full(COUNT, 1.0)
     assert ray_session.get(graph.execute(array)) == (1, 1)
     assert ray_session.get(graph.execute(array[: COUNT // 2])) == (1, 1)
@@ -274,11 +273,7 @@ def test_copies_through_edges_are_counted(ray_session, shared, holder, compiled,
 
 
 def test_memory_of_an_edge_serves_again_only_when_its_reader_has_let_go(ray_session, shared, holder, compiled):
-    from mray.dag import InputNode
-
-    with InputNode() as given:
-        node = holder.keep.bind(given)
-    graph = compiled(node)
+    graph = compiled(edge_to(holder.keep))
     array = shared.full(COUNT, 1.0)
     ray_session.get(graph.execute(array))
     del array

@@ -119,13 +119,12 @@ class AwaitedRefs:
             if not self._watches:
                 self._watch(loop)
             spinner = self._reactor.spinner
-            if self._spin.active:
-                pass
-            elif spinner is not None and spinner.may_spin():
-                self._may_sleep(False)
-                self._spin.begin(loop, spinner)
-            else:
-                self._may_sleep(True)
+            if not self._spin.active:
+                if spinner is not None and spinner.may_spin():
+                    self._may_sleep(False)
+                    self._spin.begin(loop, spinner)
+                else:
+                    self._may_sleep(True)
         return True
 
     def _flush(self) -> None:
