@@ -109,10 +109,11 @@ def spill_results(ray: Any) -> list[float]:
     def many() -> list[Any]:
         return [numpy.ones(SPILLED_BYTES, numpy.uint8) for _ in range(SPILLED)]
 
-    with session(ray, object_store_memory=ROOM):
-        start = time.perf_counter()
+    def call() -> None:
         assert ray.get(many.remote()[0])[-1] == 1
-        return [time.perf_counter() - start]
+
+    with session(ray, object_store_memory=ROOM):
+        return times(call, 3, warmup=1)
 
 
 def spill_items(ray: Any) -> list[float]:
@@ -124,11 +125,12 @@ def spill_items(ray: Any) -> list[float]:
         for _ in range(SPILLED):
             yield numpy.ones(SPILLED_BYTES, numpy.uint8)
 
-    with session(ray, object_store_memory=ROOM):
-        start = time.perf_counter()
+    def call() -> None:
         refs = list(items.remote())
         assert ray.get(refs[0])[-1] == 1
-        return [time.perf_counter() - start]
+
+    with session(ray, object_store_memory=ROOM):
+        return times(call, 3, warmup=1)
 
 
 # ------------------------------------------------------------------------------------------ out of band

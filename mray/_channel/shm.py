@@ -29,6 +29,7 @@ from mray._channel.array_form import decode_array, encode_array
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.tensor_form import decode_tensor, encode_tensor
 from mray._common.messages import FAILED, PACKED, PICKLED
+from mray._ipc.copying import copy_into
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import WORD, RingLayout
@@ -165,7 +166,7 @@ class ShmWriter(ChannelWriter):
             return
         slot = self._slots.claim(size)
         slot.view[:start] = head
-        slot.view[start:size] = memory
+        copy_into(slot.view[start:size], memory)
         self._put(form + STAYS, self._slots.place(slot, size))
 
     def _pass_on(self, form: int, head: bytes, memory: memoryview) -> bool:
@@ -249,7 +250,7 @@ class ShmWriter(ChannelWriter):
 
     def _put_large(self, form: int, payload: bytes) -> None:
         slot = self._slots.claim(len(payload))
-        slot.view[: len(payload)] = payload
+        copy_into(slot.view[: len(payload)], payload)
         self._put(form + STAYS, self._slots.place(slot, len(payload)))
 
     def _keep_refs(self, refs: list[Any] | None) -> None:

@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 from mray._common.device_tensors import carriers, restore_device_tensor
 from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import cloud_dumps, cloud_pickler, reducers
+from mray._ipc.copying import copy_into
 from mray._ipc.handlers import is_of_handler
 from mray._objects.arrays import array_type, reduce_array
 from mray._objects.tables import arrow_reducers
@@ -152,7 +153,7 @@ class Serialized:
     def write_into(self, target: memoryview, base: int = 0) -> None:
         """Lay the value out at the beginning of `target` (writable bytes, at least `size` of them), which its readers find at `base`."""
         for start, part in self._parts(base):
-            target[start : start + len(part)] = part
+            copy_into(target[start : start + len(part)], part)
 
     def write_to(self, fd: int) -> None:
         """Lay the value out at the beginning of a file. OSError if that has no room."""

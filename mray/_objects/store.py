@@ -46,6 +46,7 @@ from typing import Any
 
 from mray._common.messages import PACKED, PICKLED
 from mray._ipc.born import Born, counts, size_with_headers
+from mray._ipc.copying import end_helpers
 from mray._ipc.mapped import Claimable, Mapped, address_of, find
 from mray._ipc.segment import SHM, Segment, is_file, is_there, link, new_nonce, open_read_only, round_up, shared_memory_left, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
@@ -438,6 +439,7 @@ class SegmentStore:
             for name in [name for name in self._spilled if name.startswith(f"{self._directory}/{self._process}-")]:
                 self._remove(name)
             self._spilled.clear()
+        end_helpers()
 
 
 @functools.cache

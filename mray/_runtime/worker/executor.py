@@ -59,6 +59,7 @@ class Executor:
         self.client = client
         self.context = context
         self.guard = client.reactor.guard
+        self._run_deferred = client.reactor.run_deferred
         self._interrupts = interrupts
         self.instance: Any = None
         self._functions: dict[bytes, Callable[..., Any] | BaseException] = {}
@@ -217,6 +218,8 @@ class Executor:
                 outcome = running.outcome(self, another)
             self._failed(running, outcome)
         else:
+            # What is let go of is told before the answer: its caller's next large argument finds the memory of this one.
+            self._run_deferred()
             self._reply(running, result)
 
     async def run_in_loop(self, running: LoopCall) -> None:
