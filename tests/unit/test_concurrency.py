@@ -6,6 +6,7 @@ import pytest
 
 from mray._common.concurrency import MOST_COROUTINES, SYSTEM_GROUP, concurrency_of, no_group, runs_out_of_order
 from mray._common.options import complete_actor_options
+from mray._runtime.worker.thread_group import BRIEF, FEWEST_CALLS, MOST_CALLS, _Record
 
 
 def options(**given):
@@ -50,3 +51,18 @@ def test_where_a_call_may_overtake_another(is_async, given, expected):
 def test_order_and_concurrency_exclude_each_other(is_async, given):
     with pytest.raises(ValueError, match="can't execute actor tasks in order"):
         concurrency_of(is_async, options(allow_out_of_order_execution=False, **given), [])
+
+
+def test_a_method_is_brief_after_many_brief_calls_and_after_twice_as_many_for_each_that_is_not():
+    record = _Record()
+    asked = FEWEST_CALLS
+    for _ in range(10):
+        for _ in range(asked):
+            assert not record.is_brief
+            record.note(BRIEF / 2)
+        assert record.is_brief
+        record.note(BRIEF / 2)
+        assert record.is_brief
+        record.note(BRIEF * 2)
+        asked = min(2 * asked, MOST_CALLS)
+    assert asked == MOST_CALLS

@@ -60,7 +60,12 @@ class ActorProcess(Protocol):
     recent: deque[Done]
     served: int
 
+    #: Whether the main thread is about to sleep, or sleeps.
+    rests: bool
+
     def rest(self) -> None: ...
+
+    def take_up(self, work: Callable[[], None]) -> bool: ...
 
 
 class ConcurrencyGroups:
@@ -129,6 +134,10 @@ class ConcurrencyGroups:
     def start_thread(self, target: Callable[[], None], name: str) -> None:
         """Start a thread of a group."""
         threading.Thread(target=target, name=name, daemon=True).start()
+
+    def take_up(self, work: Callable[[], None]) -> bool:
+        """Have the main thread call this next, if it reads and has no other work; whether it will. Reading thread."""
+        return self.worker.take_up(work)
 
     def _warn_of_get(self) -> None:
         """Have the first `get` that really waits warn that it holds up the loop."""
@@ -207,7 +216,7 @@ class ConcurrencyGroups:
         """Record a call that was answered. The group's thread."""
         worker = self.worker
         del self.running[running.task_id]
-        if not self.running and self.main is None:  # else before the main thread sleeps
+        if worker.rests and not self.running and self.main is None:  # else before the main thread sleeps
             self.executor.idle_title()
         worker.recent.append((running.task_id, running.name, running.began, perf_counter(), None))
         with self._lock:

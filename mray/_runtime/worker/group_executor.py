@@ -44,6 +44,8 @@ class GroupsOfActor(Protocol):
 
     def start_thread(self, target: Callable[[], None], name: str) -> None: ...
 
+    def take_up(self, work: Callable[[], None]) -> bool: ...
+
 
 class GroupExecutor(ABC):
     """The executor of one group."""

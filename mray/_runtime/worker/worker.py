@@ -48,6 +48,8 @@ _LONG = 100e-6
 #: Calls whose tensors are fetched while others run.
 _AHEAD = 2
 _CALLS = (m.CALL, m.TASK)
+#: The code of work in the inbox that is no message, but a function.
+_WORK = -1
 #: The connection that a message came on, its code, and its fields: of CALL and TASK the record.
 Arrived = tuple[Connection, int, Any]
 #: Finished calls that a timeline shows.
@@ -88,8 +90,10 @@ class Worker:
         self.groups = self.groups_class(self)
         self.executor.prepare = self.groups.prepare
         self.executor.answer = self._answer
-        #: The thread that is in `run`.
+        #: The thread that is in `run`; whether it waits for work; and whether it sleeps then, or is about to.
         self._thread = 0
+        self._waits = False
+        self.rests = False
         #: Messages for the main thread, in the order of arrival.
         self.inbox: deque[Arrived] = deque()
         #: Graphs of the actor that lives here; set by the module that connects the process's parts.
@@ -162,6 +166,13 @@ class Worker:
             connection.send((m.GIVEN_BACK, [call.task_id]))
         else:
             self.inbox.append((connection, m.TASK, call))
+
+    def take_up(self, work: Callable[[], None]) -> bool:
+        """Have the main thread call this next, if it is the thread that asks, and waits for work while there are no graphs."""
+        if not self._waits or threading.get_ident() != self._thread or (self.service is not None and self.service.is_active):
+            return False
+        self.inbox.append((self.client.node, _WORK, work))
+        return True
 
     def _on_reclaim(self, connection: Connection, most: int) -> None:
         connection.send((m.GIVEN_BACK, self._take_back(connection, most)))
@@ -311,6 +322,7 @@ class Worker:
 
     def rest(self) -> None:
         """The main thread is about to sleep: show that, and what the calls have written."""
+        self.rests = True
         if not self.groups.running:
             self.executor.idle_title()
         _flush_output()
@@ -318,6 +330,7 @@ class Worker:
     def _await(self, pending: Callable[[], object], service: Service | None) -> None:
         wait_until = self.client.reactor.wait_until
         loop = self.groups.main
+        self._waits = True
         try:
             if loop is not None:
                 if service is None or not service.is_active:
@@ -332,6 +345,8 @@ class Worker:
                 wait_until(lambda: pending() or ready(), spin=False, before_sleep=self.rest)
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
+        finally:
+            self._waits = self.rests = False
 
     def _serve(self, connection: Connection, code: int, fields: Any) -> str | None:
         """Handle one message. Returns the name of a call, None for other messages."""
@@ -354,6 +369,8 @@ class Worker:
                 self._graph(connection, *fields)
             elif code == m.EXIT:
                 executor.end = executor.end or fields
+            elif code == _WORK:
+                fields()
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
         except Exception as error:
