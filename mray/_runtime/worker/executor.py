@@ -29,7 +29,7 @@ from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
 from mray._objects.claims import runners
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
-from mray._objects.serializer import deserialize, is_plain
+from mray._objects.serializer import PLAIN_TYPES, deserialize, is_plain
 from mray._objects.store import read
 from mray._runtime.client import failed_calls
 from mray._runtime.client.calls import failed_reply
@@ -179,7 +179,9 @@ class Executor:
 
     def run_method(self, connection: Connection, call: MethodInvocation) -> str:
         """CALL, on the main thread. Returns the call's name."""
-        name = self.name_of(call, self.actor_prefix + call.method)
+        name = self.actor_prefix + call.method
+        if call.options is not None:
+            name = self.name_of(call, name)
         self.context.running = running = ActorCall(connection, call, name, self.qualified_prefix + call.method)
         self.run(running)
         self.context.running = None
@@ -218,8 +220,9 @@ class Executor:
                 outcome = running.outcome(self, another)
             self._failed(running, outcome)
         else:
-            # What is let go of is told before the answer: its caller's next large argument finds the memory of this one.
-            self._run_deferred()
+            if running.call.form or running.call.arguments is not None:
+                # What is let go of is told before the answer: its caller's next large argument finds the memory of this one.
+                self._run_deferred()
             self._reply(running, result)
 
     async def run_in_loop(self, running: LoopCall) -> None:
@@ -296,7 +299,7 @@ class Executor:
     def _reply(self, running: RunningCall, result: Any) -> None:
         connection, task_id = running.connection, running.task_id
         if running.call.num_returns == 1:
-            if is_plain(result):
+            if type(result) in PLAIN_TYPES or is_plain(result):
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
                     if self.client.borrowing.unacknowledged:
