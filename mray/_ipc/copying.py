@@ -1,13 +1,13 @@
-"""Copies of large values, by several threads while cores are free.
+"""Large copies, and other work that leaves the interpreter alone, by several threads while cores are free.
 
-One core does not keep the memory of a machine busy. So the thread that needs the copy takes pieces from its front and helpers take pieces
+One core does not keep the memory of a machine busy. So the thread that needs a copy takes pieces from its front and helpers take pieces
 from its end, until none is left (two cores of a virtual machine: 16 MiB in 0.84 ms rather than 1.16, 64 MiB in 3.9 rather than 5.9,
 256 MiB in 13.6 rather than 20; nothing is gained below 8 MiB).
 
 Whether that pays, the copies before have shown. Where no core was free the helpers have taken next to nothing; where other threads of the
 process compute, the interpreter's lock was long in coming back after a piece. The copies that follow are made by one thread then.
 
-Any thread. The helpers of a process are started by the first such copy, have no other work, and end with the session.
+Any thread. The helpers of a process are started by the first such work, have no other, and end with the session.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import contextlib
 import ctypes
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -30,81 +32,133 @@ PIECE = 256 << 10
 MOST_HELPERS = 2
 #: Seconds after which a piece has waited for the interpreter's lock, rather than taken its time.
 LATE = 2e-3
-#: The least share of a copy, in pieces, that makes helpers worth their calling; and copies without them after one where they were not.
+#: The least share of a copy that makes helpers worth their calling; and copies without them after one where they were not.
 WORTH = 1 / 8
 COPIES_ALONE = 32
 
 
-class _Copy:
-    """One copy. It has addresses only: a helper that comes late keeps no memory alive."""
+class _Work(ABC):
+    """Pieces of work, whose order does not matter: the thread that needs it takes them from the front, helpers from the end."""
 
-    __slots__ = ("_left", "_size", "_source", "_target", "helped")
+    __slots__ = ("error", "left")
+
+    def __init__(self, pieces: Iterable[Any]) -> None:
+        #: The pieces that nobody has taken.
+        self.left = deque(pieces)
+        #: The error of a helper.
+        self.error: BaseException | None = None
+
+    @abstractmethod
+    def make(self) -> None:
+        """Do pieces until none is left."""
+
+    @abstractmethod
+    def help_with(self, piece: Any) -> None:
+        """Do one piece, in a helper."""
+
+    def help(self) -> None:
+        """Do pieces until none is left, in a helper."""
+        try:
+            while True:
+                try:
+                    piece = self.left.pop()
+                except IndexError:
+                    return
+                self.help_with(piece)
+        except BaseException as error:
+            self.error = error
+            self.left.clear()
+
+    def share(self, helpers: Sequence[_Helper]) -> None:
+        """Do all of it together with these helpers, which are let go of. Raises the error of a piece; others are left out then."""
+        try:
+            for helper in helpers:
+                helper.call(self)
+            self.make()
+        finally:
+            self.left.clear()
+            for helper in helpers:
+                helper.dismiss()
+        if self.error is not None:
+            raise self.error
+
+
+class _Calls(_Work):
+    """Functions to be called."""
+
+    __slots__ = ()
+
+    def make(self) -> None:
+        while True:
+            try:
+                call = self.left.popleft()
+            except IndexError:
+                return
+            call()
+
+    def help_with(self, piece: Callable[[], None]) -> None:
+        piece()
+
+
+class _Copy(_Work):
+    """A copy. It has addresses only: a helper that comes late keeps no memory alive."""
+
+    __slots__ = ("_size", "_source", "_target", "helped", "was_late")
 
     def __init__(self, target: int, source: int, size: int) -> None:
+        super().__init__(range(0, size, PIECE))
         self._target = target
         self._source = source
         self._size = size
-        #: Where the pieces begin that nobody has taken; and the bytes that helpers have copied.
-        self._left = deque(range(0, size, PIECE))
+        #: The bytes that helpers have copied; and whether other threads of the process have kept this one from it.
         self.helped = 0
+        self.was_late = False
 
     def _take(self, most: int) -> bool:
         """Copy so many pieces from the front, or those that are left; False if none is."""
         taken = []
         with contextlib.suppress(IndexError):
             while len(taken) < most:
-                taken.append(self._left.popleft())
+                taken.append(self.left.popleft())
         if not taken:
             return False
-        start, end = taken[0], min(taken[-1] + PIECE, self._size)
+        self._copy(taken[0], min(taken[-1] + PIECE, self._size))
+        return True
+
+    def _copy(self, start: int, end: int) -> None:
         ctypes.memmove(self._target + start, self._source + start, end - start)
-        return True
 
-    def make(self) -> bool:
-        """Copy pieces until none is left; whether no other thread of the process has kept this one from it."""
+    def make(self) -> None:
         before = perf_counter()
-        while self._take(1):
+        while self._take(self._size if self.was_late else 1):
             now = perf_counter()
-            if now - before > LATE:
-                self._take(self._size)
-                return False
+            self.was_late |= now - before > LATE
             before = now
-        return True
 
-    def help(self) -> None:
-        """Copy pieces from the end until none is left."""
-        while True:
-            try:
-                start = self._left.pop()
-            except IndexError:
-                return
-            size = min(PIECE, self._size - start)
-            ctypes.memmove(self._target + start, self._source + start, size)
-            self.helped += size  # (two helpers that meet here may count one piece only)
-
-    def abandon(self) -> None:
-        """Leave the pieces that nobody has taken."""
-        self._left.clear()
+    def help_with(self, piece: int) -> None:
+        end = min(piece + PIECE, self._size)
+        self._copy(piece, end)
+        self.helped += end - piece  # (of two helpers that meet here one may count nothing)
 
 
 class _Helper:
-    """A thread that takes part in one copy at a time."""
+    """A thread that takes part in one piece of work after the other."""
 
     def __init__(self) -> None:
-        #: Held by the thread that makes a copy with this helper; and by the helper while it takes pieces.
+        #: Held for the thread whose work it takes part in; and by the helper while it takes pieces.
         self.engaged = threading.Lock()
         self._at_work = threading.Lock()
         self._called = threading.Lock()
         self._called.acquire()
-        #: The copy of the last call.
-        self._copy: _Copy
+        #: The work of the last call; None once nobody waits for it.
+        self._work: _Work | None = None
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="mray-copier", daemon=True)
         self._thread.start()
 
-    def call(self, copy: _Copy) -> None:
+    def call(self, work: _Work) -> None:
         """Have it take pieces, as soon as a core is free."""
-        self._copy = copy
+        self._work = work
         self._wake()
 
     def _wake(self) -> None:
@@ -112,7 +166,7 @@ class _Helper:
             self._called.release()
 
     def dismiss(self) -> None:
-        """Let go of it once the piece that it has taken is copied. Whatever interrupts the wait is raised then."""
+        """Let go of it once the piece that it has taken is done. Whatever interrupts the wait is raised then."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -120,13 +174,14 @@ class _Helper:
                 break
             except BaseException as error:
                 interruption = error
+        self._work = None
         self._at_work.release()
         self.engaged.release()
         if interruption is not None:
             raise interruption
 
     def end(self) -> None:
-        """End it, after a copy that it takes part in."""
+        """End it, after the piece that it has taken."""
         self._is_over = True
         self._wake()
         self._thread.join()
@@ -137,7 +192,10 @@ class _Helper:
             if self._is_over:
                 return
             with self._at_work:
-                self._copy.help()
+                work = self._work
+                if work is not None:
+                    work.help()
+                del work
 
 
 class _Helpers:
@@ -150,10 +208,7 @@ class _Helpers:
         self.rest = 0
 
     def engage(self) -> list[_Helper]:
-        """Those that nobody has engaged; none while they rest."""
-        if self.rest:
-            self.rest -= 1
-            return []
+        """Those that nobody has engaged."""
         if not self._all and self._starting.acquire(False):
             for _ in range(min(MOST_HELPERS, usable_cores() - 1)):
                 self._all.append(_Helper())
@@ -171,21 +226,21 @@ _helpers = _Helpers()
 def copy_into(target: memoryview, source: Any) -> None:
     """Copy `source`, contiguous bytes, into `target`, writable bytes of the same number."""
     size = target.nbytes
-    engaged = _helpers.engage() if size >= LEAST else ()
-    if not engaged:
-        target[:] = source
-        return
-    copy = _Copy(address_of(target), address_of(source), size)
-    try:
-        for helper in engaged:
-            helper.call(copy)
-        was_prompt = copy.make()
-    finally:
-        copy.abandon()
-        for helper in engaged:
-            helper.dismiss()
-    if not was_prompt or copy.helped < size * WORTH:
-        _helpers.rest = COPIES_ALONE
+    if size >= LEAST:
+        if _helpers.rest:
+            _helpers.rest -= 1
+        elif engaged := _helpers.engage():
+            copy = _Copy(address_of(target), address_of(source), size)
+            copy.share(engaged)
+            if copy.was_late or copy.helped < size * WORTH:
+                _helpers.rest = COPIES_ALONE
+            return
+    target[:] = source
+
+
+def call_all(functions: Sequence[Callable[[], None]]) -> None:
+    """Call these in any order, some of them in other threads; they are about large values. Raises the first error."""
+    _Calls(functions).share(_helpers.engage())
 
 
 def end_helpers() -> None:

@@ -9,6 +9,7 @@ Imports numpy where there is an array, and not before. (Loaded with the serializ
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 #: Types of numbers that are said by name, and back. (Of the machine's own byte order.)
@@ -28,11 +29,21 @@ def array_type() -> Any:
     return numpy.ndarray
 
 
+def is_plain_array(value: Any) -> bool:
+    """Whether it is an array that is pickled as its memory and a few words."""
+    return "numpy" in sys.modules and type(value) is array_type() and _name(value) is not None
+
+
+def _name(array: Any) -> str | None:
+    """The name of the type of number of a plain array with elements; None for any other."""
+    dtype = array.dtype
+    return _names.get(dtype) if dtype.metadata is None and array.flags.c_contiguous and array.size else None
+
+
 def reduce_array(array: Any) -> Any:
     """The reducer of ``numpy.ndarray``: its memory out of band, if it is a plain array."""
-    dtype = array.dtype
-    name = _names.get(dtype)
-    if name is None or dtype.metadata is not None or not array.flags.c_contiguous or not array.size:
+    name = _name(array)
+    if name is None:
         return array.__reduce_ex__(5)
     return restore_array, (pickle.PickleBuffer(array), name, array.shape)
 

@@ -273,3 +273,44 @@ def test_the_driver_is_told_of_what_went_to_disk_unless_it_does_not_want_to(run_
         env={"RAY_verbose_spill_logs": str(50 << 20) if told else "0"},
     )
     assert ("Spilled " in done.stdout + done.stderr) is told
+
+
+LARGE = 3 * MIB * 5
+
+
+def test_large_results_of_one_task_are_stored_beside_each_other(small):
+    """Some in memory and some on disk, with small ones and views between them."""
+    ray = small
+
+    @ray.remote(num_returns=9)
+    def make():
+        large = [numpy.full(LARGE, number, dtype=numpy.uint8) for number in range(7)]
+        return [*large[:3], "small", *large[3:], large[0][::2]]
+
+    refs = make.remote()
+    values = ray.get(refs)
+    assert values[3] == "small"
+    assert [value.nbytes for value in values[:3] + values[4:8]] == [LARGE] * 7
+    assert [set(value[::4096].tolist()) for value in values[:3] + values[4:8]] == [{number} for number in range(7)]
+    assert values[8].nbytes == -(-LARGE // 2)
+    assert not any(value.flags.writeable for value in values[:3])
+
+
+@NEEDS_STORE
+@pytest.mark.only("mray")
+@pytest.mark.parametrize("place", [0, 2, 3])
+def test_a_result_that_cannot_be_pickled_frees_the_large_ones_beside_it(fresh, init, place):
+    """There is room for them once: ten times in a row they fit only if each failed call has freed its own."""
+    ray = fresh
+    init(num_cpus=1, object_store_memory=LIMIT, _system_config={"automatic_object_spilling_enabled": False})
+
+    @ray.remote(num_returns=4)
+    def make():
+        values = [numpy.zeros(LARGE, dtype=numpy.uint8) for _ in range(3)]
+        values.insert(place, (each for each in ()))
+        return values
+
+    for _ in range(10):
+        for ref in make.remote():
+            with pytest.raises(TypeError, match="generator"):
+                ray.get(ref)

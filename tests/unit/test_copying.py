@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -145,3 +146,34 @@ def test_a_forked_child_copies_with_helpers_of_its_own():
     if not child:
         os._exit(0 if copied(ODD) and len(copying._helpers._all) == 2 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_all_functions_are_called_once_by_several_threads():
+    called = []
+
+    def call(number: int) -> None:
+        time.sleep(0.005)
+        called.append((number, threading.current_thread().name))
+
+    copying.call_all([partial(call, number) for number in range(40)])
+    assert sorted(number for number, _thread in called) == list(range(40))
+    assert {thread for _number, thread in called} == {threading.current_thread().name, "mray-copier"}
+
+
+@pytest.mark.parametrize("thrower", ["MainThread", "mray-copier"])
+def test_an_error_of_any_thread_is_raised_after_what_has_begun(thrower):
+    running = set()
+
+    def call(number: int) -> None:
+        running.add(number)
+        time.sleep(0.01)
+        if threading.current_thread().name == thrower:
+            running.discard(number)
+            raise OSError(thrower)
+        time.sleep(0.02)
+        running.discard(number)
+
+    with pytest.raises(OSError, match=thrower):
+        copying.call_all([partial(call, number) for number in range(100)])
+    assert not running
+    assert copied(ODD)  # the helpers go on

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import Any
 
@@ -26,10 +27,12 @@ from mray._common.ids import FIRST, TaskID, return_id
 from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, Result, TaskInvocation, argument_values
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
+from mray._ipc.copying import LEAST, call_all
 from mray._ipc.output import name_marker
+from mray._objects.arrays import is_plain_array
 from mray._objects.claims import runners
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
-from mray._objects.serializer import PLAIN_TYPES, deserialize, is_plain
+from mray._objects.serializer import PLAIN_TYPES, Serialized, deserialize, is_plain, serialize
 from mray._objects.store import read
 from mray._runtime.client import failed_calls
 from mray._runtime.client.calls import failed_reply
@@ -337,20 +340,38 @@ class Executor:
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
         values: list[Result] = []
-        with self._all_or_none(connection, task_id, values):
+        with self._all_or_none(connection, task_id, values) as stored:
+            if call.options is None or "tensor_transport" not in call.options:
+                self._store_arrays(results, connection.process, stored)
             for index, value in enumerate(results):
-                frozen = self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, call.options)
+                frozen = stored.pop(index, None)
+                if frozen is None:
+                    frozen = self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, call.options)
                 values.append(frozen)
         return values
 
+    def _store_arrays(self, results: Sequence[Any], owner: str, stored: dict[int, Result]) -> None:
+        """Store large plain arrays among these results, several at a time: by their index."""
+
+        def store(index: int, packed: Serialized) -> None:
+            stored[index] = m.SEGMENT, self.client.store_value(packed, owner), None
+
+        large = [index for index, value in enumerate(results) if is_plain_array(value) and value.nbytes >= LEAST]
+        if len(large) > 1:
+            call_all([partial(store, index, serialize(results[index])) for index in large])
+
     @contextlib.contextmanager
-    def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[Result]) -> Iterator[None]:
-        """Free the values that were made already when making one of a call's values fails: the caller never asks for them."""
+    def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[Result]) -> Iterator[dict[int, Result]]:
+        """Free the values that were made already when making one of a call's values fails: the caller never asks for them.
+
+        Those stored ahead, by index, are put into what it gives.
+        """
         client = self.client
+        stored: dict[int, Result] = {}
         try:
-            yield
+            yield stored
         except BaseException:
-            segments = []
+            segments = [payload for _form, payload, _refs in stored.values()]
             with client.lock:
                 for index, (form, payload, _refs) in enumerate(values):
                     client.borrowing.unpin(connection, return_id(task_id, index))
@@ -358,8 +379,8 @@ class Executor:
                         client.tensors.drop(return_id(task_id, index + 1))
                         form, payload = payload[-2:]
                     if form == m.SEGMENT:
-                        segments.append(payload[0])
-            for name in segments:
+                        segments.append(payload)
+            for name, *_more in segments:
                 client.store.free(name)
             raise
 
