@@ -162,7 +162,7 @@ class Mapped(Claimable, mmap.mmap):
 class Region:
     """Where a mapping lies and what has become of its pages."""
 
-    __slots__ = ("__weakref__", "_faults", "_name", "_used", "address", "descriptor", "end", "key", "size")
+    __slots__ = ("__weakref__", "_clean", "_faults", "_name", "_used", "address", "descriptor", "end", "key", "size")
 
     def __init__(self, key: str, address: int, size: int, descriptor: Descriptor | None) -> None:
         self.key = key
@@ -175,6 +175,8 @@ class Region:
         #: Bytes that may have been handed out since `refresh` last saw the mapping clean.
         self._used = 0
         self._faults = fault_count()
+        #: What was last seen to be clean, and the faults until then. (The first write to any page of it is a fault.)
+        self._clean: tuple[int, int, int] | None = None
 
     def described(self) -> Descriptor | None:
         """The descriptor by which other processes map the segment, as long as it is kept; None when they cannot."""
@@ -208,9 +210,13 @@ class Region:
 
     def is_clean(self, address: int, length: int) -> bool:
         """Whether this process has written nothing there since the mapping was handed out; False also if that cannot be known."""
-        if fault_count() == self._faults and _probe().counts:
+        faults = fault_count()
+        if _probe().counts and (faults == self._faults or (address, length, faults) == self._clean):
             return True
-        return has_own_pages(address, length) is False
+        if has_own_pages(address, length) is not False:
+            return False
+        self._clean = address, length, faults
+        return True
 
 
 # ------------------------------------------------------------------------------------------ by descriptor

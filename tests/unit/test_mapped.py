@@ -86,6 +86,23 @@ def test_a_region_is_clean_until_it_is_written_to_and_after_it_was_refreshed(fil
     assert region.is_clean(region.address, PAGES * PAGE)
 
 
+def test_what_was_clean_is_not_looked_at_again_before_the_next_page_fault(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Mapped.of(file, PAGES * PAGE, "one")
+    region = memory.region
+    faults, looks = [mapped.fault_count() + 1_000_000], []
+    monkeypatch.setattr(mapped, "fault_count", lambda: faults[0])
+    monkeypatch.setattr(mapped, "has_own_pages", lambda *where: looks.append(where) or has_own_pages(*where))
+    whole, part = (region.address, PAGES * PAGE), (region.address, PAGE)
+    assert [region.is_clean(*whole) for _ in range(3)] == [True] * 3
+    assert looks == [whole]
+    assert region.is_clean(*part)  # of which nothing was seen
+    assert looks == [whole, part]
+    memory[0] = 1
+    faults[0] += 1
+    assert [region.is_clean(*part) for _ in range(2)] == [False] * 2
+    assert looks == [whole, part, part, part]
+
+
 def test_a_kernel_that_tells_nothing_makes_every_mapping_suspect(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = mapped._Probe()
     silent.counts = silent.shows = False
