@@ -166,7 +166,7 @@ class _Helper:
             self._called.release()
 
     def dismiss(self) -> None:
-        """Let go of it once the piece that it has taken is done. Whatever interrupts the wait is raised then."""
+        """Let go of it once the piece that it has taken is done. An interrupt of the wait is raised then."""
         interruption: BaseException | None = None
         while True:
             try:

@@ -175,7 +175,7 @@ class Region:
         #: Bytes that may have been handed out since `refresh` last saw the mapping clean.
         self._used = 0
         self._faults = fault_count()
-        #: What was last seen to be clean, and the faults until then. (The first write to any page of it is a fault.)
+        #: The part that was last seen to be clean, and the faults until then. (The first write to any page of it is a fault.)
         self._clean: tuple[int, int, int] | None = None
 
     def described(self) -> Descriptor | None:

@@ -224,7 +224,7 @@ class Executor:
             self._failed(running, outcome)
         else:
             if running.call.form or running.call.arguments is not None:
-                # What is let go of is told before the answer: its caller's next large argument finds the memory of this one.
+                # The memory of a large argument goes back before the answer: the caller's next one finds it.
                 self._run_deferred()
             self._reply(running, result)
 
