@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     W = TypeVar("W", bound="ObjectRef[Any] | ObjectRefGenerator[Any] | GraphRef")
 
 R = TypeVar("R")
-_ONLY_REFS = {ObjectRef}
 _LONGEST = 1 << 63
 _NO_STATE = "Ray has not been started yet. Trying to use state API before ray.init() has been called."
 
@@ -185,18 +184,16 @@ def wait(
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     if timeout is not None:
         _check_timeout(timeout)
-    # Lists of thousands are waited for again and again: what follows looks at a ref in some tens of nanoseconds.
-    plain = set(map(type, ray_waitables)) == _ONLY_REFS
-    if not plain:
+    # Lists of thousands are waited for again and again: this looks at a ref in some tens of nanoseconds. (Equal refs share their entry.)
+    is_plain = len({ref._entry for ref in ray_waitables if ref.__class__ is ObjectRef}) == len(ray_waitables)
+    if not is_plain:
         for ref in ray_waitables:
             if not isinstance(ref, (ObjectRef, GraphRef, ObjectRefGenerator)):
                 raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got list containing {type(ref)}")
+        if len(set(ray_waitables)) != len(ray_waitables):
+            raise ValueError("Wait requires a list of unique ray_waitables.")
     if not ray_waitables:
         return [], []
-    # Equal refs share their entry.
-    unique = plain and len({ref._entry for ref in ray_waitables}) == len(ray_waitables)
-    if not unique and len(set(ray_waitables)) != len(ray_waitables):
-        raise ValueError("Wait requires a list of unique ray_waitables.")
     if num_returns <= 0:
         raise ValueError(f"Invalid number of objects to return {num_returns}.")
     if num_returns > len(ray_waitables):
@@ -204,7 +201,7 @@ def wait(
     num_returns = int(num_returns)
     if not num_returns:
         raise RaySystemError("Number of objects to wait for must be between 1 and the number of ids.")
-    if not plain and any(isinstance(ref, (GraphRef, ObjectRefGenerator)) for ref in ray_waitables):
+    if not is_plain and any(isinstance(ref, (GraphRef, ObjectRefGenerator)) for ref in ray_waitables):
         return _wait_among(ray_waitables, num_returns, timeout)
     return backend.wait(ray_waitables, num_returns, timeout)
 
