@@ -116,7 +116,7 @@ class _Copy(_Work):
 
     def _take(self, most: int) -> bool:
         """Copy so many pieces from the front, or those that are left; False if none is."""
-        taken = []
+        taken: list[int] = []
         with contextlib.suppress(IndexError):
             while len(taken) < most:
                 taken.append(self.left.popleft())

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
+from types import SimpleNamespace
+
 import pytest
 
 from mray._common.concurrency import MOST_COROUTINES, SYSTEM_GROUP, concurrency_of, no_group, runs_out_of_order
 from mray._common.options import complete_actor_options
 from mray._runtime.worker.thread_group import BRIEF, FEWEST_CALLS, MOST_CALLS, _Record
+from mray._runtime.worker.worker import Worker
 
 
 def options(**given):
@@ -66,3 +71,20 @@ def test_a_method_is_brief_after_many_brief_calls_and_after_twice_as_many_for_ea
         record.note(BRIEF * 2)
         asked = min(2 * asked, MOST_CALLS)
     assert asked == MOST_CALLS
+
+
+def test_the_main_thread_takes_up_work_when_it_reads_and_has_no_other():
+    graphs = SimpleNamespace(is_active=False)
+    worker = SimpleNamespace(_waits=True, _thread=threading.get_ident(), inbox=deque(), service=graphs, client=SimpleNamespace(node=None))
+
+    def takes_up(**changes: object) -> bool:
+        worker.inbox.clear()
+        return Worker.take_up(SimpleNamespace(**{**vars(worker), **changes}), lambda: None)
+
+    assert takes_up()
+    assert len(worker.inbox) == 1
+    assert takes_up(service=None)
+    assert not takes_up(_waits=False)
+    assert not takes_up(_thread=0)
+    assert not takes_up(service=SimpleNamespace(is_active=True))
+    assert not takes_up(inbox=deque([("the node", "EXIT", ())]))

@@ -168,8 +168,13 @@ class Worker:
             self.inbox.append((connection, m.TASK, call))
 
     def take_up(self, work: Callable[[], None]) -> bool:
-        """Have the main thread call this next, if it is the thread that asks, and waits for work while there are no graphs."""
-        if not self._waits or threading.get_ident() != self._thread or (self.service is not None and self.service.is_active):
+        """Have the main thread call this next, if it is the thread that asks, has no graphs and nothing else to do; whether it will.
+
+        (Behind other work it could be left undone: that may be the end.)
+        """
+        if not self._waits or self.inbox or threading.get_ident() != self._thread:
+            return False
+        if self.service is not None and self.service.is_active:
             return False
         self.inbox.append((self.client.node, _WORK, work))
         return True
