@@ -3,7 +3,8 @@
     python bench/measure.py ENGINE ROW
 
 ENGINE is ``mray`` or ``ray`` (the module of that name), ``pool`` (`multiprocessing.Pool`), ``executor``
-(`concurrent.futures.ProcessPoolExecutor`), ``loky`` (of joblib), ``memcpy`` or ``gloo`` (`torch.distributed` in actors of mray).
+(`concurrent.futures.ProcessPoolExecutor`), ``loky`` (of joblib), ``memcpy``, ``pickle``, or ``gloo`` (`torch.distributed` in actors of
+mray).
 `compare.py` starts these in turn. Nothing but numpy and the engine is imported (and torch and joblib, where the row is about them), so
 that the program runs in the peer's own virtual environment as well.
 """
@@ -18,6 +19,7 @@ import json
 import logging
 import multiprocessing
 import os
+import pickle
 import sys
 import tempfile
 import time
@@ -112,6 +114,26 @@ def graph_echo(ray: Any) -> list[float]:
 
 def graph_chain4(ray: Any) -> list[float]:
     return graph_times(ray, "chain4", "hello", 1500, 200)
+
+
+def graph_elsewhere(ray: Any) -> list[float]:
+    """By an actor that was given the graph."""
+    dag = importlib.import_module(f"{ray.__name__}.dag")
+
+    class Caller:
+        def call(self, graph: Any) -> list[float]:
+            return times(lambda: ray.get(graph.execute("hello")), 1000, 200)
+
+    with session(ray):
+        actor = echo_actor(ray).remote()
+        with dag.InputNode() as value:
+            echo = actor.echo.bind(value)
+        graph = echo.experimental_compile()
+        try:
+            samples: list[float] = ray.get(ray.remote(Caller).remote().call.remote(graph))
+            return samples
+        finally:
+            graph.teardown()
 
 
 def graph_fan4(ray: Any) -> list[float]:
@@ -279,6 +301,24 @@ def actor_flight(ray: Any) -> list[float]:
     with session(ray):
         actor = Echo.remote()
         return per_item(lambda: ray.get([actor.echo.remote("hello") for _ in range(5000)]), 5000, 4)
+
+
+def submission(ray: Any) -> list[float]:
+    Echo = echo_actor(ray)
+    samples = []
+    with session(ray):
+        actor = Echo.remote()
+        for _ in range(12):
+            start = time.perf_counter()
+            refs = [actor.echo.remote("hello") for _ in range(500)]
+            samples.append((time.perf_counter() - start) / 500)
+            ray.get(refs)
+    return samples[4:]
+
+
+def pickle_rows(_row: str) -> list[float]:
+    """Pickling the arguments of `submission`, and making an object for each."""
+    return per_item(lambda: [(pickle.dumps((("hello",), {}), 5), object()) for _ in range(500)], 500, 50, 10)
 
 
 def task_call(ray: Any) -> list[float]:
@@ -558,7 +598,7 @@ def gloo_rows(row: str) -> list[float]:
     return allreduce_times(importlib.import_module("mray"), 4 if row == "allreduce4_1m" else 2, gloo=True)
 
 
-PLAIN = {"pool": pool_rows, "executor": executor_rows, "memcpy": memcpy_rows, "gloo": gloo_rows}
+PLAIN = {"pool": pool_rows, "executor": executor_rows, "memcpy": memcpy_rows, "gloo": gloo_rows, "pickle": pickle_rows}
 
 
 #: Modules whose functions are rows too.

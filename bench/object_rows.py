@@ -83,6 +83,39 @@ def born_batches(ray: Any) -> list[float]:
         return [each / 30 for each in times(read, 5, 1)]
 
 
+def get_1m(ray: Any) -> list[float]:
+    return _gets_1m(ray, 1)
+
+
+def get_1m_again(ray: Any) -> list[float]:
+    return _gets_1m(ray, 2)
+
+
+def _gets_1m(ray: Any, look: int) -> list[float]:
+    """Of a value that an actor has made, the first or second time; the value is read once at its end."""
+    import numpy
+
+    class Maker:
+        def make(self) -> Any:
+            return numpy.ones(MIB, numpy.uint8)
+
+    samples = []
+    with session(ray, object_store_memory=STORE):
+        maker = ray.remote(Maker).remote()
+        for _ in range(220):
+            ref = maker.make.remote()
+            ray.wait([ref])
+            for _look in range(look):
+                start = time.perf_counter()
+                value = ray.get(ref)
+                seconds = time.perf_counter() - start
+                assert value[-1] == 1
+                del value
+            samples.append(seconds)
+            del ref
+    return samples[20:]
+
+
 def argument_16m(ray: Any) -> list[float]:
     import numpy
 
