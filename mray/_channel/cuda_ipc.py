@@ -35,13 +35,13 @@ from mray._common.device_tensors import carriers
 from mray._device.arrivals import Arrivals, sweep_retired
 from mray._device.base import DeviceOutOfMemoryError, Event, Platform
 from mray._device.deaths import when_dead
-from mray._device.departures import DepartureFacts, Departures, Shipment
+from mray._device.departures import NO_WORD, OPENS, DepartureFacts, Departures, Shipment
 from mray._device.landings import Landed
 from mray._device.platform import known_platform
 from mray._device.pool import all_pools, drop_outputs
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
-from mray._ipc.layout import MOST_NOTE, RingLayout
+from mray._ipc.layout import RingLayout
 from mray._ipc.segment import Ask, Segment
 from mray._objects.serializer import Serialized
 
@@ -81,7 +81,7 @@ class _Lent:
 class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
-    __slots__ = ("_departures", "_lender", "_name", "_opened", "_platform", "_sole", "_told", "_unsent", "_watched")
+    __slots__ = ("_departures", "_lender", "_name", "_opened", "_platform", "_sole", "_told", "_unproven", "_unsent", "_watched")
 
     #: Whether tensors go through host memory.
     _pinned = False
@@ -109,6 +109,8 @@ class CudaIpcWriter(ShmWriter):
         self._sole: set[int] = set()
         #: Readers' events: (reader, handle, device) -> the event.
         self._opened: dict[tuple[int, bytes, int], Event] = {}
+        #: Readers that have not said yet that they open memory in pieces.
+        self._unproven = set(range(layout.readers))
         #: Bytes of tensors that `last_size` has told of.
         self._told = 0
         #: Readers whose deaths are watched -> the function that ends it.
@@ -194,7 +196,18 @@ class CudaIpcWriter(ShmWriter):
             self._unsent.append(lease[0])
         return lease
 
-    def _open_event(self, shipment: Shipment, reader: int, handle: bytes) -> Event:
+    def _heed(self, reader: int, word: int) -> None:
+        """A reader's word about memory in pieces."""
+        if word == OPENS:
+            self._unproven.discard(reader)
+            if not self._unproven:
+                self._departures.opens_pieces = True
+        elif word != NO_WORD:
+            self._departures.opens_pieces = False
+
+    def _open_event(self, shipment: Shipment, reader: int, note: bytes) -> Event:
+        self._heed(reader, note[0])
+        handle = note[1:]
         key = (reader, handle, shipment.device.index)
         event = self._opened.get(key)
         if event is None:
@@ -213,8 +226,9 @@ class CudaIpcWriter(ShmWriter):
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; and how often
-        methods of this process ran out of memory within `Device.outputs`.
+        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; how often methods
+        of this process ran out of memory within `Device.outputs`; and 1 if tensors are copied because a reader cannot open the memory in
+        pieces that they lie in.
         """
         departures = self._departures
         return {
@@ -225,6 +239,7 @@ class CudaIpcWriter(ShmWriter):
             "device_leases": self._lender.lent,
             "device_bytes": departures.held,
             "device_exhausted": sum(device.exhausted for device in self._platform.devices),
+            "device_unopened": int(departures.opens_pieces is False),
         }
 
     def close(self) -> None:
@@ -277,15 +292,11 @@ class CudaIpcReader(ShmReader):
 
         super().__init__(segment, offset, layout, reader, prefix, doorbell, explain, ask)
 
-        def release(lease: int, use: int, event: Event) -> None:
-            assert len(event.handle) <= MOST_NOTE
-            borrower.end(lease, use, event.handle)
-
         def gone() -> None:
             end_watch()
             borrower.gone()
 
-        self._arrivals = arrivals = Arrivals(platform, release, layout.leases // 2, copies=layout.readers > 1, gone=gone)
+        self._arrivals = arrivals = Arrivals(platform, borrower.end, layout.leases // 2, copies=layout.readers > 1, gone=gone)
         end_watch = when_dead(borrower.lender_process(), arrivals.forsake)
         self._is_ahead = False
         #: The value of the next message, and what is to be settled for it, if that was read already.

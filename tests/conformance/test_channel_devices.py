@@ -37,12 +37,12 @@ CLASSES: dict[str, Any] = {"cuda_ipc": (CudaIpcWriter, CudaIpcReader), "pinned":
 class Edge:
     """Both ends of an edge in this process, which see different devices and use different streams."""
 
-    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1) -> None:
+    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1, **reader_facts: Any) -> None:
         own = platform()
         assert isinstance(own, NullPlatform)
         self.platform = own
         self.here = own.devices[0]
-        self.view = NullPlatform(own.facts_of_machine, [reader_gpu])
+        self.view = NullPlatform(own.facts_of_machine._replace(**reader_facts), [reader_gpu])
         self.there: NullDevice = self.view.devices[0]
         self.stream = self.there.create_stream()
         make_writer, make_reader = CLASSES[kind]
@@ -93,10 +93,12 @@ def make_edge(shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Ite
     """Makes an edge of a mechanism, to a reader on that one of two pretended GPUs; all device memory is back at the end."""
     edges: list[Edge] = []
 
-    def make(kind: str, gpu: int, *, peer: int = 1, readers: int = 1, late: float = 0.0, memory: int = 1 << 28) -> Edge:
-        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory},scope=edges{os.getpid()}")
+    def make(
+        kind: str, gpu: int, *, peer: int = 1, readers: int = 1, late: float = 0.0, memory: int = 1 << 28, options: str = "", **reader: Any
+    ) -> Edge:
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory},scope=edges{os.getpid()}{options}")
         forget_platform()
-        edges.append(Edge(shm, kind, gpu, readers))
+        edges.append(Edge(shm, kind, gpu, readers, **reader))
         return edges[-1]
 
     yield make
@@ -344,6 +346,48 @@ def test_tensors_of_one_shape_come_to_the_same_address(same_gpu: Edge) -> None:
         addresses.add(array.address)
         del array
     assert len(addresses) == 1
+
+
+# ---------------------------------------------------------------------------------------- memory in pieces
+@pytest.mark.parametrize("gpu", [0, 1])
+@pytest.mark.parametrize("readers", [1, 2])
+def test_an_output_in_pieces_goes_as_it_lies_once_every_reader_has_opened_some(
+    make_edge: Callable[..., Edge], shm: Any, eventually: Any, gpu: int, readers: int
+) -> None:
+    edge = make_edge("cuda_ipc", gpu, readers=readers, options=",expandable=1")
+    free, fds = edge.free(), len(os.listdir("/proc/self/fd"))
+    for number in range(6):
+        edge.give(lambda number=number: null.full(50_000, number))
+        for reader in range(readers):
+            assert set(edge.host(edge.read(reader)).tolist()) == {number}
+    assert (edge.counts["device_copied"], edge.counts["device_shared"], edge.counts["device_unopened"]) == (1, 5, 0)
+    shm.close_rings()
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= fds)
+
+
+def test_a_reader_that_lags_is_offered_pieces_until_it_has_said_a_word(make_edge: Callable[..., Edge]) -> None:
+    edge = make_edge("cuda_ipc", 0, options=",expandable=1")
+    for number in range(3):
+        edge.give(lambda number=number: null.full(100, number))
+    assert edge.counts["device_copied"] == 3
+    assert [edge.host(edge.read()).tolist() for _ in range(3)] == [[number] * 100 for number in range(3)]
+    edge.give(lambda: null.full(100, 9))
+    assert edge.host(edge.read()).tolist() == [9] * 100
+    assert (edge.counts["device_copied"], edge.counts["device_shared"]) == (3, 1)
+
+
+def test_what_a_reader_cannot_open_is_copied_and_statistics_say_so(make_edge: Callable[..., Edge]) -> None:
+    edge = make_edge("cuda_ipc", 0, options=",expandable=1", descriptors=False)
+    tried = []
+    open_memory = edge.there.open_memory
+    edge.there.open_memory = lambda handle: (tried.append(handle), open_memory(handle))[1]  # type: ignore[method-assign]
+    for number in range(5):
+        edge.give(lambda number=number: null.full(100, number))
+        assert edge.host(edge.read()).tolist() == [number] * 100
+    assert (edge.counts["device_copied"], edge.counts["device_shared"], edge.counts["device_unopened"]) == (5, 0, 1)
+    assert len(tried) == 2, "the pool, and once the pieces"
 
 
 # ---------------------------------------------------------------------------------------- memory
