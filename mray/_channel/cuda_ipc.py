@@ -226,9 +226,9 @@ class CudaIpcWriter(ShmWriter):
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; how often methods
-        of this process ran out of memory within `Device.outputs`; and 1 if tensors are copied because a reader cannot open the memory in
-        pieces that they lie in.
+        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; how often
+        methods of this process ran out of memory within `Device.outputs`; and 1 if tensors are copied because a reader cannot open the
+        memory in pieces that they lie in.
         """
         departures = self._departures
         return {

@@ -38,7 +38,7 @@ from mray._api.communicator import ReduceOp
 from mray._channel.membership import join
 from mray._channel.stream_group import StreamGroup
 from mray._common.log import logger
-from mray._device.base import Device, Event, Facts, Platform
+from mray._device.base import Event, Facts, Platform
 from mray._device.lending import lend_event, lend_streams, return_event, return_streams
 from mray._device.nccl import BYTES, Library, check_ranks, library, shares_gpus
 

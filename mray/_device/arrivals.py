@@ -28,8 +28,8 @@ from typing import Any
 from mray._common.process_local import kernel_pid
 from mray._device.base import Device, Event, NotOpenedError, Platform
 from mray._device.departures import CANNOT_OPEN, NO_WORD, OPENS
-from mray._device.lending import lend_event, recorded, return_event
 from mray._device.landings import Landed, Landings
+from mray._device.lending import lend_event, recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.pool import HOST
 

@@ -10,8 +10,8 @@ goes as it is. Any other is copied within its device, on the current stream. Rea
     lease, use, ready event's handle, place, region's key, region's handle, offset, size, dtype, shape, strides, device index here,
     size of a chunk, handles of the chunks' events, (key, handle) of memory in pieces that is offered or None
 
-*Memory in pieces* (`Allocation.in_pieces`) is opened by descriptors, and whether a reader can have those it finds out by trying. So at first
-such a tensor is copied, and its memory offered: the reader tries to open it and says in its notes whether it could. From then on tensors
+*Memory in pieces* (`Allocation.in_pieces`) is opened by descriptors, and whether a reader can have those it finds out by trying. So such a
+tensor is copied at first, and its memory offered: the reader tries to open it, and says in its notes whether it could. From then on tensors
 go as they lie, or are copied.
 
 The tensors of one device in one message share a lease and an event. Nobody on the host waits for a device.
@@ -40,10 +40,10 @@ MOST_CHUNKS = 8
 #: A reader's word about memory in pieces. Its notes begin with it, and end with the handle of an event.
 NO_WORD, OPENS, CANNOT_OPEN = range(3)
 
+_Offered = tuple[bytes, bytes] | None
 #: The facts of one tensor; see the module.
 DepartureFacts = tuple[
-    *(int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int, int, tuple[bytes, ...]),
-    "tuple[bytes, bytes] | None",
+    int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int, int, tuple[bytes, ...], _Offered
 ]
 
 

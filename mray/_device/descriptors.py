@@ -20,7 +20,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from struct import Struct
 
 from mray._ipc.connection import peer_is_ours, receive_fds
@@ -129,7 +129,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def handed(handle: bytes) -> Iterator[tuple[int, int]]:
+def handed(handle: bytes) -> Generator[tuple[int, int], None, None]:
     """The size and the descriptor of each piece of the memory of a handle, in order. Each descriptor is closed when the next is asked for.
 
     Waits for the owner. Raises RuntimeError when it is gone, or cannot give them, or this process has no room for them.

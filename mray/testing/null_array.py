@@ -55,9 +55,7 @@ class _Making(threading.local):
 class Heap:
     """The memory of arrays on one device in this process."""
 
-    def __init__(
-        self, index: int, device: int, scope: str, total: int, streams: Streams, waits: Waits, *, in_pieces: bool = False
-    ) -> None:
+    def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams, waits: Waits, *, in_pieces: bool = False) -> None:
         self.index = index
         self.device = device
         self.scope = scope

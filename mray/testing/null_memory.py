@@ -119,7 +119,9 @@ _numbers = itertools.count(1)
 class Region:
     """Memory of a device, mapped in this process; unmapped with the last reference."""
 
-    __slots__ = ("__weakref__", "_end", "base", "device", "end", "files", "in_pieces", "is_live", "is_opened", "is_output", "number", "size")
+    __slots__ = (
+        *("__weakref__", "_end", "base", "device", "end", "files", "in_pieces", "is_live", "is_opened", "is_output", "number", "size"),
+    )
 
     def __init__(
         self,

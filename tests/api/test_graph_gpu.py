@@ -189,6 +189,22 @@ def used_bytes():
     return sum(total - free for free, total in (device.memory() for device in platform().devices))
 
 
+# --------------------------------------------------------------------------------------------- memory in pieces
+@pytest.mark.parametrize("descriptors", [1, 0])
+def test_outputs_in_pieces_go_as_they_lie_where_readers_can_open_them(ray, session, compiled, descriptors):
+    session("1,expandable=1", num_gpus=1)
+    environment = {"env_vars": {"MRAY_NULL_DEVICES": f"1,expandable=1,descriptors={descriptors},scope={SCOPE}"}}
+    a, b = (ray.remote(num_cpus=0, num_gpus=0.5, runtime_env=environment)(Actor).remote() for _ in range(2))
+    with ray.dag.InputNode() as inp:
+        graph = compiled(b.sum.bind(a.make.bind(inp)))
+    assert transports(graph)["make", "sum"] == CUDA_IPC
+    for number in range(10):
+        assert ray.get(graph.execute(number)) == [1000.0 * number]
+    (edge,) = [each for each in graph.statistics()["channels"].values() if each.get("device_copied", 0)]
+    assert (edge["device_copied"], edge["device_shared"], edge["device_unopened"]) == ((1, 9, 0) if descriptors else (10, 0, 1))
+    graph.teardown()
+
+
 # --------------------------------------------------------------------------------------------- selection
 def test_actors_on_one_gpu_share_its_memory_and_copy_nothing(ray_session, actor, compiled):
     ray = ray_session

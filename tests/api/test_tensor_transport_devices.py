@@ -113,9 +113,9 @@ class Actor:
         return os.getpid()
 
 
-def actors(ray, count, gpus=0.5, transport="cuda_ipc"):
+def actors(ray, count, gpus=0.5, transport="cuda_ipc", **options):
     made = {name: ray.method(tensor_transport=transport)(getattr(Actor, name)) for name in vars(Actor) if name.startswith("make")}
-    cls = ray.remote(num_gpus=gpus, num_cpus=0)(type("Actor", (Actor,), made))
+    cls = ray.remote(num_gpus=gpus, num_cpus=0, **options)(type("Actor", (Actor,), made))
     return [cls.remote() for _ in range(count)]
 
 
@@ -273,6 +273,34 @@ def test_a_receiver_that_cannot_open_what_others_have_gets_it_through_the_host_a
     with pytest.raises(ValueError, match=r"(?s)'cuda_ipc' from Actor .*this pretended device has no IPC.*or write 'shm'"):
         ray.get(receiver.total.remote(demanding.make.remote(4.0)))
     assert "".join([*said, capfd.readouterr().err]).count(told) == 1
+
+
+def test_a_holder_that_cannot_export_sends_through_the_host_and_says_so_once(session, capfd, eventually):
+    ray = session("1")
+    environment = {"env_vars": {"MRAY_NULL_DEVICES": f"1,exports=0,scope={SCOPE}"}}
+    (sender,), (demanding,) = (actors(ray, 1, gpus=0.2, transport=transport, runtime_env=environment) for transport in ("nccl", "cuda_ipc"))
+    (receiver,) = actors(ray, 1, gpus=0.2)
+    assert [ray.get(receiver.total.remote(sender.make.remote(value))) for value in (4.0, 5.0)] == [4000, 5000]
+    assert ray.get(receiver.fetched.remote())[:2] == (0, 0)
+    told = f"Tensors go through host memory from pid {ray.get(sender.pid.remote())}, which cannot export memory of its GPU"
+    said = []
+    eventually(lambda: said.append(capfd.readouterr().err) or told in "".join(said))
+    with pytest.raises(ValueError, match=r"(?s)tensor_transport='cuda_ipc' from pid .*this pretended device has no IPC.*Write 'shm'"):
+        ray.get(receiver.total.remote(demanding.make.remote(4.0)))
+    assert "".join([*said, capfd.readouterr().err]).count(told) == 1
+
+
+@pytest.mark.parametrize("descriptors", [1, 0])
+def test_outputs_in_pieces_are_lent_as_they_lie_where_the_receiver_can_open_them(session, descriptors):
+    ray = session("1,expandable=1")
+    environment = {"env_vars": {"MRAY_NULL_DEVICES": f"1,expandable=1,descriptors={descriptors},scope={SCOPE}"}}
+    (sender,), (receiver,) = actors(ray, 1, gpus=0.2), actors(ray, 1, gpus=0.2, runtime_env=environment)
+    for value in range(10):
+        assert ray.get(receiver.total.remote(sender.make.remote(float(value)))) == 1000 * value
+    _, shared, copied = ray.get(sender.lent.remote())
+    assert shared + copied == 10
+    assert copied >= 1, "the first is copied, and finds out"
+    assert (shared > 0) == bool(descriptors)
 
 
 def test_arrays_of_the_host_are_refused(session):

@@ -77,7 +77,6 @@ class Piece:
             del self.machine.pieces[self.inode]
 
 
-
 class Mapped:
     """Some shared memory, as one process has it mapped."""
 
@@ -223,8 +222,16 @@ class FakeCuda:
 
     def left(self) -> dict[str, int]:
         """Objects that were made or opened and not freed, by kind."""
-        kinds: dict[str, Any] = {"memory": self.memory, "opened": self.opened, "streams": self.streams, "events": self.events, "pinned": self.registered}
-        kinds.update({"pieces": self.pieces, "reserved": self.reserved, "mapped": self.mapped})
+        kinds: dict[str, Any] = {
+            "memory": self.memory,
+            "opened": self.opened,
+            "streams": self.streams,
+            "events": self.events,
+            "pinned": self.registered,
+            "pieces": self.pieces,
+            "reserved": self.reserved,
+            "mapped": self.mapped,
+        }
         ours = {kind: len(things) for kind, things in kinds.items()}
         ours["streams"] = sum(number >= 1 << 12 for number in self.streams)
         return {kind: count for kind, count in ours.items() if count}

@@ -157,11 +157,14 @@ def test_another_process_hears_of_the_owners_death() -> None:
 def test_a_forked_child_of_the_owner_does_not_stand_in_for_it() -> None:
     reading, writing = os.pipe()
     # The child ends when nobody can write any more.
-    process, handle = owner(f"""
+    process, handle = owner(
+        f"""
 if not os.fork():
     os.read({reading}, 1)
     os._exit(0)
-""", reading)
+""",
+        reading,
+    )
     end(process)
     with pytest.raises(RuntimeError, match="does not give its descriptors"):
         list(handed(handle))

@@ -254,7 +254,6 @@ class DeviceLoans:
     def _arrivals_from(self, connection: Connection, found: Platform) -> Arrivals:
         arrivals: Arrivals | None = connection.facts.get("arrivals")
         if arrivals is None:
-
             arrivals = Arrivals(found, partial(self._release, connection), MOST_KEPT, gone=lambda: end_watch())
             end_watch = _when_peer_dies(connection, arrivals.forsake)
             connection.facts["arrivals"] = arrivals
