@@ -27,7 +27,7 @@ from typing import Any
 
 from mray._common.process_local import kernel_pid
 from mray._device.base import Device, Event, NotOpenedError, Platform
-from mray._device.departures import CANNOT_OPEN, NO_WORD, OPENS
+from mray._device.departures import CANNOT_OPEN, NO_WORD, OPENS, OPENS_NOTHING, DepartureFacts
 from mray._device.landings import Landed, Landings
 from mray._device.lending import lend_event, recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
@@ -119,6 +119,11 @@ class _Hold:
         self.is_ready = False
         arrivals.held += 1
 
+    def forget(self) -> None:
+        """Release nothing."""
+        self._process = 0
+        self._arrivals.held -= 1
+
     def __del__(self) -> None:
         # A forked child has copies of its parent's tensors, and none of their memory. A process that ends releases everything by that.
         if kernel_pid() == self._process and not sys.is_finalizing():
@@ -160,7 +165,7 @@ class Arrivals:
         #: Own events, by lease; and the streams that were read on.
         self._released: dict[tuple[int, Device], Event] = {}
         self._streams: set[tuple[Device, int]] = set()
-        #: The word about memory in pieces.
+        #: The word for the sender.
         self._word = NO_WORD
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
@@ -226,6 +231,21 @@ class Arrivals:
             device.copy(facts.address, mapping.address + offset, size, hold.stream)
         self.copied += 1
         return tensor
+
+    def try_bring(self, facts: DepartureFacts) -> str:
+        """Open what a tensor needs, of which nobody knows yet whether this process can open it; the reason if it cannot, which the sender
+        gets as the word of its lease.
+        """
+        try:
+            self.bring(*facts)
+            return ""
+        except (RuntimeError, MemoryError) as error:
+            self._word = OPENS_NOTHING
+            hold = self._current.pop(facts[0], None)
+            if hold is not None:
+                hold.forget()
+            self._release(facts[0], facts[1], bytes((OPENS_NOTHING,)))
+            return str(error)
 
     def _try(self, device: Device, place: str, key: bytes, handle: bytes) -> None:
         """Open memory in pieces that the sender offers, in which its next tensors may lie; keep a word for it whether that worked."""

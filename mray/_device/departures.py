@@ -37,8 +37,8 @@ MOST_SPARE = 16
 LEAST_CHUNK = 2 << 20
 MOST_CHUNKS = 8
 
-#: A reader's word about memory in pieces. Its notes begin with it, and end with the handle of an event.
-NO_WORD, OPENS, CANNOT_OPEN = range(3)
+#: A reader's word about memory in pieces, or that it can open nothing at all. Its notes begin with it, and end with the handle of an event.
+NO_WORD, OPENS, CANNOT_OPEN, OPENS_NOTHING = range(4)
 
 _Offered = tuple[bytes, bytes] | None
 #: The facts of one tensor; see the module.

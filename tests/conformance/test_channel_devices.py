@@ -17,6 +17,7 @@ import pytest
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
+from mray._common.log import logger
 from mray._device.base import DeviceOutOfMemoryError
 from mray._device.deaths import when_dead
 from mray._device.departures import LEAST_CHUNK
@@ -37,7 +38,7 @@ CLASSES: dict[str, Any] = {"cuda_ipc": (CudaIpcWriter, CudaIpcReader), "pinned":
 class Edge:
     """Both ends of an edge in this process, which see different devices and use different streams."""
 
-    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1, **reader_facts: Any) -> None:
+    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1, *, proven: bool = True, **reader_facts: Any) -> None:
         own = platform()
         assert isinstance(own, NullPlatform)
         self.platform = own
@@ -50,8 +51,8 @@ class Edge:
         self.readers: list[ChannelReader]
         self.writer, self.readers = shm.make(
             readers,
-            partial(make_writer, platform=own, name="the edge from A.f to B.g"),
-            partial(make_reader, platform=self.view),
+            partial(make_writer, platform=own, name="the edge from A.f to B.g", proven=proven),
+            partial(make_reader, platform=self.view, name="the edge from A.f to B.g"),
             leases=LEASES,
         )
 
@@ -125,6 +126,11 @@ def edge(edge_of: Callable[..., Edge]) -> Edge:
 @pytest.fixture
 def same_gpu(make_edge: Callable[..., Edge]) -> Edge:
     return make_edge("cuda_ipc", 0)
+
+
+@pytest.fixture
+def same_gpu_not_tried(make_edge: Callable[..., Edge]) -> Edge:
+    return make_edge("cuda_ipc", 0, proven=False)
 
 
 ARRAYS = {
@@ -346,6 +352,58 @@ def test_tensors_of_one_shape_come_to_the_same_address(same_gpu: Edge) -> None:
         addresses.add(array.address)
         del array
     assert len(addresses) == 1
+
+
+# ---------------------------------------------------------------------------------------- edges that were not tried before
+def test_an_edge_that_was_not_tried_sends_through_the_host_and_tries(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(readers=2, proven=False)
+    for number in range(6):
+        edge.send({"array": null.full(100, number), "rest": "text"})
+        for reader in range(2):
+            back = edge.read(reader)
+            assert (edge.host(back["array"]).tolist(), back["rest"]) == ([number] * 100, "text")
+            assert isinstance(back["array"], NullArray)
+    assert (edge.counts["device_refused"], edge.counts["device_unopened"]) == (2, 0)
+    assert edge.counts["device_copied"] == 1 + 4, "that of the trial, and those since"
+
+
+def test_values_without_tensors_are_no_reason_to_try(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(proven=False)
+    for value in (1, "text", [1, {"a": 2.5}], (None,)):
+        edge.send(value)
+        assert edge.read() == value
+    assert edge.counts["device_copied"] == edge.counts["device_leases"] == 0
+
+
+@pytest.mark.parametrize("cut_off", ["ipc", "events", "exports"])
+def test_an_edge_whose_reader_opens_nothing_goes_on_through_the_host_and_says_so_once(
+    make_edge: Callable[..., Edge], cut_off: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logger, "propagate", True)
+    options, reader = (",exports=0", {}) if cut_off == "exports" else ("", {cut_off: False})
+    edge = make_edge("cuda_ipc", 0, proven=False, options=options, **reader)
+    for number in range(6):
+        edge.send(null.full(100, number))
+        assert edge.host(edge.read()).tolist() == [number] * 100
+    assert (edge.counts["device_refused"], edge.counts["device_leases"], edge.counts["device_unopened"]) == (6, 0, 1)
+    assert caplog.text.count("the edge from A.f to B.g carries tensors through host memory") == 1
+
+
+def test_messages_on_their_way_do_not_try_twice(same_gpu_not_tried: Edge) -> None:
+    edge = same_gpu_not_tried
+    for number in range(4):
+        edge.send(null.full(100, number))
+    assert [edge.host(edge.read()).tolist()[0] for _ in range(4)] == [0, 1, 2, 3]
+    edge.send(null.full(100, 5))
+    assert edge.host(edge.read()).tolist()[0] == 5
+    assert (edge.counts["device_refused"], edge.counts["device_copied"]) == (4, 2)
+
+
+def test_tensors_in_a_list_are_none_of_another_library(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mray._channel.cuda_ipc._known_kinds", {list, int})
+    monkeypatch.setattr(NullArray, "__cuda_array_interface__", {"version": 3}, raising=False)
+    same_gpu.send([null.full(3, 1), 2])  # where warnings are errors
+    assert same_gpu.host(same_gpu.read()[0]).tolist() == [1] * 3
 
 
 # ---------------------------------------------------------------------------------------- memory in pieces
