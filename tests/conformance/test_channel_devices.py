@@ -17,7 +17,6 @@ import pytest
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
-from mray._common.log import logger
 from mray._device.base import DeviceOutOfMemoryError
 from mray._device.deaths import when_dead
 from mray._device.departures import LEAST_CHUNK
@@ -377,9 +376,8 @@ def test_values_without_tensors_are_no_reason_to_try(edge_of: Callable[..., Edge
 
 @pytest.mark.parametrize("cut_off", ["ipc", "events", "exports"])
 def test_an_edge_whose_reader_opens_nothing_goes_on_through_the_host_and_says_so_once(
-    make_edge: Callable[..., Edge], cut_off: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    make_edge: Callable[..., Edge], cut_off: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(logger, "propagate", True)
     options, reader = (",exports=0", {}) if cut_off == "exports" else ("", {cut_off: False})
     edge = make_edge("cuda_ipc", 0, proven=False, options=options, **reader)
     for number in range(6):
