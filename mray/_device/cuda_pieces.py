@@ -69,17 +69,23 @@ class CudaPieces:
         return found
 
     def _feel(self, first: int, last: int) -> Allocation | None:
-        for step in (-GRAIN, GRAIN):
-            handle = self._handle_at(first if step < 0 else last)
-            if handle is None:
-                return None
-            while self._handle_at((first if step < 0 else last) + step) == handle:
-                first, last = (first + step, last) if step < 0 else (first, last + step)
-        extent = first, last + GRAIN - first
+        begin, end = self._edge_of_piece(first, -GRAIN), self._edge_of_piece(last, GRAIN)
+        if begin is None or end is None:
+            return None
+        extent = begin, end + GRAIN - begin
         with self._lock:
             if len(self._allocations) >= _MOST_REMEMBERED:
                 self._allocations.clear()  # pieces that are found anew have a new number, so peers open them once more
             return self._allocations.setdefault(extent, Allocation(*extent, next(_numbers), in_pieces=True))
+
+    def _edge_of_piece(self, address: int, step: int) -> int | None:
+        """The outermost grain, in this direction, of the piece at an address; None: there is none."""
+        handle = self._handle_at(address)
+        if handle is None:
+            return None
+        while self._handle_at(address + step) == handle:
+            address += step
+        return address
 
     def _handle_at(self, address: int) -> int | None:
         """The handle of the piece at an address, not retained; None: nothing of the kind is there."""
@@ -109,13 +115,12 @@ class CudaPieces:
             action = "Exporting memory"
             self._context.call_during_captures(action, self._cuda.cuMemRetainAllocationHandle, ctypes.byref(handle), address)
             try:
-                after = address + GRAIN
-                while after < end and self._handle_at(after) == handle.value:
-                    after += GRAIN
                 export, kind = self._cuda.cuMemExportToShareableHandle, libcuda.MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
                 self._context.call_during_captures(action, export, ctypes.addressof(fd), handle, kind, 0)
             finally:
                 self._release(handle.value)
+            last = self._edge_of_piece(address, GRAIN)
+            after = end if last is None else last + GRAIN
             yield after - address, fd.value
             address = after
 

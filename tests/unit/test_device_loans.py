@@ -7,8 +7,13 @@ import subprocess
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from mray._common.settings import NullDevices
 from mray._device.departures import CANNOT_OPEN, NO_WORD, OPENS
-from mray._runtime.objects.device_loans import _Loans
+from mray._runtime.objects import device_loans
+from mray._runtime.objects.device_loans import DeviceLoans, _Loans
+from mray.testing.null import NullPlatform
 
 
 class Device:
@@ -78,3 +83,20 @@ def test_a_receivers_word_about_pieces_is_kept() -> None:
         loans.end(0, use, bytes((word,)) + b"handle")
         words.append(loans.opens_pieces)
     assert words == [None, True, True, False]
+
+
+def test_streams_that_wait_for_a_dead_holder_go_on_though_nobody_reads_the_news(eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    forsaken: list[object] = []
+    monkeypatch.setattr(device_loans.Arrivals, "forsake", lambda self: forsaken.append(self))
+    reactor: Any = SimpleNamespace(defer=lambda function: function())
+    loans, found = DeviceLoans(reactor), NullPlatform(NullDevices(1, scope=f"loans{os.getpid()}"))
+    with subprocess.Popen(["sleep", "1000"]) as holder:
+        peer = SimpleNamespace(pid=holder.pid, facts={}, closed=False)
+        arrivals = loans._arrivals_from(peer, found)
+        assert loans._arrivals_from(peer, found) is arrivals
+        assert not forsaken
+        holder.kill()
+    eventually(lambda: arrivals in forsaken)
+    loans.peer_gone(peer)  # type: ignore[arg-type]
+    loans.close()
+    found.close()
