@@ -19,6 +19,7 @@ import itertools
 import os
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from struct import Struct
@@ -38,6 +39,9 @@ _MOST = 64
 _COUNT = Struct("@Q")
 _LONGEST_ANSWER = _COUNT.size * (1 + _MOST)
 
+#: Seconds until an owner that could not take a connection looks again.
+_PAUSE = 0.01
+
 #: Yields the size and the descriptor of each piece of memory from an address on, as far as so many bytes reach. Any thread.
 Pieces = Callable[[int, int], Iterator[tuple[int, int]]]
 
@@ -49,6 +53,7 @@ class Handing:
         self._pieces = pieces
         self._name = _NAME + os.urandom(_NONCE).hex().encode()
         self._lock = threading.Lock()
+        self._is_closed = False
         #: Connections, each with the thread that answers there.
         self._answering: dict[socket.socket, threading.Thread] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -66,8 +71,11 @@ class Handing:
         while True:
             try:
                 sock, _address = self._listener.accept()
-            except OSError:  # closed
-                return
+            except OSError:
+                if self._is_closed:
+                    return
+                time.sleep(_PAUSE)  # for want of descriptors, say
+                continue
             thread = threading.Thread(target=self._answer, args=(sock,), name="mray-device-descriptors", daemon=True)
             with self._lock:
                 self._answering[sock] = thread
@@ -100,6 +108,7 @@ class Handing:
 
     def close(self) -> None:
         """Answer nobody any more. Idempotent."""
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()

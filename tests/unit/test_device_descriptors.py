@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -92,6 +93,19 @@ def test_who_stops_half_way_keeps_no_descriptor(handing: Callable[..., Handing],
 def test_the_owners_error_is_told(handing: Callable[..., Handing]) -> None:
     with pytest.raises(RuntimeError, match="nothing is mapped there"):
         list(handed(handing(Memory(1)).handle(SIZE, SIZE)))
+
+
+def test_an_owner_that_could_not_take_a_connection_looks_again(handing: Callable[..., Handing], monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, failures = socket.socket.accept, [OSError(24, "Too many open files"), OSError(24, "Too many open files")]
+
+    def failing(self: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
+    assert len(list(handed(handing(Memory(1)).handle(0, SIZE)))) == 1
+    assert not failures
 
 
 def test_nobody_else_is_answered(handing: Callable[..., Handing], monkeypatch: pytest.MonkeyPatch) -> None:
