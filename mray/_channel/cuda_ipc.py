@@ -179,7 +179,7 @@ class CudaIpcWriter(ShmWriter):
                 self._cancel()
 
     def _cancel(self) -> None:
-        """What was added to the message is not sent."""
+        """The message is not sent with the tensors that were added to it."""
         self._departures.abandon()
         for lease in self._unsent:
             self._lender.cancel_loan(lease)

@@ -147,7 +147,7 @@ class CudaPieces:
                     pieces.append((size, piece.value))
             return self._map(pieces)
         finally:
-            # What is mapped stays.
+            # Mapped pieces stay.
             for _size, each in pieces:
                 self._release(each)
 
@@ -180,9 +180,9 @@ class CudaPieces:
         """Undo `open`; whether that is an address that it has returned."""
         with self._lock:
             sizes = self._opened.pop(address, None)
+            if sizes is None:
+                return False
             self._known.clear()
-        if sizes is None:
-            return False
         if not self._context.is_forked:
             self._unmap(address, sizes, sum(sizes))
         return True

@@ -156,8 +156,8 @@ def handed(handle: bytes) -> Generator[tuple[int, int], None, None]:
                 if was_cut:
                     raise RuntimeError("this process may open no more descriptors")
                 sizes = _sizes(answer)
-                if len(sizes) != len(fds):
-                    raise RuntimeError("its descriptors did not all come")
+                if len(sizes) != len(fds) or 0 in sizes:
+                    raise RuntimeError("the process that exports it has given a damaged answer")
                 for each in sizes:
                     yield each, fds[0]
                     os.close(fds.pop(0))
@@ -176,4 +176,6 @@ def _sizes(answer: bytes) -> list[int]:
     (count,) = _COUNT.unpack_from(answer)
     if not count:
         raise RuntimeError(answer[_COUNT.size :].decode(errors="replace"))
+    if len(answer) != _COUNT.size * (1 + count):
+        raise RuntimeError("the process that exports it has given a damaged answer")
     return [size for (size,) in _COUNT.iter_unpack(answer[_COUNT.size :])]

@@ -1,8 +1,8 @@
 """Interprocess events and streams of this process, lent to whoever marks something with one, or copies or communicates on one.
 
 They are never destroyed. Another process may still have an event open, and waiting for one whose maker has destroyed it is undefined; what
-an edge has queued on its stream may be waited for long after the edge is closed, and allocators keep memory by stream. Who gets one that
-was lent before, and is waited for late, only makes somebody wait a little longer. Any thread, finalizers too.
+an edge has queued on its stream may be waited for long after the edge is closed, and allocators keep memory by stream. An event or a stream
+that is lent again only makes somebody who waits late wait a little longer. Any thread, finalizers too.
 """
 
 from __future__ import annotations

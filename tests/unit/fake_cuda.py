@@ -476,7 +476,7 @@ class FakeCuda:
 
     # memory in pieces
     def create_piece(self, device: int, size: int, *, for_descriptors: bool = True) -> int:
-        """What torch's allocator asks the driver for; the handle."""
+        """The handle of a new piece, as torch's allocator gets it."""
         return self._take_piece(Piece(self.machine, device, size, for_descriptors=for_descriptors))
 
     def _take_piece(self, piece: Piece) -> int:

@@ -118,6 +118,14 @@ def test_nobody_else_is_answered(handing: Callable[..., Handing], monkeypatch: p
         list(handed(handle))
 
 
+@pytest.mark.parametrize("answer", [b"", b"abc", b"\1" + bytes(7), b"\1" + bytes(15), b"\2" + bytes(7) + b"\1" + bytes(15)])
+def test_a_damaged_answer_is_an_error(handing: Callable[..., Handing], answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = handing(Memory(1)).handle(0, SIZE)
+    monkeypatch.setattr(descriptors, "receive_fds", lambda *_arguments: (answer, [], False))
+    with pytest.raises(RuntimeError, match="damaged|gone"):
+        list(handed(handle))
+
+
 def test_an_owner_that_has_closed_gives_nothing(handing: Callable[..., Handing]) -> None:
     memory = Memory(*(1,) * 200)
     owner = handing(memory)
