@@ -24,10 +24,8 @@ tensor is ready, as queues of torch.multiprocessing do at the sender.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import marshal
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -40,6 +38,7 @@ from mray._device.arrivals import Arrivals, sweep_retired
 from mray._device.base import DeviceOutOfMemoryError, Event, NotExportedError, Platform
 from mray._device.deaths import when_dead
 from mray._device.departures import CANNOT_OPEN, OPENS, OPENS_NOTHING, DepartureFacts, Departures, Shipment
+from mray._device.foreign import tell_of_foreign
 from mray._device.landings import Landed
 from mray._device.platform import known_platform
 from mray._device.pool import all_pools, drop_outputs
@@ -48,21 +47,6 @@ from mray._ipc.frames import decode_short
 from mray._ipc.layout import RingLayout
 from mray._ipc.segment import Ask, Segment
 from mray._objects.serializer import Serialized
-
-#: Items of a list, tuple or dict whose classes are looked at, for a warning.
-MOST_LOOKED_AT = 16
-#: Classes of which this process has been warned, and builtin ones.
-_known_kinds: set[type] = {int, float, str, bytes, bool, type(None), list, tuple, dict}
-
-
-def _is_on_device(kind: type, value: Any) -> bool:
-    """Whether a value describes memory of a CUDA device (cupy, JAX, numba, subclasses of torch's tensors), by what these agree on."""
-    if not hasattr(kind, "__cuda_array_interface__"):
-        return False
-    try:
-        return value.__cuda_array_interface__ is not None
-    except Exception:  # on the host; what is raised depends on the library
-        return False
 
 
 class WithTrial(NamedTuple):
@@ -161,7 +145,7 @@ class CudaIpcWriter(ShmWriter):
     def _write_any(self, value: Any) -> None:
         try:
             if self._opens is None:
-                value = self._with_trial(value)
+                value, _kept = self._with_trial(value)
             if self._opens and self._platform.is_tensor(value):
                 facts = self._take(value)
                 if facts is not None:
@@ -169,7 +153,7 @@ class CudaIpcWriter(ShmWriter):
                     self._put(DEVICE, marshal.dumps(facts))
                     self._unsent.clear()
                     return
-            self._tell_of_others(value)
+            tell_of_foreign(value, self._platform, self._name)
             super()._write_any(value)
             self._unsent.clear()
         except DeviceOutOfMemoryError as error:
@@ -185,24 +169,6 @@ class CudaIpcWriter(ShmWriter):
             self._lender.cancel_loan(lease)
         self._unsent.clear()
 
-    def _tell_of_others(self, value: Any) -> None:
-        """Warn, once of each class, of arrays of a device that are not the platform's own: their pickles pass through the host."""
-        kind = value.__class__
-        if kind in (list, tuple, dict):
-            items = value.values() if kind is dict else value
-            kinds = {item.__class__: item for item in itertools.islice(items, MOST_LOOKED_AT)}
-        else:
-            kinds = {kind: value}
-        for each, item in kinds.items():
-            if each not in _known_kinds and not self._platform.is_tensor(item) and _is_on_device(each, item):
-                _known_kinds.add(each)
-                warnings.warn(
-                    f"{self._name} carries a {each.__module__}.{each.__qualname__} of a GPU, which is pickled through host memory. Only "
-                    "tensors of exactly torch.Tensor stay on the device: send torch.as_tensor(value) or torch.from_dlpack(value).",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-
     def _serialize(self, value: Any) -> Serialized:
         outer = carriers.take
         carriers.take = self._take
@@ -213,14 +179,17 @@ class CudaIpcWriter(ShmWriter):
         self._departures.seal()
         return serialized
 
-    def _with_trial(self, value: Any) -> Any:
-        """The value as it is sent while nobody knows whether the readers open anything."""
+    def _with_trial(self, value: Any) -> tuple[Any, Any]:
+        """The value as it is sent while nobody knows whether the readers open anything, and the tensor that must live until the message is
+        complete.
+        """
         self._lender.sweep()  # hears their words
         if self._opens is not None or self._lender.lent or self._device_seen < 0:
-            return value
+            return value, None
         device, self._device_seen = self._platform.devices[self._device_seen], -1
         try:
-            facts = self._departures.add(device.empty("uint8", (1,)))
+            tensor = device.empty("uint8", (1,))
+            facts = self._departures.add(tensor)
         except NotExportedError as error:
             self._cancel()
             self._opens = False
@@ -230,8 +199,8 @@ class CudaIpcWriter(ShmWriter):
             self._cancel()  # another message may find more room
         else:
             if facts is not None:
-                return WithTrial(value, facts)
-        return value
+                return WithTrial(value, facts), tensor
+        return value, None
 
     def _take(self, tensor: Any) -> DepartureFacts | None:
         if not self._opens:

@@ -9,6 +9,7 @@
     descriptors          handed to other processes, for memory that has no other handle
     outputs              methods that make their tensors where they can be sent from
     departures           tensors on their way out
+    foreign              arrays that are no tensors of the platform, and go another way
     arrivals             tensors that come in
     landings             memory that tensors of other devices are copied to, on streams of their own
     deaths               the deaths of processes whose work streams may wait for

@@ -38,6 +38,14 @@ def session(fresh, init, monkeypatch, eventually):
     forget_platform()
 
 
+class Foreign:
+    """An array of another library, on a device."""
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"version": 3}
+
+
 class Actor:
     def __init__(self):
         self.kept = []
@@ -105,6 +113,12 @@ class Actor:
         departures = client.tensors._loans._departures
         out = sum(len(peer.facts["loans"].lent) for peer in client.peers.values() if "loans" in peer.facts)
         return out, departures.shared, departures.copied
+
+    def make_foreign(self):
+        return [null.full(10, 1.0), Foreign()]
+
+    def second(self, values):
+        return type(values[1]).__name__
 
     def pool(self):
         return sum(pool.held() for pool in all_pools())
@@ -306,6 +320,16 @@ def test_outputs_in_pieces_are_lent_as_they_lie_where_the_receiver_can_open_them
         assert ray.get(receiver.total.remote(returned(ray, sender, float(value)))) == 1000 * value
     _, shared, copied = ray.get(sender.lent.remote())
     assert (shared, copied) == ((4, 1) if descriptors else (0, 5)), "the first is copied, and finds out"
+
+
+def test_an_array_of_another_library_passes_through_the_host_with_one_warning(session, capfd, eventually):
+    ray = session("1", 1)
+    sender, receiver = actors(ray, 2)
+    assert [ray.get(receiver.second.remote(sender.make_foreign.remote())) for _ in range(2)] == ["Foreign"] * 2
+    told, said = "tensor_transport='cuda_ipc' carries a ", []
+    eventually(lambda: said.append(capfd.readouterr().err) or told in "".join(said))
+    ray.get(receiver.second.remote(sender.make_foreign.remote()))
+    assert "".join([*said, capfd.readouterr().err]).count(told) == 1
 
 
 def test_arrays_of_the_host_are_refused(session):

@@ -194,7 +194,7 @@ class Foreign:
 
 
 def test_arrays_of_other_libraries_arrive_with_one_warning(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mray._channel.cuda_ipc._known_kinds", set())
+    monkeypatch.setattr("mray._device.foreign._known_kinds", set())
     same_gpu.send(Foreign(is_there=False))
     assert not same_gpu.read().is_there
     with pytest.warns(
@@ -355,7 +355,7 @@ def test_tensors_of_one_shape_come_to_the_same_address(same_gpu: Edge) -> None:
 
 # ---------------------------------------------------------------------------------------- edges that were not tried before
 def test_an_edge_that_was_not_tried_sends_through_the_host_and_tries(edge_of: Callable[..., Edge]) -> None:
-    edge = edge_of(readers=2, proven=False)
+    edge = edge_of(readers=2, proven=False, late=0.002)
     for number in range(6):
         edge.send({"array": null.full(100, number), "rest": "text"})
         for reader in range(2):
@@ -398,7 +398,7 @@ def test_messages_on_their_way_do_not_try_twice(same_gpu_not_tried: Edge) -> Non
 
 
 def test_tensors_in_a_list_are_none_of_another_library(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mray._channel.cuda_ipc._known_kinds", {list, int})
+    monkeypatch.setattr("mray._device.foreign._known_kinds", {list, int})
     monkeypatch.setattr(NullArray, "__cuda_array_interface__", {"version": 3}, raising=False)
     same_gpu.send([null.full(3, 1), 2])  # where warnings are errors
     assert same_gpu.host(same_gpu.read()[0]).tolist() == [1] * 3

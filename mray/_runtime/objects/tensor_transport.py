@@ -41,6 +41,8 @@ from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
 from mray._device.base import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
 from mray._device.departures import DepartureFacts
+from mray._device.foreign import tell_of_foreign
+from mray._device.platform import platform
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
@@ -159,6 +161,9 @@ class TensorStore:
         packed = serialize(value, leave=tensors, leave_type=transport.data_type)
         if transport.custom is None:
             check_tensors(tensors, transport)
+        found = platform() if transport.on_device else None
+        if found is not None:
+            tell_of_foreign(value, found, f"tensor_transport={transport.name.lower()!r}")
         form, rest = (packed.form, packed.to_bytes()) if packed.size <= INLINE_BYTES else (m.SEGMENT, own.store_value(packed, owner))
         if not tensors:
             return form, rest, packed.refs
