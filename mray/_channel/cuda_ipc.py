@@ -204,7 +204,8 @@ class CudaIpcWriter(ShmWriter):
 
     def _take(self, tensor: Any) -> DepartureFacts | None:
         if not self._opens:
-            self._device_seen = self._platform.facts(tensor)[1].device
+            if self._opens is None:
+                self._device_seen = self._platform.facts(tensor)[1].device
             self._departures.refused += 1
             return None
         return self._departures.add(tensor, sole=id(tensor) in self._sole)

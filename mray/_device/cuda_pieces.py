@@ -43,7 +43,7 @@ class CudaPieces:
         self._context = context
         self._ordinal = ordinal
         self._lock = threading.Lock()
-        self._handing: Handing | None = None
+        self._handing = Handing(self._hand)
         #: The first and the last grain of a place -> the pieces that it lies in, all of them as one allocation.
         self._known: dict[tuple[int, int], Allocation | None] = {}
         self._allocations: dict[tuple[int, int], Allocation] = {}
@@ -102,10 +102,7 @@ class CudaPieces:
         """The handle by which other processes open these pieces. Raises RuntimeError when they were not made to be exported."""
         for _size, fd in itertools.islice(self._hand(base, size), 1):
             os.close(fd)
-        with self._lock:
-            if self._handing is None:
-                self._handing = Handing(self._hand)
-            return self._handing.handle(base, size)
+        return self._handing.handle(base, size)
 
     def _hand(self, address: int, size: int) -> Iterator[tuple[int, int]]:
         """The size of each piece and a new descriptor of it."""
@@ -127,11 +124,9 @@ class CudaPieces:
     def forget(self) -> None:
         """The own pieces go: hand out nothing of them any more. Idempotent."""
         with self._lock:
-            handing, self._handing = self._handing, None
             self._known.clear()
             self._allocations.clear()
-        if handing is not None:
-            handing.close()
+        self._handing.close()
 
     # ------------------------------------------------------------------------------------ others' memory
     def open(self, handle: bytes) -> int:

@@ -1,6 +1,6 @@
 """Memory that has no handle but descriptors: handed from its process to those that open it.
 
-    owner: threads of `Handing`                         a peer: `handed`
+    owner: threads of a `Handing`                       a peer: `handed`
     listens at an abstract name, of which nothing       connects, for each piece of memory that it opens
     can be left                                  <───── asks for the part from an address on
     makes descriptors, sends and closes them     ─────▶ uses and closes them, asks for the part after those
@@ -47,25 +47,44 @@ Pieces = Callable[[int, int], Iterator[tuple[int, int]]]
 
 
 class Handing:
-    """Hands out the descriptors of memory of this process, until it is closed."""
+    """Hands out the descriptors of memory of this process, once there is a handle for somebody, until it is closed."""
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._name = _NAME + os.urandom(_NONCE).hex().encode()
+        self._lock = threading.Lock()
+        self._office: _Office | None = None
+
+    def handle(self, base: int, size: int) -> bytes:
+        """The handle by which other processes get the descriptors of so many bytes from `base` on."""
+        with self._lock:
+            if self._office is None:
+                self._office = _Office(self._pieces)
+            return _PLACE.pack(base, size) + self._office.name
+
+    def close(self) -> None:
+        """Nobody gets anything by the handles there are. Idempotent."""
+        with self._lock:
+            office, self._office = self._office, None
+        if office is not None:
+            office.close()
+
+
+class _Office:
+    """Listens and answers, in threads of its own."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
+        self.name = _NAME + os.urandom(_NONCE).hex().encode()
         self._lock = threading.Lock()
         self._is_closed = False
         #: Connections, each with the thread that answers there.
         self._answering: dict[socket.socket, threading.Thread] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(self._name)
+        self._listener.bind(self.name)
         self._listener.listen()
         self._thread = threading.Thread(target=self._accept, name="mray-device-descriptors", daemon=True)
         self._thread.start()
         _all.add(self)
-
-    def handle(self, base: int, size: int) -> bytes:
-        """The handle by which other processes get the descriptors of so many bytes from `base` on."""
-        return _PLACE.pack(base, size) + self._name
 
     def _accept(self) -> None:
         while True:
@@ -107,7 +126,7 @@ class Handing:
                 os.close(fd)
 
     def close(self) -> None:
-        """Answer nobody any more. Idempotent."""
+        """Answer nobody any more. Once."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -126,12 +145,12 @@ class Handing:
             sock.close()
 
 
-_all: weakref.WeakSet[Handing] = weakref.WeakSet()
+_all: weakref.WeakSet[_Office] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for handing in list(_all):
-        handing.leave()
+    for office in list(_all):
+        office.leave()
     _all.clear()
 
 

@@ -96,7 +96,8 @@ class NullDevice(Device):
         self.streams = Streams()
         facts = self._facts
         self.heap = Heap(index, number, facts.scope, facts.memory, self.streams, platform.waits, in_pieces=facts.expandable)
-        self._handing: Handing | None = None
+        #: Of the memory of outputs.
+        self.handing = Handing(null_memory.descriptors)
 
     def reaches(self, uuid: str) -> bool:
         return self._facts.peer and any(uuid == uuid_of(number) for number in range(self._facts.gpus))
@@ -138,9 +139,7 @@ class NullDevice(Device):
 
     def export_pieces(self, base: int, size: int) -> bytes:
         self._exportable(base)
-        if self._handing is None:
-            self._handing = Handing(null_memory.descriptors)
-        return self._handing.handle(base, size)
+        return self.handing.handle(base, size)
 
     def _exportable(self, base: int) -> Region:
         if not self._facts.exports:
@@ -252,14 +251,8 @@ class NullDevice(Device):
     def drop_outputs(self) -> bool:
         dropped = self.heap.drop_outputs()
         if dropped:
-            self.hand_out_no_more()
+            self.handing.close()
         return dropped
-
-    def hand_out_no_more(self) -> None:
-        """Nobody gets descriptors of the memory of outputs any more. Idempotent."""
-        handing, self._handing = self._handing, None
-        if handing is not None:
-            handing.close()
 
 
 class NullPlatform(Platform):
@@ -306,7 +299,7 @@ class NullPlatform(Platform):
     def close(self) -> None:
         for device in self.devices:
             device.heap.close()
-            device.hand_out_no_more()
+            device.handing.close()
         null_memory.drop_all()
 
 

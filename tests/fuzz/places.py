@@ -123,7 +123,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_device.cuda:CudaDevice.open_memory",
     ),
     "descriptors of memory, between processes of one user: what does not fit is an error of the one that opens": (
-        "_device.descriptors:Handing._answer",
+        "_device.descriptors:_Office._answer",
         "_device.descriptors:_sizes",
         "_device.descriptors:handed",
     ),
