@@ -72,6 +72,11 @@ class CudaPieces:
         begin, end = self._edge_of_piece(first, -GRAIN), self._edge_of_piece(last, GRAIN)
         if begin is None or end is None:
             return None
+        # With those beside them, up to places that tensors of many sizes have in common: peers open few allocations, and not one for each
+        # pair of pieces that some tensor begins and ends in.
+        unit = 1 << (end + GRAIN - begin - 1).bit_length()
+        lowest = begin // unit * unit
+        begin, end = self._with_neighbours(begin, lowest, -GRAIN), self._with_neighbours(end, lowest + 2 * unit - GRAIN, GRAIN)
         extent = begin, end + GRAIN - begin
         with self._lock:
             if len(self._allocations) >= _MOST_REMEMBERED:
@@ -86,6 +91,14 @@ class CudaPieces:
         while self._handle_at(address + step) == handle:
             address += step
         return address
+
+    def _with_neighbours(self, address: int, limit: int, step: int) -> int:
+        """The outermost grain of the pieces that follow one another from an address on, in this direction, and lie within a limit."""
+        while True:
+            edge = self._edge_of_piece(address + step, step)
+            if edge is None or (limit - edge) * step < 0:
+                return address
+            address = edge
 
     def _handle_at(self, address: int) -> int | None:
         """The handle of the piece at an address, not retained; None: nothing of the kind is there."""

@@ -42,6 +42,8 @@ NAMES = {
 
 #: Pieces of memory are multiples of it.
 GRAIN = 2 << 20
+#: Addresses are reserved from multiples of it on.
+ALIGNED = 1 << 30
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
@@ -536,9 +538,8 @@ class FakeCuda:
         assert not alignment and not wanted and not flags
         if not size or size % GRAIN:
             return INVALID_VALUE
-        # As the driver's, they start at multiples of the grain.
-        start = _libc.mmap(None, size + GRAIN, _NOWHERE, _RESERVED, -1, 0)
-        address.value = -(-start // GRAIN) * GRAIN
+        start = _libc.mmap(None, size + ALIGNED, _NOWHERE, _RESERVED, -1, 0)
+        address.value = -(-start // ALIGNED) * ALIGNED
         self.reserved[address.value] = size
         return SUCCESS
 

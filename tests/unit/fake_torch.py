@@ -39,7 +39,7 @@ class FakePool:
 class ExpandableSegment:
     """A segment of torch's that grows by pieces. Unmapped when its pool is gone, and the last tensor there."""
 
-    PIECE = 2 * GRAIN
+    PIECE, MOST = 2 * GRAIN, 128
 
     def __init__(self, cuda: FakeCuda, index: int, *, for_descriptors: bool) -> None:
         self.cuda = cuda
@@ -47,7 +47,7 @@ class ExpandableSegment:
         self.for_descriptors = for_descriptors
         self.taken = self.mapped = 0
         start = ctypes.c_uint64()
-        self._call("cuMemAddressReserve", ctypes.byref(start), 64 * self.PIECE, 0, 0, 0)
+        self._call("cuMemAddressReserve", ctypes.byref(start), self.MOST * self.PIECE, 0, 0, 0)
         self.start = start.value
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -71,7 +71,7 @@ class ExpandableSegment:
     def __del__(self) -> None:
         for place in range(self.start, self.start + self.mapped, self.PIECE):
             self._call("cuMemUnmap", place, self.PIECE)
-        self._call("cuMemAddressFree", self.start, 64 * self.PIECE)
+        self._call("cuMemAddressFree", self.start, self.MOST * self.PIECE)
 
 
 def arguments_of(arguments: tuple[Any, ...]) -> list[Any]:

@@ -54,7 +54,7 @@ def place(device: CudaDevice, tensor: Any) -> Any:
 def test_an_output_lies_in_whole_pieces(pair: Pair) -> None:
     first, large, last = (output(pair.device, size) for size in (512, 2 * PIECE, 1024))
     found = [place(pair.device, each) for each in (first, large, last)]
-    assert [each.size for each in found] == [PIECE, 3 * PIECE, PIECE]
+    assert [each.size for each in found] == [PIECE, 3 * PIECE, PIECE], "of the first it is known since the pool was tried"
     assert all(each.in_pieces and pair.device.is_output(each) for each in found)
     assert found[0].base == found[1].base == found[2].base - 2 * PIECE
     assert len({each.number for each in found}) == 3
@@ -64,6 +64,19 @@ def test_an_output_lies_in_whole_pieces(pair: Pair) -> None:
     calls = len(pair.one.calls)
     place(pair.device, large)
     assert pair.one.calls[calls:].count("cuMemRetainAllocationHandle") == 0, "the pieces are not felt for each message"
+
+
+def test_tensors_of_many_sizes_lie_in_few_allocations(pair: Pair) -> None:
+    tensors = [output(pair.device, 1 + (number * 2654435761) % (3 * PIECE)) for number in range(30)]
+    found = [place(pair.device, each) for each in tensors]
+    for tensor, allocation in zip(tensors, found, strict=True):
+        assert allocation.base <= tensor.data_ptr()
+        assert tensor.data_ptr() + tensor.nbytes <= allocation.base + allocation.size
+        assert allocation.size <= 4 * (tensor.nbytes + 2 * PIECE)
+    starts_and_ends = {(each.data_ptr() // PIECE, (each.data_ptr() + each.nbytes - 1) // PIECE) for each in tensors}
+    assert len({each.number for each in found}) <= 0.8 * len(starts_and_ends)
+    for allocation in set(found):
+        pair.other_device.close_memory(pair.other_device.open_memory(pair.device.export(allocation)))
 
 
 def test_another_process_has_the_pieces_one_after_another(pair: Pair) -> None:
