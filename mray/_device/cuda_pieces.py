@@ -93,9 +93,9 @@ class CudaPieces:
         return address
 
     def _with_neighbours(self, address: int, limit: int, step: int) -> int:
-        """The outermost grain of the pieces that follow one another from an address on, in this direction, and lie within a limit."""
+        """The outermost grain of the own pieces that follow one another from an address on, in this direction, and lie within a limit."""
         while True:
-            edge = self._edge_of_piece(address + step, step)
+            edge = None if self._is_opened(address + step) else self._edge_of_piece(address + step, step)
             if edge is None or (limit - edge) * step < 0:
                 return address
             address = edge

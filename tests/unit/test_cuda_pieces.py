@@ -79,6 +79,15 @@ def test_tensors_of_many_sizes_lie_in_few_allocations(pair: Pair) -> None:
         pair.other_device.close_memory(pair.other_device.open_memory(pair.device.export(allocation)))
 
 
+def test_pieces_of_another_process_that_lie_beside_are_not_exported(pair: Pair) -> None:
+    first, beside = output(pair.device, PIECE), output(pair.device, 2 * PIECE)
+    pair.device._pieces._opened[first.data_ptr() // PIECE * PIECE + 2 * PIECE] = [PIECE]
+    found = place(pair.device, first)
+    assert found.base + found.size == first.data_ptr() // PIECE * PIECE + 2 * PIECE
+    pair.device._pieces._opened.clear()
+    assert place(pair.device, beside).size > 2 * PIECE
+
+
 def test_another_process_has_the_pieces_one_after_another(pair: Pair) -> None:
     output(pair.device, 512)
     tensor = output(pair.device, 5 * PIECE // 2)
