@@ -40,16 +40,17 @@ class Place:
     """The devices of a probe, and second processes with the same ones."""
 
     def __init__(self) -> None:
-        from tests.conformance.device_kinds import KINDS, Peer  # noqa: PLC0415  (the runner has no devices)
+        from tests.conformance.device_kinds import ALL_KINDS, Peer  # noqa: PLC0415  (the runner has no devices)
 
-        self.kind = KINDS[os.environ[KIND]]()
+        self.kind = ALL_KINDS[os.environ[KIND]]()
+        self.expandable = ALL_KINDS[f"{os.environ[KIND]}-expandable"]()
         os.environ.update(self.kind.environment)
         self.platform = self.kind.open()
         self.device = self.platform.devices[0]
         self._peer = Peer
 
-    def peer(self) -> Any:
-        return self._peer(self.kind)
+    def peer(self, kind: Any = None) -> Any:
+        return self._peer(kind or self.kind)
 
     def torch(self) -> Any:
         """torch, with its context."""
@@ -172,6 +173,25 @@ def attributes(place: Place) -> None:
     tell("an output is sole", platform.is_sole(output))
 
 
+def pieces(place: Place) -> None:
+    """Whether outputs in torch's expandable segments are opened by descriptors, what that costs, and whether they outlive their owner."""
+    device, peer = place.device, place.peer(place.expandable)
+    count = 20_000_000 if place.platform.name == "cuda" else 2_000_000
+    handle, offset, in_pieces = peer("output", 0, count, 5)
+    tell("outputs lie in pieces", in_pieces)
+    start = time.perf_counter()
+    address = device.open_memory(handle)
+    tell("ms to open them", f"{1e3 * (time.perf_counter() - start):.2f}")
+    tensor = device.tensor(address + offset, 4 * count, "float32", (count,), None, None)
+    tell("contents", set(place.kind.read(tensor)))
+    peer.kill()
+    tell("contents once the owner is dead", set(place.kind.read(tensor)))
+    del tensor
+    start = time.perf_counter()
+    device.close_memory(address)
+    tell("ms to close them", f"{1e3 * (time.perf_counter() - start):.2f}")
+
+
 def outputs_kept(place: Place) -> None:
     """Whether memory of outputs is given back."""
     from mray._channel.cuda_ipc import trim_pools  # noqa: PLC0415
@@ -235,7 +255,7 @@ def costs(place: Place) -> None:
 
 #: Those that may wedge a device first.
 PROBES: tuple[Callable[[Place], None], ...] = (
-    *(peers, forsake, dead_handles, dead_memory, order, attributes, outputs_kept, record_stream, out_of_memory, costs),
+    *(peers, forsake, dead_handles, dead_memory, order, attributes, pieces, outputs_kept, record_stream, out_of_memory, costs),
 )
 #: Without an answer on pretended devices: they ask torch's allocator.
 OF_TORCH = (record_stream, out_of_memory)

@@ -12,6 +12,9 @@ Nobody on the host waits for a device, and what crosses is as small for ten giga
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
 
+Whether the reader can open anything of the writer's process is tried before, where that could be (`mray._graph.trials`). Otherwise tensors
+go through the host at first, a message brings the facts of a tensor beside its value, and the reader tries those (`WithTrial`).
+
 Arrays of other libraries and subclasses of tensors are pickled as anywhere else, through the host; a warning says so once for each class.
 
 Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.pool`); and waiting on the host until a
@@ -21,44 +24,36 @@ tensor is ready, as queues of torch.multiprocessing do at the sender.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import marshal
 import sys
-import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mray._channel.base import NOTHING, Failed
 from mray._channel.leases import Borrower, Lender, sweep_orphans
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
+from mray._common.log import logger
 from mray._device.arrivals import Arrivals, sweep_retired
-from mray._device.base import DeviceOutOfMemoryError, Event, Platform
+from mray._device.base import DeviceOutOfMemoryError, Event, NotExportedError, Platform
 from mray._device.deaths import when_dead
-from mray._device.departures import DepartureFacts, Departures, Shipment
+from mray._device.departures import CANNOT_OPEN, OPENS, OPENS_NOTHING, DepartureFacts, Departures, Shipment
+from mray._device.foreign import tell_of_foreign
 from mray._device.landings import Landed
 from mray._device.platform import known_platform
 from mray._device.pool import all_pools, drop_outputs
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
-from mray._ipc.layout import MOST_NOTE, RingLayout
+from mray._ipc.layout import RingLayout
 from mray._ipc.segment import Ask, Segment
 from mray._objects.serializer import Serialized
 
-#: Items of a list, tuple or dict whose classes are looked at, for a warning.
-MOST_LOOKED_AT = 16
-#: Classes of which this process has been warned, and builtin ones.
-_known_kinds: set[type] = {int, float, str, bytes, bool, type(None), list, tuple, dict}
 
+class WithTrial(NamedTuple):
+    """A value, and the facts of a tensor with which the reader is to try what it can open."""
 
-def _is_on_device(kind: type, value: Any) -> bool:
-    """Whether a value describes memory of a CUDA device (cupy, JAX, numba, subclasses of torch's tensors), by what these agree on."""
-    if not hasattr(kind, "__cuda_array_interface__"):
-        return False
-    try:
-        return value.__cuda_array_interface__ is not None
-    except Exception:  # on the host; what is raised depends on the library
-        return False
+    value: Any
+    facts: DepartureFacts
 
 
 class _Lent:
@@ -66,7 +61,7 @@ class _Lent:
 
     __slots__ = ("_open_event", "shipment")
 
-    def __init__(self, shipment: Shipment, open_event: Callable[[Shipment, int, bytes], Event]) -> None:
+    def __init__(self, shipment: Shipment, open_event: Callable[[Shipment, int, bytes], Event | None]) -> None:
         self.shipment = shipment
         self._open_event = open_event
 
@@ -75,13 +70,16 @@ class _Lent:
         for reader, note in notes:
             with contextlib.suppress(RuntimeError):  # the reader has died, and its work with it
                 events.append(self._open_event(self.shipment, reader, note))
-        self.shipment.end(events)
+        self.shipment.end([event for event in events if event is not None])
 
 
 class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
-    __slots__ = ("_departures", "_lender", "_name", "_opened", "_platform", "_sole", "_told", "_unsent", "_watched")
+    __slots__ = (
+        *("_departures", "_device_seen", "_lender", "_name", "_opened", "_opens", "_platform", "_readers", "_sole", "_told", "_unsent"),
+        *("_watched", "_words"),
+    )
 
     #: Whether tensors go through host memory.
     _pinned = False
@@ -97,6 +95,7 @@ class CudaIpcWriter(ShmWriter):
         *,
         platform: Platform,
         name: str,
+        proven: bool = True,
     ) -> None:
         super().__init__(segment, offset, layout, prefix, doorbells, group)
         self._platform = platform
@@ -109,6 +108,13 @@ class CudaIpcWriter(ShmWriter):
         self._sole: set[int] = set()
         #: Readers' events: (reader, handle, device) -> the event.
         self._opened: dict[tuple[int, bytes, int], Event] = {}
+        self._readers = layout.readers
+        #: The latest word of each reader.
+        self._words: dict[int, int] = {}
+        #: Whether the readers open anything of this process; None: that is not known yet.
+        self._opens = True if proven else None
+        #: The device of a tensor that was sent through the host meanwhile, for the trial that comes with the next message; -1: none.
+        self._device_seen = -1
         #: Bytes of tensors that `last_size` has told of.
         self._told = 0
         #: Readers whose deaths are watched -> the function that ends it.
@@ -138,42 +144,30 @@ class CudaIpcWriter(ShmWriter):
 
     def _write_any(self, value: Any) -> None:
         try:
-            if self._platform.is_tensor(value):
+            if self._opens is None:
+                value, _kept = self._with_trial(value)
+            if self._opens and self._platform.is_tensor(value):
                 facts = self._take(value)
                 if facts is not None:
                     self._departures.seal()
                     self._put(DEVICE, marshal.dumps(facts))
                     self._unsent.clear()
                     return
-            self._tell_of_others(value)
+            tell_of_foreign(value, self._platform, self._name)
             super()._write_any(value)
             self._unsent.clear()
         except DeviceOutOfMemoryError as error:
             raise DeviceOutOfMemoryError(f"{self._name}: {error}") from error
         finally:
             if self._unsent:
-                self._departures.abandon()
-                for lease in self._unsent:
-                    self._lender.cancel_loan(lease)
-                self._unsent.clear()
+                self._cancel()
 
-    def _tell_of_others(self, value: Any) -> None:
-        """Warn, once of each class, of arrays of a device that are not the platform's own: their pickles pass through the host."""
-        kind = value.__class__
-        if kind in (list, tuple, dict):
-            items = value.values() if kind is dict else value
-            kinds = {item.__class__: item for item in itertools.islice(items, MOST_LOOKED_AT)}
-        else:
-            kinds = {kind: value}
-        for each, item in kinds.items():
-            if each not in _known_kinds and _is_on_device(each, item):
-                _known_kinds.add(each)
-                warnings.warn(
-                    f"{self._name} carries a {each.__module__}.{each.__qualname__} of a GPU, which is pickled through host memory. Only "
-                    "tensors of exactly torch.Tensor stay on the device: send torch.as_tensor(value) or torch.from_dlpack(value).",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+    def _cancel(self) -> None:
+        """The message is not sent with the tensors that were added to it."""
+        self._departures.abandon()
+        for lease in self._unsent:
+            self._lender.cancel_loan(lease)
+        self._unsent.clear()
 
     def _serialize(self, value: Any) -> Serialized:
         outer = carriers.take
@@ -185,7 +179,35 @@ class CudaIpcWriter(ShmWriter):
         self._departures.seal()
         return serialized
 
+    def _with_trial(self, value: Any) -> tuple[Any, Any]:
+        """The value as it is sent while nobody knows whether the readers open anything, and the tensor that must live until the message is
+        complete.
+        """
+        self._lender.sweep()  # hears their words
+        if self._opens is not None or self._lender.lent or self._device_seen < 0:
+            return value, None
+        device, self._device_seen = self._platform.devices[self._device_seen], -1
+        try:
+            tensor = device.empty("uint8", (1,))
+            facts = self._departures.add(tensor)
+        except NotExportedError as error:
+            self._cancel()
+            self._opens = False
+            reason = str(error)  # the error itself has frames, with the tensor
+            logger.warning("%s carries tensors through host memory: its writer cannot export memory of the GPU: %s", self._name, reason)
+        except MemoryError:
+            self._cancel()  # another message may find more room
+        else:
+            if facts is not None:
+                return WithTrial(value, facts), tensor
+        return value, None
+
     def _take(self, tensor: Any) -> DepartureFacts | None:
+        if not self._opens:
+            if self._opens is None:
+                self._device_seen = self._platform.facts(tensor)[1].device
+            self._departures.refused += 1
+            return None
         return self._departures.add(tensor, sole=id(tensor) in self._sole)
 
     def _lend(self, shipment: Shipment) -> tuple[int, int] | None:
@@ -194,7 +216,27 @@ class CudaIpcWriter(ShmWriter):
             self._unsent.append(lease[0])
         return lease
 
-    def _open_event(self, shipment: Shipment, reader: int, handle: bytes) -> Event:
+    def _heed(self, reader: int, word: int) -> None:
+        """A reader's word about what it can open."""
+        if self._words.get(reader) == word:
+            return
+        self._words[reader] = word
+        words, are_all = self._words.values(), len(self._words) == self._readers
+        if OPENS_NOTHING in words:
+            self._opens = False
+        elif are_all:
+            self._opens = True
+        if CANNOT_OPEN in words:
+            self._departures.opens_pieces = False
+        elif are_all and {OPENS}.issuperset(words):
+            self._departures.opens_pieces = True
+
+    def _open_event(self, shipment: Shipment, reader: int, note: bytes) -> Event | None:
+        """The event of a reader's note, if that has one."""
+        self._heed(reader, note[0])
+        handle = note[1:]
+        if not handle:
+            return None
         key = (reader, handle, shipment.device.index)
         event = self._opened.get(key)
         if event is None:
@@ -213,8 +255,9 @@ class CudaIpcWriter(ShmWriter):
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; and how often
-        methods of this process ran out of memory within `Device.outputs`.
+        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; how often
+        methods of this process ran out of memory within `Device.outputs`; and 1 if tensors are copied because a reader cannot open the
+        memory in pieces that they lie in, or any.
         """
         departures = self._departures
         return {
@@ -225,6 +268,7 @@ class CudaIpcWriter(ShmWriter):
             "device_leases": self._lender.lent,
             "device_bytes": departures.held,
             "device_exhausted": sum(device.exhausted for device in self._platform.devices),
+            "device_unopened": int(self._opens is False or departures.opens_pieces is False),
         }
 
     def close(self) -> None:
@@ -251,7 +295,7 @@ class CudaIpcWriter(ShmWriter):
 class CudaIpcReader(ShmReader):
     """One reader's end. When the writer dies before what it sent could be opened, nothing comes any more: the news of its death will."""
 
-    __slots__ = ("_arrivals", "_early", "_is_ahead", "_is_cut_off", "_lender_is_dead")
+    __slots__ = ("_arrivals", "_early", "_is_ahead", "_is_cut_off", "_lender_is_dead", "_name")
 
     def __init__(
         self,
@@ -265,7 +309,9 @@ class CudaIpcReader(ShmReader):
         ask: Ask | None = None,
         *,
         platform: Platform,
+        name: str = "an edge",
     ) -> None:
+        self._name = name
         borrower = Borrower(segment, offset, layout, reader)
         self._is_cut_off = False
         self._lender_is_dead = borrower.lender_is_dead
@@ -277,15 +323,11 @@ class CudaIpcReader(ShmReader):
 
         super().__init__(segment, offset, layout, reader, prefix, doorbell, explain, ask)
 
-        def release(lease: int, use: int, event: Event) -> None:
-            assert len(event.handle) <= MOST_NOTE
-            borrower.end(lease, use, event.handle)
-
         def gone() -> None:
             end_watch()
             borrower.gone()
 
-        self._arrivals = arrivals = Arrivals(platform, release, layout.leases // 2, copies=layout.readers > 1, gone=gone)
+        self._arrivals = arrivals = Arrivals(platform, borrower.end, layout.leases // 2, copies=layout.readers > 1, gone=gone)
         end_watch = when_dead(borrower.lender_process(), arrivals.forsake)
         self._is_ahead = False
         #: The value of the next message, and what is to be settled for it, if that was read already.
@@ -315,10 +357,18 @@ class CudaIpcReader(ShmReader):
         carriers.bring = self._arrivals.bring
         try:
             value = super().try_read()
+            if value.__class__ is WithTrial:
+                value = self._try(value)
             return NOTHING if self._is_cut_off else value
         finally:
             carriers.bring = outer
             self._arrivals.end_message()
+
+    def _try(self, message: WithTrial) -> Any:
+        reason = self._arrivals.try_bring(message.facts)
+        if reason and not self._lender_is_dead():
+            logger.warning("%s carries tensors through host memory: its reader cannot open memory of the GPU: %s", self._name, reason)
+        return message.value
 
     def ready(self) -> bool:
         return bool(self._early) or (not self._is_cut_off and super().ready())

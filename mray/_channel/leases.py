@@ -5,7 +5,7 @@
     Lender.sweep: ENDED of every reader is use  <--------  Borrower.end(lease, use, note): NOTE, then ENDED = use
     thing.end(notes)
 
-For tensors of devices a note is the handle of an event that marks the reader's last work. The words are on the boards that follow a
+For tensors of devices a note ends with the handle of an event that marks the reader's last work. The words are on the boards that follow a
 ring's entries (`mray._ipc.layout`); they outlive the ring's ends, for a value that was read stays valid: what is lent when a lender
 closes becomes an orphan, which `sweep_orphans` ends, also when its reader is dead.
 """
@@ -164,6 +164,7 @@ class Borrower:
 
     def end(self, lease: int, use: int, note: bytes) -> None:
         """Let go, leaving a note. For finalizers: writes words of its own, and nothing else."""
+        assert len(note) <= MOST_NOTE
         words = self._words
         start = self._board.ended[lease]
         if self._notes.get(lease) != note:

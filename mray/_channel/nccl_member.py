@@ -38,8 +38,8 @@ from mray._api.communicator import ReduceOp
 from mray._channel.membership import join
 from mray._channel.stream_group import StreamGroup
 from mray._common.log import logger
-from mray._device.base import Device, Event, Facts, Platform
-from mray._device.events import lend_event, return_event
+from mray._device.base import Event, Facts, Platform
+from mray._device.lending import lend_event, lend_streams, return_event, return_streams
 from mray._device.nccl import BYTES, Library, check_ranks, library, shares_gpus
 
 #: Seconds between two looks of the watching thread, while work is on the streams.
@@ -49,20 +49,6 @@ TICK = 0.02
 MOST_QUEUED = 64
 #: Seconds that an abort waits for a call that is about to return.
 _GRACE = 1.0
-
-
-def _idle_streams(device: Device) -> deque[tuple[int, int]]:
-    """Pairs of streams, to send and to receive on, that no communicator uses. They are kept, for allocators keep memory by stream."""
-    idle: deque[tuple[int, int]] = device.belongings.setdefault("idle streams", deque())
-    return idle
-
-
-def _lend_streams(device: Device) -> tuple[int, int]:
-    # Never shared by two communicators: one could wait behind the other here, and the other behind it elsewhere.
-    try:
-        return _idle_streams(device).popleft()
-    except IndexError:
-        return device.create_stream(), device.create_stream()
 
 
 class Later:
@@ -111,7 +97,7 @@ class NcclMember:
         self._alarm = threading.Event()
         self._watcher_sleeps = False
         self._deferring = _Deferring()
-        self._streams = _lend_streams(self.device) if use_communication_streams else None
+        self._streams = lend_streams(self.device) if use_communication_streams else None
         group.on_death = self._alarm.set
         self._watcher = threading.Thread(target=self._watch, name="mray-nccl-watch", daemon=True)
         self._watcher.start()
@@ -422,7 +408,7 @@ class NcclMember:
         self._tidy()
         self._queue.clear()
         if self._streams is not None:
-            _idle_streams(self.device).append(self._streams)
+            return_streams(self.device, self._streams)
         group.destroy()
 
 

@@ -46,6 +46,8 @@ class Site:
     is_driver: bool = False
     #: Whether it was given GPUs of its own (``num_gpus``).
     owns: bool = False
+    #: Whether it has used none of its devices yet: to ask more of them makes a context.
+    is_idle: bool = False
     #: Its failures to open memory or events of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
     obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 

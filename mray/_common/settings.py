@@ -49,9 +49,16 @@ class NullDevices(NamedTuple):
     late: float = 0.0
     #: Separates the memory of those who use different words.
     scope: str = ""
-    #: Whether this process opens memory, and events, of others.
+    #: Whether this process opens memory, and events, of others, and exports memory.
     ipc: bool = True
     events: bool = True
+    exports: bool = True
+    #: Whether outputs lie in pieces, as with torch's expandable segments; and whether this process can have descriptors of such memory.
+    expandable: bool = False
+    descriptors: bool = True
+
+
+_NULL_FLAGS = ("peer", "garbled", "ipc", "events", "exports", "expandable", "descriptors")
 
 
 def _null_devices(text: str) -> NullDevices | None:
@@ -59,7 +66,7 @@ def _null_devices(text: str) -> NullDevices | None:
     values: dict[str, Any] = {}
     for option in options:
         name, _equals, value = (part.strip() for part in option.partition("="))
-        if name in ("memory", "peer", "island", "garbled", "ipc", "events"):
+        if name in ("memory", "island", *_NULL_FLAGS):
             values[name] = int(value)
         elif name == "late":
             values[name] = float(value)
@@ -67,10 +74,10 @@ def _null_devices(text: str) -> NullDevices | None:
             values[name] = value
         else:
             raise ValueError(
-                f"expected memory=BYTES, peer=, ipc=, events= or garbled=0 or 1, island=GPUS, late=SECONDS or scope=WORD, not {option!r}"
+                f"expected memory=BYTES, {'=, '.join(_NULL_FLAGS)}=0 or 1, island=GPUS, late=SECONDS or scope=WORD, not {option!r}"
             )
     count = int(first or 0)
-    flags = {name: values[name] for name in ("peer", "garbled", "ipc", "events") if name in values}
+    flags = {name: values[name] for name in _NULL_FLAGS if name in values}
     if count < 0 or values.get("memory", 1) <= 0 or values.get("island", 0) < 0 or not 0 <= values.get("late", 0) < 3600:
         raise ValueError("expected the number of GPUs, and values that make sense")
     if not {0, 1}.issuperset(flags.values()):
@@ -479,7 +486,8 @@ NULL_DEVICES = _declare(
     _null_devices,
     _no_devices,
     "GPUs to pretend in host memory, for tests, and options: "
-    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,events=0`.",
+    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,events=0,exports=0,"
+    "expandable=1,descriptors=0`.",
 )
 DEVICE_POOL_BYTES = _declare(
     "MRAY_DEVICE_POOL_BYTES",

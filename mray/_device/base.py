@@ -27,6 +27,10 @@ class DeviceOutOfMemoryError(MemoryError):
     """A device has no memory left for what an edge carries."""
 
 
+class NotExportedError(RuntimeError):
+    """Memory or an event of this process cannot be exported."""
+
+
 class NotOpenedError(RuntimeError):
     """Memory or an event of another process cannot be opened: that one is dead, or nothing can be shared with it."""
 
@@ -47,12 +51,14 @@ class Facts(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """The allocation of an address: memory that was allocated at once, and is exported as a whole."""
+    """The allocation of an address: memory that was allocated at once, or pieces that follow each other. It is exported as a whole."""
 
     base: int
     size: int
     #: Never repeats in a process, unlike the base.
     number: int
+    #: Whether it is exported by descriptors, of which nobody knows beforehand whether another process can have them.
+    in_pieces: bool = False
 
 
 class Event(ABC):
@@ -137,12 +143,20 @@ class Device(ABC):
         """Undo `allocate`. Nobody may have it open, and no work may be queued on it."""
 
     @abstractmethod
-    def allocation_of(self, address: int) -> Allocation | None:
-        """The allocation of this address of device memory, whoever made it; None when it is not known or cannot be exported."""
+    def allocation_of(self, address: int, size: int = 1) -> Allocation | None:
+        """The allocation of so many bytes of device memory, whoever made it; None when it is not known or cannot be exported."""
 
     @abstractmethod
     def export_memory(self, base: int) -> bytes:
         """The handle by which other processes open the allocation that starts there. Raises RuntimeError when it cannot be."""
+
+    @abstractmethod
+    def export_pieces(self, base: int, size: int) -> bytes:
+        """The same of an allocation in pieces, until `drop_outputs`."""
+
+    def export(self, allocation: Allocation) -> bytes:
+        """The same of an allocation of either kind."""
+        return self.export_pieces(allocation.base, allocation.size) if allocation.in_pieces else self.export_memory(allocation.base)
 
     @abstractmethod
     def open_memory(self, handle: bytes) -> int:

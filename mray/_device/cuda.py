@@ -35,7 +35,9 @@ from mray._device import libcuda, libnccl, nvml
 from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
 from mray._device.cuda_context import Context
 from mray._device.cuda_marks import CudaMarks, record
+from mray._device.cuda_pieces import CudaPieces
 from mray._device.cuda_tensors import CudaTensors
+from mray._device.descriptors import HANDLE_SIZE
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
 #: Smaller allocations would share a piece of memory with others, and be exported together with them.
@@ -138,6 +140,7 @@ class CudaDevice(Device):
         self.name = self._ask_name()
         self.context = Context(cuda, self.ordinal)
         self._marks = CudaMarks(cuda, self.context)
+        self._pieces = CudaPieces(cuda, self.context, self.ordinal)
         #: Where memory of other processes begins that is open here. It cannot be exported.
         self._opened: dict[int, int] = {}
         self._accessible: dict[str, bool] = {}
@@ -205,19 +208,22 @@ class CudaDevice(Device):
     def free(self, address: int) -> None:
         self._let_go("Freeing memory", self._cuda.cuMemFree_v2, address)
 
-    def allocation_of(self, address: int) -> Allocation | None:
-        """See the base. None too for memory of torch's expandable segments and of other processes."""
+    def allocation_of(self, address: int, size: int = 1) -> Allocation | None:
+        """See the base. None too for memory of other processes."""
         try:
             question = _questions.pop()
         except IndexError:
             question = _Question()
         ask = self._cuda.cuPointerGetAttributes
         self.context.call("Asking for an address", ask, len(_ATTRIBUTES), _ATTRIBUTES, question.pointers, address)
-        kind, ordinal, can_be_exported, base, size, number = question.answers
+        kind, ordinal, is_whole, base, whole, number = question.answers
         _questions.append(question)
-        if kind != libcuda.MEMORYTYPE_DEVICE or ordinal != self.ordinal or not can_be_exported or base in self._opened:
+        if kind != libcuda.MEMORYTYPE_DEVICE or ordinal != self.ordinal or base in self._opened:
             return None
-        return Allocation(base, size, number)
+        return Allocation(base, whole, number) if is_whole else self._pieces.allocation_of(address, size)
+
+    def export_pieces(self, base: int, size: int) -> bytes:
+        return self._pieces.export(base, size)
 
     def export_memory(self, base: int) -> bytes:
         handle = IpcHandle()
@@ -225,7 +231,9 @@ class CudaDevice(Device):
         return bytes(handle)
 
     def open_memory(self, handle: bytes) -> int:
-        """See the base. A process cannot open what it has exported itself."""
+        """See the base. A process cannot open what it has exported itself by such a handle of CUDA's."""
+        if len(handle) == HANDLE_SIZE:
+            return self._pieces.open(handle)
         address = ctypes.c_uint64()
         self.context.call_during_captures(
             "Opening another process's memory",
@@ -238,6 +246,8 @@ class CudaDevice(Device):
         return address.value
 
     def close_memory(self, address: int) -> None:
+        if self._pieces.close(address):
+            return
         self._let_go("Closing another process's memory", self._cuda.cuIpcCloseMemHandle, address)
         # The driver counts: it is open until it was closed as often as opened.
         times = self._opened.pop(address, 1)
@@ -326,8 +336,8 @@ class CudaDevice(Device):
         return self._tensors.view(self.index, address, dtype, shape, strides, keep)
 
     def outputs(self) -> AbstractContextManager[None]:
-        """See the base. Ordinary memory instead with torch before 2.8, with its expandable segments, and where it is entered already,
-        or MRAY_DEVICE_OUTPUTS says so. Meanwhile torch does not give memory it has cached back when the device is full.
+        """See the base. Ordinary memory instead with torch before 2.8, and where it is entered already, or MRAY_DEVICE_OUTPUTS says so.
+        Meanwhile torch does not give memory it has cached back when the device is full.
         """
         if self._has_outputs is None:
             self._has_outputs = self._create_outputs()
@@ -351,11 +361,14 @@ class CudaDevice(Device):
         try:
             with self._tensors.outputs(self.index):
                 probe = self._tensors.empty(self.index, "uint8", (1,), None)
-            if self.allocation_of(probe.data_ptr()) is not None:
+            allocation = self.allocation_of(probe.data_ptr())
+            if allocation is not None:
+                self.export(allocation)  # pieces may have been made for handles of another kind
                 return True
         except RuntimeError:
-            pass  # torch 2.8 and newer may refuse pools of expandable segments
+            pass  # there are versions of torch that refuse pools of expandable segments
         self._tensors.drop_pools(self.index)
+        self._pieces.forget()
         return False
 
     def is_output(self, allocation: Allocation) -> bool:
@@ -363,7 +376,7 @@ class CudaDevice(Device):
         if known is None:
             if len(self._are_outputs) >= _MOST_REMEMBERED:
                 self._are_outputs.clear()
-            known = allocation.base in self._tensors.segments(self.index)
+            known = any(base <= allocation.base < base + size for base, size in self._tensors.segments(self.index))
             self._are_outputs[allocation.number] = known
         return known
 
@@ -376,6 +389,7 @@ class CudaDevice(Device):
                 return False
             self._has_outputs = None
             self._are_outputs.clear()
+            self._pieces.forget()
         return True
 
     def close(self) -> None:

@@ -236,8 +236,8 @@ class CudaTensors:
         """While entered, this thread's tensors come from the pool of the device, unless a pool of that device is entered already."""
         return _Entered(self, index)
 
-    def segments(self, index: int) -> list[int]:
-        """Addresses of the segments of the pool."""
+    def segments(self, index: int) -> list[tuple[int, int]]:
+        """Addresses and sizes of the segments of the pool."""
         pool = self._pools.get(index)
         if pool is None:
             return []
@@ -245,7 +245,7 @@ class CudaTensors:
             segments = pool.snapshot(include_traces=False)
         except TypeError:  # an older torch, which tells everything
             segments = pool.snapshot()
-        return [segment["address"] for segment in segments]
+        return [(segment["address"], segment["total_size"]) for segment in segments]
 
     def free_cache(self, index: int) -> None:
         """Have torch give the driver back what no tensor lies in. Waits for streams that use what was freed."""

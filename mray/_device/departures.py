@@ -8,7 +8,11 @@ A tensor that lies in memory which others can open (a pool's, or that of `Device
 goes as it is. Any other is copied within its device, on the current stream. Readers get plain data (`Facts of a departure`)::
 
     lease, use, ready event's handle, place, region's key, region's handle, offset, size, dtype, shape, strides, device index here,
-    size of a chunk, handles of the chunks' events
+    size of a chunk, handles of the chunks' events, (key, handle) of memory in pieces that is offered or None
+
+*Memory in pieces* (`Allocation.in_pieces`) is opened by descriptors, and whether a reader can have those it finds out by trying. So such a
+tensor is copied at first, and its memory offered: the reader tries to open it, and says in its notes whether it could. From then on tensors
+go as they lie, or are copied.
 
 The tensors of one device in one message share a lease and an event. Nobody on the host waits for a device.
 
@@ -22,10 +26,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mray._device.base import Device, Event, Platform
-from mray._device.events import lend_event, recorded, return_event
+from mray._device.base import Device, Event, NotExportedError, Platform
+from mray._device.lending import lend_event, lend_stream, recorded, return_event, return_stream
 from mray._device.pool import Block, Pool, block_size, pool_of
-from mray._device.streams import lend_stream, return_stream
 
 #: Blocks that an edge keeps for its next messages, so that tensors of one shape lie at the same few addresses.
 MOST_SPARE = 16
@@ -34,9 +37,13 @@ MOST_SPARE = 16
 LEAST_CHUNK = 2 << 20
 MOST_CHUNKS = 8
 
+#: A reader's word about memory in pieces, or that it can open nothing at all. Its notes begin with it, and end with the handle of an event.
+NO_WORD, OPENS, CANNOT_OPEN, OPENS_NOTHING = range(4)
+
+_Offered = tuple[bytes, bytes] | None
 #: The facts of one tensor; see the module.
 DepartureFacts = tuple[
-    int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int, int, tuple[bytes, ...]
+    int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int, int, tuple[bytes, ...], _Offered
 ]
 
 
@@ -70,7 +77,10 @@ class Shipment:
         #: Events of chunks.
         self._parts: list[Event] = []
         #: Marks the place on the stream where the tensors are complete.
-        self.ready = lend_event(device)
+        try:
+            self.ready = lend_event(device)
+        except RuntimeError as error:
+            raise NotExportedError(str(error)) from error
         #: Which of the lender's leases it has, and for the how manieth message.
         self.lease = -1
         self.use = 0
@@ -151,6 +161,8 @@ class Departures:
         self._spare: dict[tuple[int, int], list[tuple[Block, int]]] = {}
         self._spares = 0
         self._closed = False
+        #: Whether the readers open memory in pieces; None: that is not known yet.
+        self.opens_pieces: bool | None = None
         #: How many tensors were copied into the pool, went as they were, and found no lease.
         self.copied = 0
         self.shared = 0
@@ -166,7 +178,7 @@ class Departures:
     def add(self, tensor: Any, *, sole: bool = False) -> DepartureFacts | None:
         """Have a tensor leave with the message; None when all leases are taken. `sole`: the caller holds the only reference to it.
 
-        Raises DeviceOutOfMemoryError, and RuntimeError for a tensor that requires grad.
+        Raises DeviceOutOfMemoryError, NotExportedError, and RuntimeError for a tensor that requires grad.
         """
         dense, facts = self._platform.facts(tensor)
         device = self._platform.devices[facts.device]
@@ -178,9 +190,14 @@ class Departures:
         region = None
         parts: tuple[bytes, ...] = ()
         chunk = 0
+        offered: tuple[bytes, bytes] | None = None
         is_sole = dense is not tensor or (sole and self._platform.is_sole(tensor))
         if is_sole and dense is tensor and facts.size and not self._pinned:
-            region = pool.find(facts.address)
+            region = pool.find(facts.address, facts.size)
+            if region is not None and region.in_pieces and not self.opens_pieces:
+                if self.opens_pieces is None:
+                    offered = region.key, region.handle
+                region = None
         if region is not None:
             shipment.keep(tensor)
             offset = facts.address - region.base
@@ -216,6 +233,7 @@ class Departures:
             facts.device,
             chunk,
             parts,
+            offered,
         )
 
     def _load(self, device: Device) -> Shipment | None:

@@ -23,9 +23,8 @@ from typing import Any
 
 from mray._common.process_local import kernel_pid
 from mray._device.base import Device, Event
-from mray._device.events import lend_event, recorded, return_event
+from mray._device.lending import lend_event, lend_stream, recorded, return_event, return_stream
 from mray._device.pool import Block, block_size, pool_of
-from mray._device.streams import lend_stream, return_stream
 
 #: Blocks that the device may still compute with when a copy goes to another one.
 BUFFERS = 2

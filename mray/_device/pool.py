@@ -5,7 +5,7 @@
 
 Opening another process's memory takes up to hundreds of milliseconds, so it must not happen for each message: a pool grows by whole
 regions and cuts blocks out of them. Rejected: exporting the tensors of the framework's own allocator one by one, as torch.multiprocessing
-does. Each export pins its allocation until every peer has closed it, and expandable segments cannot be exported at all.
+does. Each export pins its allocation until every peer has closed it.
 
 A block is free *in the order of streams*: whoever frees it says which streams must come to their present end before it is written again,
 and who claims it for another stream has that one wait for them. Nobody on the host waits.
@@ -30,8 +30,8 @@ from contextlib import AbstractContextManager
 from struct import Struct
 
 from mray._common import settings
-from mray._device.base import Allocation, Device, DeviceOutOfMemoryError, Event
-from mray._device.events import recorded, return_event
+from mray._device.base import Allocation, Device, DeviceOutOfMemoryError, Event, NotExportedError
+from mray._device.lending import recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
 
 #: Blocks start at multiples of it, which suits every kernel.
@@ -65,9 +65,9 @@ def _new_key(number: int) -> bytes:
 class Region:
     """Memory that was allocated at once and can be opened by others; `base` is its address here."""
 
-    __slots__ = ("base", "chunks", "handle", "key", "leaving", "place", "size", "used")
+    __slots__ = ("base", "chunks", "handle", "in_pieces", "key", "leaving", "place", "size", "used")
 
-    def __init__(self, key: bytes, place: str, base: int, size: int, handle: bytes) -> None:
+    def __init__(self, key: bytes, place: str, base: int, size: int, handle: bytes, *, in_pieces: bool = False) -> None:
         #: Unique on the machine, for ever.
         self.key = key
         #: The uuid of the device that it is memory of, or `HOST`.
@@ -75,6 +75,8 @@ class Region:
         self.base = base
         self.size = size
         self.handle = handle
+        #: See `Allocation`.
+        self.in_pieces = in_pieces
         #: Free chunks, by offset. Invariant: no two of them touch.
         self.chunks: list[Chunk] = [Chunk(0, size, frozenset())]
         self.used = 0
@@ -131,7 +133,10 @@ class Pool:
 
     # ------------------------------------------------------------------------------------ blocks
     def claim(self, size: int, stream: int) -> Block:
-        """A block of so many bytes, which work on this stream may write to. Raises DeviceOutOfMemoryError when the device is full."""
+        """A block of so many bytes, which work on this stream may write to.
+
+        Raises DeviceOutOfMemoryError when the device is full, NotExportedError.
+        """
         size = block_size(size)
         with self._lock:
             self._take_back()
@@ -191,8 +196,10 @@ class Pool:
         base = self.device.allocate(size)
         try:
             handle = self.device.export_memory(base)
-        except BaseException:
+        except BaseException as error:
             self.device.free(base)
+            if isinstance(error, RuntimeError):
+                raise NotExportedError(str(error)) from error
             raise
         return Region(key, self.device.uuid, base, size, handle)
 
@@ -220,15 +227,15 @@ class Pool:
                 del chunks[position]
 
     # ------------------------------------------------------------------------------------ what can be sent as it is
-    def find(self, address: int) -> Region | None:
-        """The region or exportable allocation that an address lies in."""
+    def find(self, address: int, size: int = 1) -> Region | None:
+        """The region or exportable allocation that so many bytes lie in."""
         with self._lock:
             for region in self._regions:
                 if region.base <= address < region.base + region.size:
                     return region
             if self._pinned is not None:
                 return None
-            allocation = self.device.allocation_of(address)
+            allocation = self.device.allocation_of(address, size)
             if allocation is None:
                 return None
             if allocation.number not in self._outputs:
@@ -241,10 +248,11 @@ class Pool:
         if not self.device.is_output(allocation):
             return None
         try:
-            handle = self.device.export_memory(allocation.base)
+            handle = self.device.export(allocation)
         except RuntimeError:
             return None
-        return Region(_new_key(allocation.number << 1 | 1), self.device.uuid, allocation.base, allocation.size, handle)
+        key = _new_key(allocation.number << 1 | 1)
+        return Region(key, self.device.uuid, allocation.base, allocation.size, handle, in_pieces=allocation.in_pieces)
 
     def hold_still(self) -> AbstractContextManager[object]:
         """While entered, no other thread claims or finds anything here."""

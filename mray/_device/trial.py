@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mray._device.base import Device, Event
-from mray._device.events import lend_event, return_event
+from mray._device.lending import lend_event, return_event
 
 
 class Offer(NamedTuple):

@@ -140,7 +140,7 @@ class _Opener:
             return ShmWriter(*where)
         make = CudaIpcWriter if channel.transport == CUDA_IPC else PinnedWriter
         owned = _platform_for(channel)
-        writer: ChannelWriter = make(*where, platform=owned, name=channel.name)
+        writer: ChannelWriter = make(*where, platform=owned, name=channel.name, proven=channel.proven)
         promised = channel.transfer.static_shape or channel.transfer.direct_return
         return CheckedWriter(writer, rules, owned.tensor_types(), self._failure) if promised else writer
 
@@ -163,7 +163,7 @@ class _Opener:
         )
         if channel.transport in DEVICE:
             make = CudaIpcReader if channel.transport == CUDA_IPC else PinnedReader
-            reader: ChannelReader = make(*where, platform=_platform_for(channel))
+            reader: ChannelReader = make(*where, platform=_platform_for(channel), name=channel.name)
         else:
             reader = ShmReader(*where)
         if channel.transport in BLOCKING:

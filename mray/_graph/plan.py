@@ -116,6 +116,8 @@ class DevicePair(NamedTuple):
     transport: str
     #: The transport of the user's hint; empty without one.
     asked: str
+    #: Whether one is a driver that has not used its device, and would for no more than to be tried: the edge tries when a tensor comes.
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,8 @@ class Channel:
     transfer: Transfer = _AUTOMATIC
     #: Which of the graph's communicators carries its tensors; -1: none.
     communicator: int = -1
+    #: Whether its readers are known to open memory of the writer's device, where that carries it (`DevicePair.is_late`).
+    proven: bool = True
     #: Its name in errors: ``the edge from Worker(0123abcd).make to the driver``.
     name: str = ""
 

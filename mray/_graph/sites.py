@@ -38,7 +38,7 @@ def look(known: Iterable[str] = ()) -> Site:
         Gpu(device.index, device.uuid, device.name, frozenset(uuid for uuid in uuids if uuid != device.uuid and device.can_access(uuid)))
         for device in devices.devices
     )
-    return Site(devices.name, gpus, nccl_version(), shares_gpus(), kernel_pid())
+    return Site(devices.name, gpus, nccl_version(), shares_gpus(), kernel_pid(), is_idle=not devices.is_in_use())
 
 
 # ----------------------------------------------------------------------------------------- in the process that compiles

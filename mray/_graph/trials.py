@@ -7,7 +7,8 @@
     the sites of the readers get what they failed at: `mray._channel.select` chooses the next transport
 
 Once for each pair of processes that an edge by CUDA IPC, or through pinned memory, would join. Each side makes a context on its device,
-as its first tensor would; so a driver that has not used its GPU yet is left out, unless the user has said that tensors go there.
+as its first tensor would; so a driver that has not used its GPU yet is left out, unless the user has said that tensors go there. Edges that
+were left out try when tensors come (`mray._channel.cuda_ipc`).
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ def try_pairs(host: GraphHost, pairs: Iterable[DevicePair], sites: Mapping[str, 
 
     `actors`: endpoint -> the handle of its actor. Waits until all have answered; raises ActorDiedError.
     """
-    own = platform()
-    is_idle = own is not None and not own.is_in_use()
-    tried = [each for each in pairs if each.asked or not (is_idle and DRIVER in (each.writer, each.reader))]
+    tried = [each for each in pairs if not each.is_late]
     places = {pair: _devices(sites, pair) for pair in tried}
     wanted: dict[str, list[int]] = {}
     for pair, (its, _mine) in places.items():

@@ -55,11 +55,13 @@ class _Making(threading.local):
 class Heap:
     """The memory of arrays on one device in this process."""
 
-    def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams, waits: Waits) -> None:
+    def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams, waits: Waits, *, in_pieces: bool = False) -> None:
         self.index = index
         self.device = device
         self.scope = scope
         self.total = total
+        #: Whether outputs lie in pieces.
+        self.in_pieces = in_pieces
         self.streams = streams
         self.waits = waits
         self.process = kernel_pid()
@@ -102,15 +104,19 @@ class Heap:
             region.is_live = True
         except (KeyError, IndexError):
             try:
-                region = null_memory.allocate(self.scope, self.device, self.total, room, is_output=is_output)
+                region = self._allocate(room, is_output)
             except MemoryError:
                 if is_output:  # as torch's allocator, which keeps what it has cached then
                     raise
                 self.trim()
-                region = null_memory.allocate(self.scope, self.device, self.total, room, is_output=is_output)
+                region = self._allocate(room, is_output)
             if is_output:
                 self._outputs.add(region)
         return Storage(self, region, None)
+
+    def _allocate(self, size: int, is_output: bool) -> Region:
+        in_pieces = is_output and self.in_pieces
+        return null_memory.allocate(self.scope, self.device, self.total, size, in_pieces=in_pieces, is_output=is_output)
 
     def give_back(self, region: Region) -> None:
         """On the thread of a stream: no work on it follows."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.gpu.bench_rows import ROWS, Run, run_bench
@@ -12,7 +14,7 @@ pytestmark = pytest.mark.only("mray")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     pytest.importorskip("torch")
-    return run_bench(tmp_path_factory.mktemp("bench"), {"MRAY_NULL_DEVICES": "1,scope=bench"})
+    return run_bench(tmp_path_factory.mktemp("bench"), {"MRAY_NULL_DEVICES": f"1,scope=bench{os.getpid()}"})
 
 
 def test_whatever_is_not_about_time_meets_its_target(run):

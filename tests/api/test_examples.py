@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import os
 import sys
 
 import pytest
@@ -107,7 +108,7 @@ def gpus(init, monkeypatch):
     platform = importlib.import_module("mray._device.platform")
 
     def start(number: int) -> None:
-        monkeypatch.setenv("MRAY_NULL_DEVICES", f"{number},scope=examples")
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"{number},scope=examples{os.getpid()}")
         platform.forget_platform()
         init(num_cpus=2, num_gpus=number)
 

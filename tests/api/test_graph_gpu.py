@@ -11,8 +11,10 @@ import pytest
 
 from mray._channel.cuda_ipc import trim_pools
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
+from mray._common.log import logger
 from mray._device.platform import forget_platform, platform
 from mray.testing import null
+from mray.testing.null import NullPlatform
 
 pytestmark = pytest.mark.only("mray")
 
@@ -187,6 +189,45 @@ def _readers(graph, channel):
 def used_bytes():
     """Of all processes on all devices, but for what this one only keeps for its next arrays."""
     return sum(total - free for free, total in (device.memory() for device in platform().devices))
+
+
+# --------------------------------------------------------------------------------------------- an idle driver
+@pytest.mark.parametrize("cut_off", ["", ",ipc=0", ",events=0"], ids=["reads", "no memory", "no events"])
+def test_a_driver_that_had_not_used_its_gpu_tries_when_tensors_come(ray, session, compiled, monkeypatch, cut_off):
+    monkeypatch.setattr(NullPlatform, "is_in_use", lambda _self: False)
+    said = []
+    monkeypatch.setattr(logger, "warning", lambda text, *words: said.append(text % words))
+    session(f"1{cut_off}", num_gpus=1)
+    environment = {"env_vars": {"MRAY_NULL_DEVICES": f"1,scope={SCOPE}"}}
+    a = ray.remote(num_cpus=0, num_gpus=0.5, runtime_env=environment)(Actor).remote()
+    with ray.dag.InputNode() as inp:
+        graph = compiled(a.make.bind(inp))
+    assert transports(graph)["make", "driver"] == CUDA_IPC
+    for number in range(6):
+        array = ray.get(graph.execute(number))
+        assert isinstance(array, null.NullArray)
+        assert set(array.tolist()) == {number}
+        del array
+    (edge,) = [each for each in graph.statistics()["channels"].values() if each.get("device_refused", 0)]
+    assert (edge["device_refused"], edge["device_shared"]) == ((6, 0) if cut_off else (2, 4))
+    assert ["make to the driver carries tensors through host memory" in each for each in said] == [True] * bool(cut_off)
+    graph.teardown()
+
+
+# --------------------------------------------------------------------------------------------- memory in pieces
+@pytest.mark.parametrize("descriptors", [1, 0])
+def test_outputs_in_pieces_go_as_they_lie_where_readers_can_open_them(ray, session, compiled, descriptors):
+    session("1,expandable=1", num_gpus=1)
+    environment = {"env_vars": {"MRAY_NULL_DEVICES": f"1,expandable=1,descriptors={descriptors},scope={SCOPE}"}}
+    a, b = (ray.remote(num_cpus=0, num_gpus=0.5, runtime_env=environment)(Actor).remote() for _ in range(2))
+    with ray.dag.InputNode() as inp:
+        graph = compiled(b.sum.bind(a.make.bind(inp)))
+    assert transports(graph)["make", "sum"] == CUDA_IPC
+    for number in range(10):
+        assert ray.get(graph.execute(number)) == [1000.0 * number]
+    (edge,) = [each for each in graph.statistics()["channels"].values() if each.get("device_copied", 0)]
+    assert (edge["device_copied"], edge["device_shared"], edge["device_unopened"]) == ((1, 9, 0) if descriptors else (10, 0, 1))
+    graph.teardown()
 
 
 # --------------------------------------------------------------------------------------------- selection

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -25,7 +26,7 @@ globals().update({name: test for name, test in vars(graph_rows).items() if name.
 @pytest.fixture(scope="module")
 def work() -> Iterator[Work]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MRAY_NULL_DEVICES", "1,scope=graphs")
+        patch.setenv("MRAY_NULL_DEVICES", f"1,scope=graphs{os.getpid()}")
         forget_platform()
         yield NullWork()
         gc.collect()

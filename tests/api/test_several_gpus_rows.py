@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -30,7 +31,7 @@ def count() -> int:
 @pytest.fixture(scope="module")
 def work() -> Iterator[Work]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MRAY_NULL_DEVICES", "5,scope=several")
+        patch.setenv("MRAY_NULL_DEVICES", f"5,scope=several{os.getpid()}")
         forget_platform()
         yield NullWork()
         gc.collect()

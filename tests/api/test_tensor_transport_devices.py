@@ -38,6 +38,14 @@ def session(fresh, init, monkeypatch, eventually):
     forget_platform()
 
 
+class Foreign:
+    """An array of another library, on a device."""
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"version": 3}
+
+
 class Actor:
     def __init__(self):
         self.kept = []
@@ -106,6 +114,12 @@ class Actor:
         out = sum(len(peer.facts["loans"].lent) for peer in client.peers.values() if "loans" in peer.facts)
         return out, departures.shared, departures.copied
 
+    def make_foreign(self):
+        return [null.full(10, 1.0), Foreign()]
+
+    def second(self, values):
+        return type(values[1]).__name__
+
     def pool(self):
         return sum(pool.held() for pool in all_pools())
 
@@ -113,10 +127,17 @@ class Actor:
         return os.getpid()
 
 
-def actors(ray, count, gpus=0.5, transport="cuda_ipc"):
+def actors(ray, count, gpus=0.5, transport="cuda_ipc", **options):
     made = {name: ray.method(tensor_transport=transport)(getattr(Actor, name)) for name in vars(Actor) if name.startswith("make")}
-    cls = ray.remote(num_gpus=gpus, num_cpus=0)(type("Actor", (Actor,), made))
+    cls = ray.remote(num_gpus=gpus, num_cpus=0, **options)(type("Actor", (Actor,), made))
     return [cls.remote() for _ in range(count)]
+
+
+def returned(ray, sender, value):
+    """The ref of an array that no frame of its maker's looks at any more."""
+    ref = sender.make.remote(value)
+    ray.get(sender.pid.remote())
+    return ref
 
 
 @pytest.mark.parametrize("transport", ["cuda_ipc", "nccl"])
@@ -124,7 +145,7 @@ def test_an_array_is_seen_where_it_lies(session, transport):
     ray = session("1,late=0.002", 1)
     sender, receiver = actors(ray, 2, transport=transport)
     for value in range(3):
-        assert ray.get(receiver.total.remote(sender.make.remote(value))) == 1000 * value
+        assert ray.get(receiver.total.remote(returned(ray, sender, value))) == 1000 * value
     viewed, copied, _ = ray.get(receiver.fetched.remote())
     assert (viewed, copied) == (3, 0)
     _, shared, copied = ray.get(sender.lent.remote())
@@ -272,6 +293,42 @@ def test_a_receiver_that_cannot_open_what_others_have_gets_it_through_the_host_a
     eventually(lambda: said.append(capfd.readouterr().err) or told in "".join(said))
     with pytest.raises(ValueError, match=r"(?s)'cuda_ipc' from Actor .*this pretended device has no IPC.*or write 'shm'"):
         ray.get(receiver.total.remote(demanding.make.remote(4.0)))
+    assert "".join([*said, capfd.readouterr().err]).count(told) == 1
+
+
+def test_a_holder_that_cannot_export_sends_through_the_host_and_says_so_once(session, capfd, eventually):
+    ray = session("1")
+    environment = {"env_vars": {"MRAY_NULL_DEVICES": f"1,exports=0,scope={SCOPE}"}}
+    (sender,), (demanding,) = (actors(ray, 1, gpus=0.2, transport=transport, runtime_env=environment) for transport in ("nccl", "cuda_ipc"))
+    (receiver,) = actors(ray, 1, gpus=0.2)
+    assert [ray.get(receiver.total.remote(sender.make.remote(value))) for value in (4.0, 5.0)] == [4000, 5000]
+    assert ray.get(receiver.fetched.remote())[:2] == (0, 0)
+    told = f"Tensors go through host memory from pid {ray.get(sender.pid.remote())}, which cannot export memory of its GPU"
+    said = []
+    eventually(lambda: said.append(capfd.readouterr().err) or told in "".join(said))
+    with pytest.raises(ValueError, match=r"(?s)tensor_transport='cuda_ipc' from pid .*this pretended device has no IPC.*Write 'shm'"):
+        ray.get(receiver.total.remote(demanding.make.remote(4.0)))
+    assert "".join([*said, capfd.readouterr().err]).count(told) == 1
+
+
+@pytest.mark.parametrize("descriptors", [1, 0])
+def test_outputs_in_pieces_are_lent_as_they_lie_where_the_receiver_can_open_them(session, descriptors):
+    ray = session("1,expandable=1")
+    environment = {"env_vars": {"MRAY_NULL_DEVICES": f"1,expandable=1,descriptors={descriptors},scope={SCOPE}"}}
+    (sender,), (receiver,) = actors(ray, 1, gpus=0.2), actors(ray, 1, gpus=0.2, runtime_env=environment)
+    for value in range(5):
+        assert ray.get(receiver.total.remote(returned(ray, sender, float(value)))) == 1000 * value
+    _, shared, copied = ray.get(sender.lent.remote())
+    assert (shared, copied) == ((4, 1) if descriptors else (0, 5)), "the first is copied, and finds out"
+
+
+def test_an_array_of_another_library_passes_through_the_host_with_one_warning(session, capfd, eventually):
+    ray = session("1", 1)
+    sender, receiver = actors(ray, 2)
+    assert [ray.get(receiver.second.remote(sender.make_foreign.remote())) for _ in range(2)] == ["Foreign"] * 2
+    told, said = "tensor_transport='cuda_ipc' carries a ", []
+    eventually(lambda: said.append(capfd.readouterr().err) or told in "".join(said))
+    ray.get(receiver.second.remote(sender.make_foreign.remote()))
     assert "".join([*said, capfd.readouterr().err]).count(told) == 1
 
 

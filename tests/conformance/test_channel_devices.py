@@ -37,12 +37,12 @@ CLASSES: dict[str, Any] = {"cuda_ipc": (CudaIpcWriter, CudaIpcReader), "pinned":
 class Edge:
     """Both ends of an edge in this process, which see different devices and use different streams."""
 
-    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1) -> None:
+    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1, *, proven: bool = True, **reader_facts: Any) -> None:
         own = platform()
         assert isinstance(own, NullPlatform)
         self.platform = own
         self.here = own.devices[0]
-        self.view = NullPlatform(own.facts_of_machine, [reader_gpu])
+        self.view = NullPlatform(own.facts_of_machine._replace(**reader_facts), [reader_gpu])
         self.there: NullDevice = self.view.devices[0]
         self.stream = self.there.create_stream()
         make_writer, make_reader = CLASSES[kind]
@@ -50,8 +50,8 @@ class Edge:
         self.readers: list[ChannelReader]
         self.writer, self.readers = shm.make(
             readers,
-            partial(make_writer, platform=own, name="the edge from A.f to B.g"),
-            partial(make_reader, platform=self.view),
+            partial(make_writer, platform=own, name="the edge from A.f to B.g", proven=proven),
+            partial(make_reader, platform=self.view, name="the edge from A.f to B.g"),
             leases=LEASES,
         )
 
@@ -93,10 +93,12 @@ def make_edge(shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Ite
     """Makes an edge of a mechanism, to a reader on that one of two pretended GPUs; all device memory is back at the end."""
     edges: list[Edge] = []
 
-    def make(kind: str, gpu: int, *, peer: int = 1, readers: int = 1, late: float = 0.0, memory: int = 1 << 28) -> Edge:
-        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory},scope=edges{os.getpid()}")
+    def make(
+        kind: str, gpu: int, *, peer: int = 1, readers: int = 1, late: float = 0.0, memory: int = 1 << 28, options: str = "", **reader: Any
+    ) -> Edge:
+        monkeypatch.setenv("MRAY_NULL_DEVICES", f"2,peer={peer},late={late},memory={memory},scope=edges{os.getpid()}{options}")
         forget_platform()
-        edges.append(Edge(shm, kind, gpu, readers))
+        edges.append(Edge(shm, kind, gpu, readers, **reader))
         return edges[-1]
 
     yield make
@@ -123,6 +125,11 @@ def edge(edge_of: Callable[..., Edge]) -> Edge:
 @pytest.fixture
 def same_gpu(make_edge: Callable[..., Edge]) -> Edge:
     return make_edge("cuda_ipc", 0)
+
+
+@pytest.fixture
+def same_gpu_not_tried(make_edge: Callable[..., Edge]) -> Edge:
+    return make_edge("cuda_ipc", 0, proven=False)
 
 
 ARRAYS = {
@@ -187,7 +194,7 @@ class Foreign:
 
 
 def test_arrays_of_other_libraries_arrive_with_one_warning(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mray._channel.cuda_ipc._known_kinds", set())
+    monkeypatch.setattr("mray._device.foreign._known_kinds", set())
     same_gpu.send(Foreign(is_there=False))
     assert not same_gpu.read().is_there
     with pytest.warns(
@@ -344,6 +351,103 @@ def test_tensors_of_one_shape_come_to_the_same_address(same_gpu: Edge) -> None:
         addresses.add(array.address)
         del array
     assert len(addresses) == 1
+
+
+# ---------------------------------------------------------------------------------------- edges that were not tried before
+def test_an_edge_that_was_not_tried_sends_through_the_host_and_tries(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(readers=2, proven=False, late=0.002)
+    for number in range(6):
+        edge.send({"array": null.full(100, number), "rest": "text"})
+        for reader in range(2):
+            back = edge.read(reader)
+            assert (edge.host(back["array"]).tolist(), back["rest"]) == ([number] * 100, "text")
+            assert isinstance(back["array"], NullArray)
+    assert (edge.counts["device_refused"], edge.counts["device_unopened"]) == (2, 0)
+    assert edge.counts["device_copied"] == 1 + 4, "that of the trial, and those since"
+
+
+def test_values_without_tensors_are_no_reason_to_try(edge_of: Callable[..., Edge]) -> None:
+    edge = edge_of(proven=False)
+    for value in (1, "text", [1, {"a": 2.5}], (None,)):
+        edge.send(value)
+        assert edge.read() == value
+    assert edge.counts["device_copied"] == edge.counts["device_leases"] == 0
+
+
+@pytest.mark.parametrize("cut_off", ["ipc", "events", "exports"])
+def test_an_edge_whose_reader_opens_nothing_goes_on_through_the_host_and_says_so_once(
+    make_edge: Callable[..., Edge], cut_off: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options, reader = (",exports=0", {}) if cut_off == "exports" else ("", {cut_off: False})
+    edge = make_edge("cuda_ipc", 0, proven=False, options=options, **reader)
+    for number in range(6):
+        edge.send(null.full(100, number))
+        assert edge.host(edge.read()).tolist() == [number] * 100
+    assert (edge.counts["device_refused"], edge.counts["device_leases"], edge.counts["device_unopened"]) == (6, 0, 1)
+    assert caplog.text.count("the edge from A.f to B.g carries tensors through host memory") == 1
+
+
+def test_messages_on_their_way_do_not_try_twice(same_gpu_not_tried: Edge) -> None:
+    edge = same_gpu_not_tried
+    for number in range(4):
+        edge.send(null.full(100, number))
+    assert [edge.host(edge.read()).tolist()[0] for _ in range(4)] == [0, 1, 2, 3]
+    edge.send(null.full(100, 5))
+    assert edge.host(edge.read()).tolist()[0] == 5
+    assert (edge.counts["device_refused"], edge.counts["device_copied"]) == (4, 2)
+
+
+def test_tensors_in_a_list_are_none_of_another_library(same_gpu: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mray._device.foreign._known_kinds", {list, int})
+    monkeypatch.setattr(NullArray, "__cuda_array_interface__", {"version": 3}, raising=False)
+    same_gpu.send([null.full(3, 1), 2])  # where warnings are errors
+    assert same_gpu.host(same_gpu.read()[0]).tolist() == [1] * 3
+
+
+# ---------------------------------------------------------------------------------------- memory in pieces
+def sockets() -> int:
+    return sum(os.path.realpath(f"/proc/self/fd/{fd}").startswith(f"/proc/{os.getpid()}/fd/socket:") for fd in os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("gpu", [0, 1])
+@pytest.mark.parametrize("readers", [1, 2])
+def test_an_output_in_pieces_goes_as_it_lies_once_every_reader_has_opened_some(
+    make_edge: Callable[..., Edge], shm: Any, eventually: Any, gpu: int, readers: int
+) -> None:
+    edge = make_edge("cuda_ipc", gpu, readers=readers, options=",expandable=1")
+    free, before = edge.free(), sockets()
+    for number in range(6):
+        edge.give(lambda number=number: null.full(50_000, number))
+        for reader in range(readers):
+            assert set(edge.host(edge.read(reader)).tolist()) == {number}
+    assert (edge.counts["device_copied"], edge.counts["device_shared"], edge.counts["device_unopened"]) == (1, 5, 0)
+    shm.close_rings()
+    eventually(trim_pools)
+    eventually(lambda: edge.free() == free)
+    eventually(lambda: sockets() == before)
+
+
+def test_a_reader_that_lags_is_offered_pieces_until_it_has_said_a_word(make_edge: Callable[..., Edge]) -> None:
+    edge = make_edge("cuda_ipc", 0, options=",expandable=1")
+    for number in range(3):
+        edge.give(lambda number=number: null.full(100, number))
+    assert edge.counts["device_copied"] == 3
+    assert [edge.host(edge.read()).tolist() for _ in range(3)] == [[number] * 100 for number in range(3)]
+    edge.give(lambda: null.full(100, 9))
+    assert edge.host(edge.read()).tolist() == [9] * 100
+    assert (edge.counts["device_copied"], edge.counts["device_shared"]) == (3, 1)
+
+
+def test_what_a_reader_cannot_open_is_copied_and_statistics_say_so(make_edge: Callable[..., Edge]) -> None:
+    edge = make_edge("cuda_ipc", 0, options=",expandable=1", descriptors=False)
+    tried = []
+    open_memory = edge.there.open_memory
+    edge.there.open_memory = lambda handle: (tried.append(handle), open_memory(handle))[1]  # type: ignore[method-assign]
+    for number in range(5):
+        edge.give(lambda number=number: null.full(100, number))
+        assert edge.host(edge.read()).tolist() == [number] * 100
+    assert (edge.counts["device_copied"], edge.counts["device_shared"], edge.counts["device_unopened"]) == (5, 0, 1)
+    assert len(tried) == 2, "the pool, and once the pieces"
 
 
 # ---------------------------------------------------------------------------------------- memory

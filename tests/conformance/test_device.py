@@ -204,9 +204,28 @@ def test_outputs_lie_in_memory_that_can_be_exported(kind: Kind, platform: Platfo
     kind.fill(output, 3)
     platform.synchronize(device, device.current_stream())
     offset = platform.facts(output)[1].address - allocation.base
-    address = peer("open", 0, device.export_memory(allocation.base))
+    address = peer("open", 0, device.export(allocation))
     assert peer("read", 0, address + offset, 100) == [3] * 100
     peer("shut", 0, address)
+
+
+def test_large_outputs_of_another_process_are_read_and_written_and_outlive_it(
+    kind: Kind, platform: Platform, device: Device, peer: Peer
+) -> None:
+    count = 3_000_000
+    handle, offset, _in_pieces = peer("output", 0, count, 5)
+    address = device.open_memory(handle)
+    assert device.allocation_of(address + offset, 4 * count) is None, "it is not exported once more"
+    tensor = floats(device, address + offset, count)
+    assert set(kind.read(tensor)) == {5}
+    peer.kill()
+    kind.fill(tensor[1:], 6)
+    assert kind.read(tensor)[:2] == [5, 6]
+    assert kind.read(tensor)[-1] == 6
+    del tensor
+    device.close_memory(address)
+    with pytest.raises(RuntimeError):
+        device.open_memory(handle)
 
 
 def test_memory_of_outputs_is_used_again(platform: Platform, device: Device) -> None:

@@ -122,6 +122,11 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_device.cuda:CudaDevice.open_event",
         "_device.cuda:CudaDevice.open_memory",
     ),
+    "descriptors of memory, between processes of one user: what does not fit is an error of the one that opens": (
+        "_device.descriptors:_Office._answer",
+        "_device.descriptors:_sizes",
+        "_device.descriptors:handed",
+    ),
     "of pretended and pinned memory: the file that a handle names must be the one that it says, and as large": (
         "testing.null_event:NullEvent.__init__",
         "testing.null_memory:device_of",

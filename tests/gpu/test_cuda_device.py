@@ -13,7 +13,7 @@ import pytest
 
 from mray._device.cuda import CudaDevice
 from mray._objects.serializer import deserialize, serialize
-from tests.conformance.device_kinds import Kind, Peer
+from tests.conformance.device_kinds import CudaExpandable, Kind, Peer
 
 torch = pytest.importorskip("torch")
 
@@ -152,20 +152,26 @@ def test_a_closed_platform_gives_the_memory_of_outputs_back(platform: Any, devic
     assert free_memory(device) >= before
 
 
-EXPANDABLE = """
-from mray._device.platform import platform
-device = platform().devices[0]
-with device.outputs():
-    tensor = device.empty("float32", (100,))
-tensor.fill_(1)
-assert device.allocation_of(tensor.data_ptr()) is None, "expandable segments cannot be exported"
-"""
-
-
-@pytest.mark.parametrize("variable", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-def test_with_expandable_segments_outputs_are_ordinary_tensors(variable: str) -> None:
-    environment = {**os.environ, variable: "expandable_segments:True"}
-    subprocess.run([sys.executable, "-c", EXPANDABLE], env=environment, check=True)
+def test_outputs_in_expandable_segments_are_opened_by_descriptors_of_their_pieces(device: CudaDevice) -> None:
+    peer = Peer(CudaExpandable())
+    try:
+        size = 20_000_000
+        handle, offset, in_pieces = peer("output", 0, size, 5)
+        assert in_pieces
+        before, fds = free_memory(device), len(os.listdir("/proc/self/fd"))
+        address = device.open_memory(handle)
+        assert len(os.listdir("/proc/self/fd")) == fds, "no descriptor is kept"
+        assert device.allocation_of(address + offset, 4 * size) is None
+        tensor = device.tensor(address + offset, 4 * size, "float32", (size,), None, None)
+        assert tensor.unique().tolist() == [5]
+        peer.kill()
+        assert tensor.add_(1).unique().tolist() == [6], "what is mapped stays"
+        del tensor
+        torch.cuda.synchronize()
+        device.close_memory(address)
+        assert free_memory(device) >= before
+    finally:
+        peer.close()
 
 
 # ------------------------------------------------------------------------------------------------------- captures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import weakref
@@ -11,7 +12,8 @@ from typing import Any
 
 from mray._device.cuda import CudaPlatform
 from mray._device.cuda_tensors import CudaTensors, ForeignMemory
-from tests.unit.fake_cuda import FakeCuda, FakeMachine
+from mray._device.libcuda import AccessDescription
+from tests.unit.fake_cuda import GRAIN, FakeCuda, FakeMachine
 
 
 def platform_of(cuda: FakeCuda) -> CudaPlatform:
@@ -24,31 +26,77 @@ class FakePool:
 
     def __init__(self, number: int) -> None:
         self.id = (0, number)
-        self.segments: list[int] = []
+        self.segments: list[tuple[int, int]] = []
         #: Of the segments, those that no tensor lies in: size -> addresses.
         self.unused: dict[int, list[int]] = {}
+        self.expandable: ExpandableSegment | None = None
 
     def snapshot(self) -> list[dict[str, int]]:
-        return [{"address": address} for address in self.segments]
+        segments = [*self.segments, *([] if self.expandable is None else [(self.expandable.start, self.expandable.mapped)])]
+        return [{"address": address, "total_size": size} for address, size in segments]
+
+
+class ExpandableSegment:
+    """A segment of torch's that grows by pieces. Unmapped when its pool is gone, and the last tensor there."""
+
+    PIECE, MOST = 2 * GRAIN, 128
+
+    def __init__(self, cuda: FakeCuda, index: int, *, for_descriptors: bool) -> None:
+        self.cuda = cuda
+        self.index = index
+        self.for_descriptors = for_descriptors
+        self.taken = self.mapped = 0
+        start = ctypes.c_uint64()
+        self._call("cuMemAddressReserve", ctypes.byref(start), self.MOST * self.PIECE, 0, 0, 0)
+        self.start = start.value
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        before, self.cuda.current = self.cuda.current, self.index + 1
+        try:
+            assert getattr(self.cuda, name).body(*arguments_of(arguments)) == 0, name
+        finally:
+            self.cuda.current = before
+
+    def take(self, size: int) -> int:
+        while self.mapped < self.taken + size:
+            handle = self.cuda.create_piece(self.cuda.visible[self.index], self.PIECE, for_descriptors=self.for_descriptors)
+            place = self.start + self.mapped
+            self._call("cuMemMap", place, self.PIECE, 0, handle, 0)
+            self._call("cuMemSetAccess", place, self.PIECE, AccessDescription(1, self.index, 3), 1)
+            self._call("cuMemRelease", handle)
+            self.mapped += self.PIECE
+        self.taken += size
+        return self.start + self.taken - size
+
+    def __del__(self) -> None:
+        for place in range(self.start, self.start + self.mapped, self.PIECE):
+            self._call("cuMemUnmap", place, self.PIECE)
+        self._call("cuMemAddressFree", self.start, self.MOST * self.PIECE)
+
+
+def arguments_of(arguments: tuple[Any, ...]) -> list[Any]:
+    return [getattr(argument, "_obj", argument) for argument in arguments]
 
 
 class _Segment:
     """The memory of a tensor of the pretended allocator. Freed with it, or kept for the next one while its pool is there."""
 
-    def __init__(self, cuda: FakeCuda, address: int, pool: FakePool | None, cached: dict[int, list[int]] | None) -> None:
+    def __init__(self, cuda: FakeCuda, address: int, size: int, pool: FakePool | None, cached: dict[int, list[int]] | None) -> None:
         self.cached = cached
         self.cuda = cuda
         self.address = address
+        self.size = size
         self.pool = pool if pool is None else weakref.ref(pool)
+        self.expandable = pool and pool.expandable
 
     def __del__(self) -> None:
         pool = self.pool and self.pool()
-        if pool is None and self.cached is not None:
-            self.cached.setdefault(self.cuda.memory[self.address][0].size, []).append(self.address)
-        elif pool is None:
+        if pool is not None:
+            pool.unused.setdefault(self.size, []).append(self.address)
+        elif self.cached is not None:
+            self.cached.setdefault(self.size, []).append(self.address)
+        elif self.expandable is None:
             free(self.cuda, self.address)
-        else:
-            pool.unused.setdefault(self.cuda.memory[self.address][0].size, []).append(self.address)
 
 
 def free(cuda: FakeCuda, address: int) -> None:
@@ -74,8 +122,11 @@ class _Array:
 class FakeTensors(CudaTensors):
     """Tensors of torch for the CPU whose memory is a device's: what `torch.cuda` would do."""
 
-    #: Whether allocations can be exported: not those of expandable segments.
+    #: Whether allocations can be exported.
     exportable = True
+    #: Whether tensors of pools lie in expandable segments, and whether their pieces may be exported by descriptors.
+    expandable = False
+    for_descriptors = True
     #: Whether torch has pools at all.
     has_pools = True
 
@@ -112,19 +163,26 @@ class FakeTensors(CudaTensors):
         size = tensor.nbytes
         if not size:
             return tensor
-        whole = -(-size // (2 << 20)) * (2 << 20)
         if not self.entered:
             self.recorded.clear()
         pool = next((pool for pool in self.entered if pool is self._pools.get(index)), None)
+        is_expandable = self.expandable and pool is not None
+        unit = 512 if is_expandable else 2 << 20
+        whole = -(-size // unit) * unit
         if pool is not None and pool.unused.get(whole):
             address: int | None = pool.unused[whole].pop()
+        elif pool is not None and is_expandable:
+            if pool.expandable is None:
+                pool.expandable = ExpandableSegment(self.cuda, index, for_descriptors=self.for_descriptors)
+            address = pool.expandable.take(whole)
         else:
             address = self._allocate(index, whole, in_pool=pool is not None)
             if address is None:
                 raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
             if pool is not None:
-                pool.segments.append(address)
-        keep = (_Segment(self.cuda, address, pool, None if pool is not None else self.cached), self.cuda.memory[address][1])
+                pool.segments.append((address, whole))
+        segment = _Segment(self.cuda, address, whole, pool, None if pool is not None else self.cached)
+        keep = (segment, None if is_expandable else self.cuda.memory[address][1])
         return self.view(index, address, dtype, tuple(shape), tensor.stride(), keep)
 
     def _allocate(self, index: int, size: int, *, in_pool: bool) -> int | None:
@@ -161,7 +219,7 @@ class FakeTensors(CudaTensors):
         dropped = super().drop_pools(*devices)
         for index, pool in pools.items():
             if index not in self._pools:
-                for addresses in pool.unused.values():
+                for addresses in pool.unused.values() if pool.expandable is None else ():
                     for address in addresses:
                         free(self.cuda, address)
         return dropped

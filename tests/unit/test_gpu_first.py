@@ -23,7 +23,8 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     done = subprocess.run(command(tmp_path), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     steps = steps_of(tmp_path)
-    assert list(steps) == ["peers", "forsake", "dead_handles", "dead_memory", "order", "attributes", "outputs_kept", "costs"]
+    probes = ["peers", "forsake", "dead_handles", "dead_memory", "order", "attributes", "pieces", "outputs_kept", "costs"]
+    assert list(steps) == probes
     assert {step["status"] for step in steps.values()} == {"passed"}
     said = {name: step["output"] for name, step in steps.items()}
     assert "peer access: ok: 2 of 2 directions" in said["peers"]
@@ -31,6 +32,7 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     assert said["dead_handles"].count("RuntimeError") == 2 and "names of its events after SIGKILL: []" in said["dead_handles"]
     assert "contents: {7.0}" in said["dead_memory"] and "MiB that closing gave back: 16" in said["dead_memory"]
     assert said["order"].count("True") == 3
+    assert "in pieces: True" in said["pieces"] and "once the owner is dead: {5.0}" in said["pieces"]
     assert "MiB taken: 16" in said["outputs_kept"] and "MiB taken then: 0" in said["outputs_kept"]
     text = (tmp_path / "first.txt").read_text()
     assert all(output.strip() in text for output in said.values())

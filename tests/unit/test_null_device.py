@@ -113,9 +113,9 @@ def program() -> Iterator[Callable[[str], Program]]:
 # ----------------------------------------------------------------------------------------------- setting
 def test_the_setting_says_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, island=2, garbled=1, late=0.5, scope=a-b_1, events=0")
-    assert settings.NULL_DEVICES.get() == (4, 1000, False, 2, True, 0.5, "a-b_1", True, False)
+    assert settings.NULL_DEVICES.get() == (4, 1000, False, 2, True, 0.5, "a-b_1", True, False, True, False, True)
     monkeypatch.setenv("MRAY_NULL_DEVICES", "1")
-    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0, False, 0.0, "", True, True)
+    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0, False, 0.0, "", True, True, True, False, True)
 
 
 @pytest.mark.parametrize("text", ["", "0"])

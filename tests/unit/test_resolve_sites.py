@@ -258,12 +258,24 @@ def test_a_driver_that_does_not_use_its_device_is_tried_only_for_tensors(monkeyp
         return {endpoint: pickle.dumps([{"offer": Offer(b"e", b"m"), "try": None}.get(verb)]) for endpoint in payloads}
 
     monkeypatch.setattr(trials, "_ask", answering)
-    monkeypatch.setattr(trials, "platform", lambda: SimpleNamespace(is_in_use=lambda: False))
-    sites = {**SITES, DRIVER: driver(0)}
-    assert trials.try_pairs(None, [DevicePair("a", DRIVER, CUDA_IPC, "")], sites, {}) == sites  # type: ignore[arg-type]
+    sites = {**SITES, DRIVER: replace(driver(0), is_idle=True)}
+    plain = make_graph(("a", (-1,)))
+    back, there = DevicePair("a", DRIVER, CUDA_IPC, "", is_late=True), DevicePair(DRIVER, "a", CUDA_IPC, "", is_late=True)
+    assert set(device_pairs(plain, sites)) == {there, back}
+    assert trials.try_pairs(None, device_pairs(plain, sites), sites, {}) == sites  # type: ignore[arg-type]
     assert asked == []
-    trials.try_pairs(None, [DevicePair("a", DRIVER, CUDA_IPC, "auto")], sites, {})  # type: ignore[arg-type]
+    with_hint = hinted(plain, 0, transport="auto")
+    trials.try_pairs(None, device_pairs(with_hint, sites), sites, {})  # type: ignore[arg-type]
     assert asked == [("offer", "a"), ("try", DRIVER), ("withdraw", "a")]
+
+
+@pytest.mark.parametrize(("is_idle", "hint", "proven"), [(True, False, False), (True, True, True), (False, False, True)])
+def test_an_edge_that_was_left_out_of_the_trial_is_not_proven(is_idle: bool, hint: bool, proven: bool) -> None:
+    sites = {**SITES, DRIVER: replace(driver(0), is_idle=is_idle)}
+    graph = make_graph(("a", (-1,)), ("b", (0,)))
+    found = resolve(hinted(graph, 1, transport="auto") if hint else graph, 4, sites).channels
+    assert {channel.proven for channel in found if DRIVER in channel.readers} == {proven}
+    assert {channel.proven for channel in found if DRIVER not in (channel.writer, *channel.readers)} == {True}
 
 
 def test_a_full_device_is_no_obstacle() -> None:

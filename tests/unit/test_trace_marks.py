@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from time import monotonic_ns
 
@@ -89,7 +90,7 @@ def test_a_stream_that_is_captured_is_refused(cuda: FakeCuda, device: CudaDevice
 
 
 def test_marks_of_pretended_devices_wait_for_their_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MRAY_NULL_DEVICES", "1,scope=marks")
+    monkeypatch.setenv("MRAY_NULL_DEVICES", f"1,scope=marks{os.getpid()}")
     from mray._device.platform import forget_platform, platform
     from mray.testing.null import NullPlatform
 

@@ -90,8 +90,9 @@ def resolve(
         transfer = graph.transfers.get(source, Transfer())
         number = numbers[frozenset((writer, *readers))] if transport == NCCL else transfer.communicator
         bare = source in graph.leaves
+        proven = not _is_late(graph, sites, source, transport, (writer, *readers))
         name = _name(graph, source, readers, sites)
-        channels.append(Channel(len(channels), source, writer, readers, transport, layout, offset, bare, transfer, number, name))
+        channels.append(Channel(len(channels), source, writer, readers, transport, layout, offset, bare, transfer, number, proven, name))
         offset += layout.size
     return Resolved(tuple(channels), offset, new)
 
@@ -100,7 +101,7 @@ def device_pairs(graph: Graph, sites: Mapping[str, Site]) -> list[DevicePair]:
     """The processes that edges would join by memory or events of a device, each pair once; those of edges with a hint first."""
     asked = {source: transfer.transport for source, transfer in graph.transfers.items()}
     found = [
-        DevicePair(writer, reader, transport, asked.get(source, ""))
+        DevicePair(writer, reader, transport, asked.get(source, ""), _is_late(graph, sites, source, transport, (writer, reader)))
         for relays in (True, False)
         for source, writer, transport, readers in _routes(graph, sites, relays)
         if transport in DEVICE
@@ -110,6 +111,11 @@ def device_pairs(graph: Graph, sites: Mapping[str, Site]) -> list[DevicePair]:
     for pair in sorted(found, key=lambda each: not each.asked):
         pairs.setdefault((pair.writer, pair.reader), pair)
     return list(pairs.values())
+
+
+def _is_late(graph: Graph, sites: Mapping[str, Site], source: Source, transport: str, ends: Sequence[str]) -> bool:
+    """See `DevicePair`."""
+    return transport in DEVICE and source not in graph.transfers and DRIVER in ends and sites[DRIVER].is_idle
 
 
 def _routes(graph: Graph, sites: Mapping[str, Site], relays: bool) -> Iterator[tuple[Source, str, str, tuple[str, ...]]]:

@@ -3,7 +3,6 @@
 In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, with the same `Departures` and `Arrivals`::
 
     holder                                                           receiver
-    holder                                                           receiver
     lend: copied into the pool, or as they lie -- TENSORS_BROUGHT -> bring: tensors that are views of the same memory
     on_done: the stream waits for the event,    <- TENSORS_DONE ---- the last view dies: an event marks the receiver's stream
              and the memory is used again
@@ -11,7 +10,8 @@ In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, wi
 A holder queues its copies on the stream that was current when the method returned. So they come after the kernels that made the tensor and
 before later work of the method's thread on that stream, and no thread of the host waits.
 
-A loan belongs to the connection that it was made on: its end is the end of the loan, on both sides.
+A loan belongs to the connection that it was made on: its end is the end of the loan, on both sides. Streams that wait for what the process
+at the other end did not live to do go on (`mray._device.deaths`), also while the thread that reads waits within the driver.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._device.arrivals import Arrivals
 from mray._device.base import Event, Platform
-from mray._device.departures import DepartureFacts, Departures, Shipment
+from mray._device.deaths import when_dead
+from mray._device.departures import NO_WORD, OPENS, DepartureFacts, Departures, Shipment
 from mray._device.outputs import with_outputs
 from mray._device.platform import platform
 from mray._ipc.connection import Connection
+from mray._ipc.process import start_of
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
@@ -77,25 +80,41 @@ class UnreachableError(RuntimeError):
     """Raised when no device of this process reaches a tensor's memory."""
 
 
+def _when_peer_dies(connection: Connection, callback: Callable[[], None]) -> Callable[[], None]:
+    """See `when_dead`, for the process at the other end."""
+    return when_dead((connection.pid, start_of(connection.pid)), callback)
+
+
 class _Loans:
     """The loans of the process at the other end of a connection: lease to (use, shipment, callback for its end)."""
 
-    __slots__ = ("events", "lent", "spare")
+    __slots__ = ("_end_watch", "events", "lent", "opens_pieces", "spare")
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.lent: dict[int, tuple[int, Shipment, Callable[[int], None]]] = {}
         #: Numbers of leases that have ended. They are used again, because the receiver keeps an event for each.
         self.spare: list[int] = []
         #: The receiver's events by handle and own device.
         self.events: dict[tuple[bytes, int], Event] = {}
+        #: The receiver's word, see `Departures`.
+        self.opens_pieces: bool | None = None
+        self._end_watch = _when_peer_dies(connection, self.forsake)
 
-    def end(self, lease: int, use: int, handle: bytes) -> None:
+    def end_watch(self) -> None:
+        """The death of the receiver is no matter any more. Idempotent."""
+        end, self._end_watch = self._end_watch, lambda: None
+        end()
+
+    def end(self, lease: int, use: int, note: bytes) -> None:
         if lease not in self.lent or self.lent[lease][0] != use:
             return
         _use, shipment, as_they_lie = self.lent.pop(lease)
         self.spare.append(lease)
         event = None
-        if handle:
+        if note:
+            if note[0] != NO_WORD:
+                self.opens_pieces = note[0] == OPENS
+            handle = note[1:]
             key = (handle, shipment.device.index)
             event = self.events.get(key)
             if event is None:
@@ -104,10 +123,15 @@ class _Loans:
         shipment.end([] if event is None else [event])
         as_they_lie(-1)
 
+    def forsake(self) -> None:
+        """The receiver is dead: streams that wait for it go on. Any thread."""
+        for event in list(self.events.values()):
+            event.forsake()
+
     def end_all(self) -> None:
         """End all loans of a dead receiver, whose queued work has ended too."""
-        for event in self.events.values():
-            event.forsake()
+        self.end_watch()
+        self.forsake()
         for lease in list(self.lent):
             self.end(lease, self.lent[lease][0], b"")
         for event in self.events.values():
@@ -131,6 +155,8 @@ class DeviceLoans:
         #: The shipments of the fetch that is being answered.
         self._loading: list[tuple[Shipment, int, int]] = []
         self._loans: _Loans | None = None
+        #: Of all receivers.
+        self._of_peers: list[_Loans] = []
         #: One thread at a time unpickles: arrivals are put together in one place.
         self._bringing = threading.RLock()
         self._arrivals: list[Arrivals] = []
@@ -143,7 +169,7 @@ class DeviceLoans:
 
         `as_they_lie` is called with the change of the number of loans without a copy: here, and when one of them ends.
 
-        Raises DeviceOutOfMemoryError, RuntimeError for a tensor that requires grad.
+        Raises DeviceOutOfMemoryError, NotExportedError, RuntimeError for a tensor that requires grad.
         """
         found = platform()
         assert found is not None
@@ -152,7 +178,11 @@ class DeviceLoans:
             if departures is None:
                 departures = self._departures = Departures(found, self._lease)
             sole = {id(tensor) for tensor in tensors if sys.getrefcount(tensor) <= 3}  # the list's, this frame's, and the argument
-            self._loans = connection.facts.setdefault("loans", _Loans())
+            self._loans = connection.facts.get("loans")
+            if self._loans is None:
+                self._loans = connection.facts["loans"] = _Loans(connection)
+                self._of_peers.append(self._loans)
+            departures.opens_pieces = self._loans.opens_pieces
             self._loading = []
             before = departures.shared
             facts: list[DepartureFacts] = []
@@ -183,12 +213,12 @@ class DeviceLoans:
         self._loading.append((shipment, lease, self._uses))
         return lease, self._uses
 
-    def on_done(self, connection: Connection, lease: int, use: int, handle: bytes) -> None:
+    def on_done(self, connection: Connection, lease: int, use: int, note: bytes) -> None:
         """TENSORS_DONE."""
         with self._lock:
             loans = connection.facts.get("loans")
             if loans is not None:
-                loans.end(lease, use, handle)
+                loans.end(lease, use, note)
 
     # ------------------------------------------------------------------------------------ as receiver
     def bring(self, connection: Connection, departures: Sequence[DepartureFacts], leases: Sequence[tuple[int, int]]) -> list[Any]:
@@ -224,21 +254,19 @@ class DeviceLoans:
     def _arrivals_from(self, connection: Connection, found: Platform) -> Arrivals:
         arrivals: Arrivals | None = connection.facts.get("arrivals")
         if arrivals is None:
-
-            def release(lease: int, use: int, event: Event | None) -> None:
-                self._release(connection, lease, use, b"" if event is None else event.handle)
-
-            arrivals = connection.facts["arrivals"] = Arrivals(found, release, MOST_KEPT)
+            arrivals = Arrivals(found, partial(self._release, connection), MOST_KEPT, gone=lambda: end_watch())
+            end_watch = _when_peer_dies(connection, arrivals.forsake)
+            connection.facts["arrivals"] = arrivals
             self._arrivals.append(arrivals)
         return arrivals
 
-    def _release(self, connection: Connection, lease: int, use: int, handle: bytes) -> None:
+    def _release(self, connection: Connection, lease: int, use: int, note: bytes) -> None:
         """In finalizers, too."""
         reactor = self._reactor
 
         def send() -> None:
             if not connection.closed:
-                connection.post((m.TENSORS_DONE, lease, use, handle))
+                connection.post((m.TENSORS_DONE, lease, use, note))
                 reactor.post_later(connection)
 
         reactor.defer(send)
@@ -249,6 +277,7 @@ class DeviceLoans:
         with self._lock:
             loans = connection.facts.pop("loans", None)
             if loans is not None:
+                self._of_peers.remove(loans)
                 loans.end_all()
         arrivals = connection.facts.pop("arrivals", None)
         if arrivals is not None:
@@ -261,6 +290,8 @@ class DeviceLoans:
             arrivals.close()
         self._arrivals.clear()
         with self._lock:
+            for loans in self._of_peers:
+                loans.end_watch()
             if self._departures is not None:
                 self._departures.close()
                 self._departures = None

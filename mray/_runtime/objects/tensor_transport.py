@@ -39,8 +39,10 @@ from mray._common.device_tensors import carriers
 from mray._common.ids import new_object_id
 from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
-from mray._device.base import NotOpenedError
+from mray._device.base import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
 from mray._device.departures import DepartureFacts
+from mray._device.foreign import tell_of_foreign
+from mray._device.platform import platform
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
@@ -79,7 +81,7 @@ _MAPPED = -1
 class Held:
     """The tensors of one object in their holder."""
 
-    __slots__ = ("busy", "copy", "dropped", "prepared", "streams", "tensors")
+    __slots__ = ("busy", "copy", "dropped", "on_device_only", "prepared", "streams", "tensors")
 
     def __init__(self, tensors: list[Any], transport: TensorTransport, prepared: Prepared | None) -> None:
         self.tensors = tensors
@@ -87,6 +89,8 @@ class Held:
         self.prepared = prepared
         #: The devices' streams that they were made on.
         self.streams = streams_of(tensors) if transport.on_device else {}
+        #: Whether they must not pass through the host.
+        self.on_device_only = transport.name == _ON_DEVICE_ONLY
         #: Copies being made at this moment, and loans of the tensors as they lie.
         self.busy = 0
         self.dropped = False
@@ -128,6 +132,8 @@ class TensorStore:
         #: The number of objects that have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}
         self._loans = DeviceLoans(owner.reactor)
+        #: Whether device memory could be exported whenever it was tried.
+        self._exports = True
         #: Fetches for queued calls, by object id, the longest waiting first.
         self._ahead: dict[bytes, Fetch] = {}
         #: Whether there have been calls with such arguments.
@@ -155,6 +161,9 @@ class TensorStore:
         packed = serialize(value, leave=tensors, leave_type=transport.data_type)
         if transport.custom is None:
             check_tensors(tensors, transport)
+        found = platform() if transport.on_device else None
+        if found is not None:
+            tell_of_foreign(value, found, f"tensor_transport={transport.name.lower()!r}")
         form, rest = (packed.form, packed.to_bytes()) if packed.size <= INLINE_BYTES else (m.SEGMENT, own.store_value(packed, owner))
         if not tensors:
             return form, rest, packed.refs
@@ -214,8 +223,7 @@ class TensorStore:
             self._send(connection, number, m.FAILED, pickle_error(lost_error(object_id)), None, b"")
             return
         try:
-            if held.streams and not through_host:
-                self._lend_on_device(held, connection, number)
+            if held.streams and not through_host and self._lend_on_device(held, connection, number):
                 return
             form, payload, entry, lease = self._lend(held)
         except BaseException as error:
@@ -227,7 +235,26 @@ class TensorStore:
                 held.busy -= 1
                 self._forget_if_done(held)
 
-    def _lend_on_device(self, held: Held, connection: Connection, number: int) -> None:
+    def _lend_on_device(self, held: Held, connection: Connection, number: int) -> bool:
+        """Answer with a loan of device memory; False if there is none to lend, and the tensors may pass through the host."""
+        if not self._exports and not held.on_device_only:
+            return False
+        try:
+            self._send_on_device(held, connection, number)
+            return True
+        except NotExportedError as error:
+            if held.on_device_only:
+                raise ValueError(
+                    f"tensor_transport='cuda_ipc' from pid {os.getpid()}: {error} Write 'shm', which goes through host memory."
+                ) from error
+            self._exports = False
+            logger.warning("Tensors go through host memory from pid %d, which cannot export memory of its GPU: %s", os.getpid(), error)
+        except DeviceOutOfMemoryError:  # the host may have room for them, for this once
+            if held.on_device_only:
+                raise
+        return False
+
+    def _send_on_device(self, held: Held, connection: Connection, number: int) -> None:
         own = self._owner
 
         def as_they_lie(change: int) -> None:
