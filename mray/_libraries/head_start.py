@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -100,17 +101,29 @@ def once(source: str | bytes, name: str) -> None:
     if not (any(map(_has_library, imports)) and _is_plain() and _is_wanted()):
         return
     scratch = {"__name__": "__main__"}
-    _thread.once = True
-    try:
-        with contextlib.suppress(Exception):
-            for statement in imports:
-                exec(compile(ast.Module([statement], []), name, "exec", dont_inherit=True), scratch)
-    finally:
-        _thread.once = False
+    with _all_at_once(), contextlib.suppress(Exception):
+        for statement in imports:
+            exec(compile(ast.Module([statement], []), name, "exec", dont_inherit=True), scratch)
     _start = template.current = template.HeadStart()
     if not _start.split_off(lambda options: entry.main("template", "-", "-", options)):
         for module in settings.PRELOAD.get():
             _start.load(module)
+
+
+@contextlib.contextmanager
+def _all_at_once() -> Iterator[None]:
+    """Import within it, for the process that is forked then. Nothing of what is imported is garbage, which is not looked for meanwhile."""
+    _thread.once = True
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        _thread.once = False
+        gc.freeze()
+        gc.unfreeze()  # it is among the oldest objects now, without a look at each of them
+        if collects:
+            gc.enable()
 
 
 def _first_imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:

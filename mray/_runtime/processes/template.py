@@ -272,6 +272,7 @@ def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str,
                 sys.path[:] = absolute(sys.path)
                 sys.modules["__main__"] = ModuleType("__main__")
                 native_threads.one_for_loaded()
+                gc.freeze()  # as in `serve`, without a look at objects that are hardly garbage
                 serve_as_template(_own_options())
             finally:
                 os._exit(1)
