@@ -117,7 +117,7 @@ def check_room(name: str, size: int) -> int:
 
 
 def make_room(name: str, size: int) -> None:
-    """In a process that was forked and not started by exec: let its title, and a variable of this size, have room in what others read of it.
+    """In a process that was forked and not started by exec: make room for its title and for a variable of this size where others read them.
 
     The kernel shows the memory that arguments and environment had when the program was started. Of the other variables those stay that
     there is room for, the shortest first.

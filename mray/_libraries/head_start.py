@@ -8,13 +8,14 @@ when the session starts: two imports of some seconds, one after the other.
 
 ::
 
-    mray run --libraries program.py     `once`: the imports that the program begins with ──fork──▶ template     one import
-                                           └─ the program
-    any other driver                    `beside`: import ray.data ──────exec, once; LOAD──▶ template: the same  two imports, at one time
+    mray run --libraries program.py                 `once`: the imports that the program begins with ──fork──▶ template    one import
+    python program.py, with import mray.libraries       └─ the program
+    any other driver                                `beside`: import ray.data ──exec, once; LOAD──▶ template: the same     two, at one time
 
-A process that has run code of a program's is not forked: it may have threads, and changed what it has imported. ``mray run`` has not run any
-when it knows what the program begins with. It does these imports in the program's order and as far as they are of the standard library, of
-Ray and of packages that Ray's libraries import themselves, `HARMLESS`. The program finds them done.
+A process that has run code of a program's is not forked: it may have threads, and may have changed what it has imported. ``mray run`` has
+not run any when it knows what the program begins with, and nor has a program that begins with imports, `mray.libraries` among them. So they
+are done in the program's order, as far as they are of the standard library, of Ray and of packages that Ray's libraries import themselves,
+`HARMLESS`. The program finds them done.
 
 No such process is started where it would serve nobody: in workers and in children of `multiprocessing`, for another engine or a session
 that runs elsewhere, and within a single test, which is to leave nothing.
@@ -29,6 +30,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
+from types import FrameType
 
 from mray._api.current import backend_if_started
 from mray._backends import entry
@@ -37,6 +39,8 @@ from mray._runtime.processes import line_coverage, template
 
 #: Ray's libraries, whose import takes seconds.
 LIBRARIES = frozenset({"ray.data", "ray.rllib", "ray.serve", "ray.train", "ray.tune"})
+#: Modules whose frames stand between a statement that imports and what is imported.
+_IMPORTING = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external", "mray"})
 #: Packages of others whose import starts no thread and opens no GPU.
 HARMLESS = frozenset({"fastapi", "gymnasium", "numpy", "pandas", "pyarrow", "pydantic", "requests", "starlette", "torch"})
 
@@ -87,17 +91,20 @@ def _is_wanted() -> bool:
 
 
 # ------------------------------------------------------------------------------------- before the program
-def once(source: str | bytes, name: str) -> None:
+def once(source: str | bytes, name: str, done: int = 0) -> None:
     """Do the imports that a program begins with, if one is of Ray's libraries, and fork the process that its sessions begin in.
 
-    In a process that has done nothing else yet, and whose ``__main__`` is the program's. `name`: its file's, for warnings. An import that
-    fails is the program's to fail at.
+    In a process that has done nothing else yet, and whose ``__main__`` is the program's. `name`: its file's, for warnings. `done`: the line
+    that it has come to. An import that fails is the program's to fail at.
     """
     global _start
     try:
         imports = list(_first_imports(ast.parse(source)))
     except (SyntaxError, ValueError):
         return
+    if done and not any(each.lineno == done for each in imports):
+        return
+    imports = [each for each in imports if each.lineno > done]
     if not (any(map(_has_library, imports)) and _is_plain() and _is_wanted()):
         return
     scratch = {"__name__": "__main__"}
@@ -108,6 +115,16 @@ def once(source: str | bytes, name: str) -> None:
     if not _start.split_off(lambda options: entry.main("template", "-", "-", options)):
         for module in settings.PRELOAD.get():
             _start.load(module)
+
+
+def once_for(importer: FrameType | None) -> None:
+    """`once`, if this frame, or the one that it imports for, is of a program's file that is at one of its first imports."""
+    while importer is not None and importer.f_globals.get("__name__") in _IMPORTING:
+        importer = importer.f_back
+    program = vars(sys.modules["__main__"])
+    if importer is not None and importer.f_globals is program and importer.f_code.co_name == "<module>":
+        with contextlib.suppress(OSError), open(program.get("__file__", ""), "rb") as file:
+            once(file.read(), importer.f_code.co_filename, importer.f_lineno)
 
 
 @contextlib.contextmanager
@@ -149,7 +166,7 @@ def _names(statement: ast.Import | ast.ImportFrom) -> list[str]:
 
 def _is_harmless(module: str) -> bool:
     top = module.partition(".")[0]
-    if top == "ray":
+    if top in ("ray", "mray"):
         return True
     # A file of the program's may have the name.
     return (top in sys.stdlib_module_names or top in HARMLESS) and PathFinder.find_spec(top, sys.path[:1]) is None
