@@ -1,4 +1,4 @@
-"""What the programs of this folder have in common: each is the work of `libraries.py` for one of Ray's libraries.
+"""Common parts of the programs of this folder, each of which is the work of `libraries.py` for one of Ray's libraries.
 
 They run on Ray, or on mray under ``mray run --libraries``. Prints a line of JSON for each figure as it is known,
 ``{"name": ..., "value": ...}``; that of "first" is the time of day of the first result. After ``{"name": "idle"}`` it does nothing until

@@ -151,10 +151,15 @@ def _first_imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
                 return
             if _names(statement) != ["__future__"]:
                 yield statement
-        elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)) and not (
-            isinstance(statement, ast.If) and not statement.orelse and ast.unparse(statement.test).rpartition(".")[2] == "TYPE_CHECKING"
-        ):
+        elif not _does_nothing(statement):
             return
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    """Whether it is a docstring, or imports for type checkers."""
+    if isinstance(statement, ast.If):
+        return not statement.orelse and ast.unparse(statement.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _names(statement: ast.Import | ast.ImportFrom) -> list[str]:
