@@ -108,13 +108,18 @@ def once(source: str | bytes, name: str, done: int = 0) -> None:
     if not (any(map(_has_library, imports)) and _is_plain() and _is_wanted()):
         return
     scratch = {"__name__": "__main__"}
-    with _all_at_once(), contextlib.suppress(Exception):
-        for statement in imports:
-            exec(compile(ast.Module([statement], []), name, "exec", dont_inherit=True), scratch)
+    _thread.once = True
+    try:
+        with template.importing(), contextlib.suppress(Exception):
+            for statement in imports:
+                exec(compile(ast.Module([statement], []), name, "exec", dont_inherit=True), scratch)
+    finally:
+        _thread.once = False
     _start = template.current = template.HeadStart()
     if not _start.split_off(lambda options: entry.main("template", "-", "-", options)):
         for module in settings.PRELOAD.get():
             _start.load(module)
+    gc.unfreeze()  # for the program they are objects as any other, and among the oldest: nothing has looked at each of them
 
 
 def once_for(importer: FrameType | None) -> None:
@@ -125,22 +130,6 @@ def once_for(importer: FrameType | None) -> None:
     if importer is not None and importer.f_globals is program and importer.f_code.co_name == "<module>":
         with contextlib.suppress(OSError), open(program.get("__file__", ""), "rb") as file:
             once(file.read(), importer.f_code.co_filename, importer.f_lineno)
-
-
-@contextlib.contextmanager
-def _all_at_once() -> Iterator[None]:
-    """Import within it, for the process that is forked then. Nothing of what is imported is garbage, which is not looked for meanwhile."""
-    _thread.once = True
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        _thread.once = False
-        gc.freeze()
-        gc.unfreeze()  # it is among the oldest objects now, without a look at each of them
-        if collects:
-            gc.enable()
 
 
 def _first_imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:

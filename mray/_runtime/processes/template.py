@@ -42,7 +42,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -272,7 +272,6 @@ def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str,
                 sys.path[:] = absolute(sys.path)
                 sys.modules["__main__"] = ModuleType("__main__")
                 native_threads.one_for_loaded()
-                gc.freeze()  # as in `serve`, without a look at objects that are hardly garbage
                 serve_as_template(_own_options())
             finally:
                 os._exit(1)
@@ -283,6 +282,19 @@ def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str,
 
 def _own_options() -> dict[str, Any]:
     return {name: module in sys.modules for name, module in (("graphs", "mray._graph"), ("numpy", "numpy"))}
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Import libraries within it, for processes that are forked from this one. Garbage, of which there is hardly any, is not looked for."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
 
 
 def reap(pid: int) -> int | None:
@@ -352,10 +364,9 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
 
 
 def _load(module: str) -> None:
-    with native_threads.one_while_loading(), contextlib.suppress(Exception, SystemExit):  # the zygote tries again, and says what it is
+    # Where it cannot be imported, the zygote tries again, and says what it is.
+    with native_threads.one_while_loading(), importing(), contextlib.suppress(Exception, SystemExit):
         importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
 
 
 def _answer(driver: socket.socket, well: bool, number: int) -> None:
