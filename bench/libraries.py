@@ -2,7 +2,7 @@
 
     python bench/libraries.py [--python PYTHON] [--only LIBRARY ...] [--rounds N] [--limit SECONDS] [--json FILE]
 
-PYTHON has the package ray with the libraries (and torch for train and rllib) and finds mray; it runs each program of `library_work.py` on
+PYTHON has the package ray with the libraries (and torch for train and rllib) and finds mray; it runs each program of `library_work` on
 both, one after the other. Start-up is the time from the start of the program to its first result; the seconds of a processor beside it are
 those of all processes until then, which another program's work does not lengthen. Memory is the sum of the proportional set sizes of all
 processes of the program, and the share of a processor that they use is measured over some seconds, while nothing runs. Ratios above 1 say
@@ -31,7 +31,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-#: In `library_work.py`, which needs Ray.
+#: Programs of `library_work`, which need Ray.
 LIBRARIES = ("data", "tune", "train", "serve", "rllib")
 #: The modules that a library's program imports besides Ray's.
 NEEDED = {"train": ("torch",), "rllib": ("torch", "gymnasium")}
@@ -94,7 +94,7 @@ def measure(engine: str, library: str, python: str, folder: Path, limit: float) 
     begun = time.time()
     errors = folder / f"{library}-{engine}.txt"
     with errors.open("w") as written, subprocess.Popen(
-        [python, *run, str(HERE / "library_work.py"), library],
+        [python, *run, str(HERE / "library_work" / f"{library}.py")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=written, text=True, env=environment,
     ) as process:  # fmt: skip
         assert process.stdin is not None

@@ -10,13 +10,15 @@ They are files of the installed package ``ray``, of the version that mray has th
 from __future__ import annotations
 
 import importlib
+import sys
 
 from mray._common import settings
-from mray._libraries import installed
+from mray._libraries import head_start, installed
 
 installed.use()
 importlib.import_module("mray.as_ray")
 settings.preload_everywhere(__name__)
+head_start.once_for(sys._getframe().f_back)
 
 
 def load_ipython_extension(_shell: object) -> None:

@@ -479,7 +479,7 @@ HEAD_START = _declare(
     "MRAY_HEAD_START",
     _flag,
     True,
-    "A second process imports Ray's libraries while the program imports them, so that workers of its sessions have them at once.",
+    "A second process has Ray's libraries as soon as the program has them; sessions are forked from it, so that their workers have them.",
 )
 NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",

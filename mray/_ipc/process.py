@@ -41,6 +41,8 @@ TITLE_ROOM = 256
 IDLE_TITLE = "IDLE"
 
 _libc = ctypes.CDLL(None, use_errno=True)
+#: Whether a title of this process has `TITLE_ROOM` whatever its arguments were: see `make_room`.
+_has_more_room = False
 
 
 class Title:
@@ -53,16 +55,17 @@ class Title:
         self._shown = ""
         self._start = 0
         self._room = 0
+        #: The place of the arguments' last byte.
+        self._last = 0
         # Without /proc the title stays as it is.
         with contextlib.suppress(OSError, ValueError, IndexError):
-            with open("/proc/self/stat", "rb") as file:
-                fields = file.read().rsplit(b")", 1)[1].split()
-            start, end = int(fields[45]), int(fields[46])
+            start, end, _variables, _end = _shown_memory()
             if end - start > 1:
-                # The kernel shows the arguments up to the first zero byte if their last byte is none.
+                # The kernel shows the arguments up to the first zero byte, wherever that is, if their last byte is none.
                 ctypes.memset(start, 0, end - start)
                 ctypes.memset(end - 1, 0x20, 1)
-                self._start, self._room = start, min(end - start - 1, TITLE_ROOM)
+                self._start, self._last = start, end - start - 1
+                self._room = TITLE_ROOM if _has_more_room else min(self._last, TITLE_ROOM)
 
     def set(self, text: str) -> None:
         """Show ``ray::<text>``."""
@@ -71,8 +74,10 @@ class Title:
         self._shown = text
         raw = ("ray::" + text).encode("utf-8", "replace")
         if self._room:
-            cut = raw[: self._room - 1]
-            ctypes.memmove(self._start, cut + b"\0" * (self._room - len(cut)), self._room)
+            shown = bytearray(raw[: self._room - 1].ljust(self._room, b"\0"))
+            if self._last < self._room:
+                shown[self._last] = shown[self._last] or 0x20
+            ctypes.memmove(self._start, bytes(shown), self._room)
         _libc.prctl(_PR_SET_NAME, raw[:15], 0, 0, 0)
 
 
@@ -91,9 +96,7 @@ def show_variable(name: str, value: str) -> None:
 
     The kernel shows the environment as it was then, whatever `os.environ` says since. OSError when there is no room for the value.
     """
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rsplit(b")", 1)[1].split()
-    start, end = int(fields[47]), int(fields[48])
+    _arguments, _end, start, end = _shown_memory()
     shown = b"\0" + ctypes.string_at(start, end - start)
     head = b"\0" + os.fsencode(name) + b"="
     place = shown.find(head)
@@ -102,6 +105,50 @@ def show_variable(name: str, value: str) -> None:
     if place < 0 or len(raw) > room:
         raise OSError(f"there is no room for the variable {name}")
     ctypes.memmove(start + place - 1 + len(head), raw + b"\0" * (room - len(raw)), room)
+
+
+def check_room(name: str, size: int) -> int:
+    """OSError where there is no room for what `make_room` makes room for. Returns the address of the variables, a zero byte before them."""
+    start, end, variables, last = _shown_memory()
+    place = max(end, start + TITLE_ROOM)
+    if end != variables or place + len(_variable(name, "-" * size)) >= last:
+        raise OSError(f"there is no room for a title and the variable {name}")
+    return place
+
+
+def make_room(name: str, size: int) -> None:
+    """In a process that was forked and not started by exec: make room for its title and for a variable of this size where others read them.
+
+    The kernel shows the memory that arguments and environment had when the program was started. Of the other variables those stay that
+    there is room for, the shortest first.
+    """
+    global _has_more_room
+    place = check_room(name, size)
+    variables = {**os.environ, name: "-" * size}
+    os.environ.clear()  # the C library's pointers lead into that memory until they are set anew
+    os.environ.update(variables)
+    start, _end, _variables, last = _shown_memory()
+    ctypes.memset(start, 0, last - start)
+    at = place + 1
+    for text in (_variable(name, variables.pop(name)), *sorted((_variable(*each) for each in variables.items()), key=len)):
+        if at + len(text) > last:
+            break
+        ctypes.memmove(at, text, len(text))
+        at += len(text)
+    _has_more_room = True
+
+
+def _variable(name: str, value: str) -> bytes:
+    """The text of a variable in memory."""
+    return os.fsencode(f"{name}={value}") + b"\0"
+
+
+def _shown_memory() -> tuple[int, int, int, int]:
+    """The addresses of what the kernel shows as this process's arguments, and as its environment: begin and end of each."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rsplit(b")", 1)[1].split()
+    start, end, variables, last = map(int, fields[45:49])
+    return start, end, variables, last
 
 
 def adopt_orphans() -> None:

@@ -17,7 +17,7 @@ In every process that `mray.as_ray` was imported in: the driver of ``mray run`` 
 
 `names` is the whole table. It is compared with an installed Ray of the same version, so that what a new version brings is a list. `core`
 has what Ray keeps in modules of its own that clients reach into, and mray has elsewhere or in another form. `head_start` has a second
-process import a program's libraries while the program does; `spawned` puts the package into children of `multiprocessing`.
+process have a program's libraries as soon as the program has them; `spawned` puts the package into children of `multiprocessing`.
 
 A facade is a module of its own, by Ray's name, and its values are mray's: a class has one identity however it was imported, what is
 pickled names mray, and what a program sets in ``ray`` is set there and nowhere else.
@@ -26,7 +26,7 @@ pickled names mray, and what a program sets in ``ray`` is set there and nowhere 
 facade                a module by Ray's name, filled from modules of mray
 lack                  a module that mray does not have, with the reason
 Ray's library         a package of Ray above its core: data, tune, train, serve, rllib; loaded from Ray's own files
-head start            the import of a program's libraries in the process that nodes are forked from, beside the program's own
+head start            the import of a program's libraries for the process that nodes are forked from: the program's own, or beside it
 absent name           a name that can be imported, and says so when it is used
 ====================  ====================================================================================================
 

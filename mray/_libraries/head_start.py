@@ -1,9 +1,21 @@
-"""The libraries that a program imports are in its workers as soon as they are in the program: a second process imports them meanwhile.
+"""The libraries that a program imports are in its workers as soon as they are in the program: the process that sessions are forked from has
+imported them meanwhile, or is forked from the driver when it has.
 
 In the driver, in the thread that imports. Of Ray's packages those count that the program names: ``import ray.train.torch`` is
 ``ray.train`` and ``ray.train.torch``, and not what these import. They are the `preload` of sessions from then on; the process that a
 session's node is forked from (`mray._runtime.processes.template`) has them when the driver has them, where a zygote would begin with them
 when the session starts: two imports of some seconds, one after the other.
+
+::
+
+    mray run --libraries program.py                 `once`: the imports that the program begins with ──fork──▶ template    one import
+    python program.py, with import mray.libraries       └─ the program
+    any other driver                                `beside`: import ray.data ──exec, once; LOAD──▶ template: the same     two, at one time
+
+A process that has run code of a program's is not forked: it may have threads, and may have changed what it has imported. ``mray run`` has
+not run any when it knows what the program begins with, and nor has a program that begins with imports, `mray.libraries` among them. So they
+are done in the program's order, as far as they are of the standard library, of Ray and of packages that Ray's libraries import themselves,
+`HARMLESS`. The program finds them done.
 
 No such process is started where it would serve nobody: in workers and in children of `multiprocessing`, for another engine or a session
 that runs elsewhere, and within a single test, which is to leave nothing.
@@ -11,14 +23,26 @@ that runs elsewhere, and within a single test, which is to leave nothing.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import gc
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from types import FrameType
 
 from mray._api.current import backend_if_started
+from mray._backends import entry
 from mray._common import settings
 from mray._runtime.processes import line_coverage, template
+
+#: Ray's libraries, whose import takes seconds.
+LIBRARIES = frozenset({"ray.data", "ray.rllib", "ray.serve", "ray.train", "ray.tune"})
+#: Modules whose frames stand between a statement that imports and what is imported.
+_IMPORTING = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external", "mray"})
+#: Packages of others whose import starts no thread and opens no GPU.
+HARMLESS = frozenset({"fastapi", "gymnasium", "numpy", "pandas", "pyarrow", "pydantic", "requests", "starlette", "torch"})
 
 _start: template.HeadStart | None = None
 _thread = threading.local()
@@ -32,7 +56,8 @@ def beside(package: str) -> Iterator[None]:
         return
     _thread.imports = True
     try:
-        _load(package)
+        if not getattr(_thread, "once", False):
+            _load(package)
         yield
     finally:
         _thread.imports = False
@@ -63,3 +88,93 @@ def _is_wanted() -> bool:
         and line_coverage.request({}) is None
         and (multiprocessing is None or multiprocessing.parent_process() is None)
     )
+
+
+# ------------------------------------------------------------------------------------- before the program
+def once(source: str | bytes, name: str, done: int = 0) -> None:
+    """Do the imports that a program begins with, if one is of Ray's libraries, and fork the process that its sessions begin in.
+
+    In a process that has done nothing else yet, and whose ``__main__`` is the program's. `name`: its file's, for warnings. `done`: the line
+    that it has come to. An import that fails is the program's to fail at.
+    """
+    global _start
+    try:
+        imports = list(_first_imports(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return
+    if done and not any(each.lineno == done for each in imports):
+        return
+    imports = [each for each in imports if each.lineno > done]
+    if not (any(map(_has_library, imports)) and _is_plain() and _is_wanted()):
+        return
+    scratch = {"__name__": "__main__"}
+    _thread.once = True
+    try:
+        with template.importing(), contextlib.suppress(Exception):
+            for statement in imports:
+                exec(compile(ast.Module([statement], []), name, "exec", dont_inherit=True), scratch)
+    finally:
+        _thread.once = False
+    _start = template.current = template.HeadStart()
+    if not _start.split_off(lambda options: entry.main("template", "-", "-", options)):
+        for module in settings.PRELOAD.get():
+            _start.load(module)
+    gc.unfreeze()  # for the program they are objects as any other, and among the oldest: nothing has looked at each of them
+
+
+def once_for(importer: FrameType | None) -> None:
+    """`once`, if this frame, or the one that it imports for, is of a program's file that is at one of its first imports."""
+    while importer is not None and importer.f_globals.get("__name__") in _IMPORTING:
+        importer = importer.f_back
+    program = vars(sys.modules["__main__"])
+    if importer is not None and importer.f_globals is program and importer.f_code.co_name == "<module>":
+        with contextlib.suppress(OSError), open(program.get("__file__", ""), "rb") as file:
+            once(file.read(), importer.f_code.co_filename, importer.f_lineno)
+
+
+def _first_imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Those before anything else, without what is for type checkers."""
+    for statement in tree.body:
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            if not all(map(_is_harmless, _names(statement))):
+                return
+            if _names(statement) != ["__future__"]:
+                yield statement
+        elif not _does_nothing(statement):
+            return
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    """Whether it is a docstring, or imports for type checkers."""
+    if isinstance(statement, ast.If):
+        return not statement.orelse and ast.unparse(statement.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _names(statement: ast.Import | ast.ImportFrom) -> list[str]:
+    """The modules of a statement; "" for a relative one."""
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names]
+    return [statement.module or "" if not statement.level else ""]
+
+
+def _is_harmless(module: str) -> bool:
+    top = module.partition(".")[0]
+    if top in ("ray", "mray"):
+        return True
+    # A file of the program's may have the name.
+    return (top in sys.stdlib_module_names or top in HARMLESS) and PathFinder.find_spec(top, sys.path[:1]) is None
+
+
+def _has_library(statement: ast.Import | ast.ImportFrom) -> bool:
+    """Whether it imports a package of Ray's libraries."""
+    modules = _names(statement)
+    if isinstance(statement, ast.ImportFrom):
+        modules += [f"{modules[0]}.{alias.name}" for alias in statement.names]
+    return any(".".join(module.split(".")[:2]) in LIBRARIES for module in modules)
+
+
+def _is_plain() -> bool:
+    """Whether the interpreter was started as those of sessions are, and nobody looks on: a debugger, a profiler."""
+    first = "".join(sys.orig_argv[1:2])
+    return (first == "-m" or not first.startswith("-")) and sys.gettrace() is None and sys.getprofile() is None

@@ -19,8 +19,6 @@ from mray._common import settings
 from mray._common.version import RAY_VERSION
 from mray._libraries import head_start
 
-#: Ray's libraries, whose import takes seconds.
-LIBRARIES = frozenset({"ray.data", "ray.rllib", "ray.serve", "ray.train", "ray.tune"})
 #: Whether this process takes from Ray what mray does not have.
 wanted = False
 _folder: Path | None = None
@@ -82,7 +80,7 @@ class _PackageLoader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        if ".".join(module.__name__.split(".")[:2]) not in LIBRARIES:
+        if ".".join(module.__name__.split(".")[:2]) not in head_start.LIBRARIES:
             self._loader.exec_module(module)
         else:
             with head_start.beside(module.__name__):

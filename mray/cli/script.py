@@ -42,12 +42,17 @@ class _Program(NamedTuple):
     name: str
     argv0: str
     attributes: Mapping[str, object]
+    #: The text, where there is one, of a source that is compiled already.
+    text_of_code: str | None = None
 
     def code(self) -> CodeType:
         if isinstance(self.source, CodeType):
             return self.source
         code: CodeType = compile(self.source, self.name, "exec", dont_inherit=True)
         return code
+
+    def text(self) -> bytes | str:
+        return self.text_of_code or "" if isinstance(self.source, CodeType) else self.source
 
 
 class _CannotRunError(Exception):
@@ -140,7 +145,8 @@ def _from_spec(spec: importlib.machinery.ModuleSpec, argv0: str) -> _Program:
         "__spec__": spec,
         "__package__": spec.parent,
     }
-    return _Program(code, code.co_filename, argv0, attributes)
+    get_source = getattr(spec.loader, "get_source", lambda _name: None)
+    return _Program(code, code.co_filename, argv0, attributes, get_source(spec.name))
 
 
 def _search_first(folder: str, *, asked: bool = False) -> None:
@@ -162,6 +168,8 @@ def _execute(program: _Program, arguments: list[str]) -> None:
     code: CodeType | None = None
     try:
         code = program.code()
+        if "mray.libraries" in sys.modules:
+            importlib.import_module("mray._libraries.head_start").once(program.text(), program.name)
         exec(code, main.__dict__)
     except Exception as error:
         _raise_from(code, error)

@@ -95,6 +95,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
     "memory of this process's own": ("_ipc.born:Born.exporter", "util.shared:_tensor"),
     "load means import there: names of modules that the program has imported": (
         "_libraries.head_start:_load",
+        "_libraries.head_start:once",
         "_runtime.processes.template:HeadStart.load",
     ),
     "what this process has made itself": ("_channel.shm:ShmWriter.last_size", "proxy._errors:portable"),

@@ -70,6 +70,71 @@ print(json.dumps([name for name in os.environ["MRAY_PRELOAD"].split(",") if name
 """) == ["ray.data", "ray.tune", "ray.tune.integration"]
 
 
+# ------------------------------------------------------------------------------ imports that a program begins with
+RUN = ("-m", "mray", "run", "--libraries")
+FIRST = """
+from __future__ import annotations
+import json, os, sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+import ray
+import ray.data
+if TYPE_CHECKING:
+    import nothing_of_this_name
+"""
+REST = """
+@ray.remote
+class ActorWithANameThatIsLongerThanTheCommandOfTheProgram:
+    def look(self):
+        import threading
+        here = sys.modules["ray.data"]
+        title = Path("/proc/self/cmdline").read_text().partition(chr(0))[0]
+        program = hasattr(sys.modules["__main__"], "ray")
+        return [id(here), title, program, sys.argv, len(os.listdir("/proc/self/task")) - threading.active_count()]
+if __name__ == "__main__":
+    ray.init(num_cpus=1, logging_level="ERROR", log_to_driver=False)
+    found = ray.get(ActorWithANameThatIsLongerThanTheCommandOfTheProgram.remote().look.remote())
+    ray.shutdown()
+    print(json.dumps([id(ray.data), *found]))
+"""
+
+
+def run_program(
+    folder: Path, text: str, *flags: str, run: tuple[str, ...] = RUN, without: frozenset[str] = frozenset({"PYTEST_CURRENT_TEST"})
+) -> Any:
+    """The JSON that a program prints under ``mray run --libraries``, or run otherwise."""
+    (folder / "program.py").write_text(text)
+    own = {name: value for name, value in os.environ.items() if name not in without}
+    command = [sys.executable, *flags, *run, "program.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=100, env=own)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("how", ["mray run", "from inside"])
+def test_what_a_program_begins_with_is_imported_once_for_it_and_its_workers(tmp_path: Path, how: str) -> None:
+    inside = how == "from inside"
+    text = FIRST.replace("import ray\n", "import mray.libraries\nimport ray\n") if inside else FIRST
+    drivers, workers, title, *rest = run_program(tmp_path, text + REST, run=() if inside else RUN)
+    assert drivers == workers  # the same place in memory: one was forked from the other
+    assert title.startswith("ray::ActorWithANameThatIsLongerThanTheCommandOfTheProgram")
+    assert rest[:2] == [False, [""]]
+
+
+@pytest.mark.parametrize("how", ["a statement before", "a file of the program's", "a flag", "too few variables", "from inside a function"])
+def test_imports_are_the_programs_own_where_they_could_do_more(tmp_path: Path, how: str) -> None:
+    (tmp_path / "tabnanny.py").touch()
+    before = {"a statement before": "import os\nos.environ['X'] = 'x'", "a file of the program's": "import tabnanny"}
+    text = before.get(how, "") + FIRST.replace("from __future__ import annotations", "") + REST
+    if how == "from inside a function":
+        text = "def switch():\n    import mray.libraries\nswitch()\n" + text
+    flags = ["-Wignore"] if how == "a flag" else []
+    few = frozenset(os.environ) - {"HOME", "TMPDIR", "MRAY_TMPDIR"} if how == "too few variables" else frozenset({"PYTEST_CURRENT_TEST"})
+    drivers, workers, title, *_rest = run_program(tmp_path, text, *flags, run=() if how == "from inside a function" else RUN, without=few)
+    assert drivers != workers
+    assert title.startswith("ray::ActorWithANameThatIsLongerThanTheCommandOfTheProgram")
+
+
 def test_it_ends_with_its_driver() -> None:
     own = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     program = BEGIN + "print(json.dumps(list(children())), flush=True); sys.stdin.read()"

@@ -16,6 +16,9 @@ pytest.importorskip("ray.data" if os.environ.get("MRAY_TEST_ENGINE") == "ray" el
 pytest.importorskip("starlette")
 
 RAY = os.environ.get("MRAY_TEST_ENGINE") == "ray"
+#: Seconds: on a busy machine learning to balance takes minutes.
+PATIENCE = 900
+pytestmark = pytest.mark.timeout(PATIENCE + 50)
 
 
 def run(name: str) -> dict[str, Any]:
@@ -24,7 +27,7 @@ def run(name: str) -> dict[str, Any]:
 
     program = os.path.join(os.path.dirname(libraries.__file__), f"{name}.py")
     command = [sys.executable, program] if RAY else [sys.executable, "-m", "mray", "run", "--libraries", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -1,7 +1,4 @@
-"""``mray serve`` in a session that stays.
-
-Ray's command does the same on a cluster of Ray's; no test asks it, for ``ray stop`` ends every cluster of the machine.
-"""
+"""``mray serve`` in a session that stays, and Ray's command ``serve`` on a cluster that ``ray start`` has begun."""
 
 from __future__ import annotations
 
@@ -9,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,10 +18,10 @@ from tests.conftest import wait_until
 from tests.full import full
 from tests.libraries.conftest import PATIENCE, free_port
 
-pytestmark = pytest.mark.skipif(os.environ.get("MRAY_TEST_ENGINE") == "ray", reason="ray stop ends every cluster of the machine")
-
+RAY = os.environ.get("MRAY_TEST_ENGINE") == "ray"
 MRAY = [sys.executable, "-m", "mray"]
-SERVE = [*MRAY, "serve"]
+PROGRAMS = Path(sys.executable).parent
+SERVE = [str(PROGRAMS / "serve")] if RAY else [*MRAY, "serve"]
 PROGRAM = """
 import os
 from ray import serve
@@ -56,14 +55,14 @@ class Terminal:
         self.port = free_port()
         self.environ = {**os.environ, "TMPDIR": str(temporary)}
 
-    def do(self, *command: str) -> str:
-        """Standard output and errors of a command that succeeds."""
+    def do(self, *command: str, fails: bool = False) -> str:
+        """Standard output and errors of a command that succeeds, or may fail."""
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder, env=self.environ, timeout=PATIENCE)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert fails or done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def serve(self, *words: str) -> str:
-        return self.do(*SERVE, *words)
+    def serve(self, *words: str, fails: bool = False) -> str:
+        return self.do(*SERVE, *words, fails=fails)
 
     def deploy(self, word: str, replicas: int = 1) -> None:
         (self.folder / "config.yaml").write_text(CONFIG.format(port=self.port, word=word, replicas=replicas))
@@ -78,11 +77,34 @@ class Terminal:
             return []
 
 
+@contextmanager
+def cluster_of_ray(terminal: Terminal) -> Iterator[None]:
+    """One that ends with the command that has begun it: ``ray stop`` would end every cluster of the machine."""
+    port, dashboard = free_port(), free_port()
+    terminal.environ |= {"RAY_ADDRESS": f"127.0.0.1:{port}", "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard}"}
+    words = f"--head --block --num-cpus 4 --port {port} --dashboard-port {dashboard} --disable-usage-stats --dashboard-agent-listen-port 0"
+    own = {**terminal.environ}
+    del own["RAY_ADDRESS"]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        command = [str(PROGRAMS / "ray"), "start", *words.split(), "--temp-dir", folder]
+        with subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as start:
+            try:
+                wait_until(lambda: start.poll() is not None or "applications" in terminal.serve("status", fails=True))
+                yield
+            finally:
+                start.terminate()
+                start.wait(PATIENCE)
+
+
 @pytest.fixture
 def terminal(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     """With a session that has begun, and ends with the test."""
     (tmp_path / "program.py").write_text(PROGRAM)
     terminal = Terminal(tmp_path, tmp_path_factory.mktemp("t"))
+    if RAY:
+        with cluster_of_ray(terminal):
+            yield terminal
+        return
     terminal.do(*MRAY, "start", "--head", "--num-cpus", "4")
     yield terminal
     terminal.do(*MRAY, "stop")

@@ -67,6 +67,48 @@ def test_the_title_is_shown_and_may_be_long():
         child.stdin.close()
 
 
+FORKED = """
+import os, sys
+from mray._ipc import process
+pid = os.fork()
+if not pid:
+    process.make_room("MRAY_TEST_PLACE", 40)
+    process.Title().set("short")
+    print(os.popen("echo $MRAY_TEST_OWN $MRAY_TEST_PLACE").read().strip(), flush=True)
+    sys.stdin.readline()
+    process.show_variable("MRAY_TEST_PLACE", "/here")
+    process.Title().set("f" * 400)
+    print("set", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+def test_a_forked_process_has_room_for_a_title_and_a_variable():
+    own = {**os.environ, "MRAY_TEST_OWN": "own", "MRAY_TEST_LONG": "x" * 600}
+    child = subprocess.Popen([sys.executable, "-c", FORKED], env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin
+    assert child.stdout
+    with child:
+        assert child.stdout.readline() == f"own {'-' * 40}\n"  # a child of the process has the variables
+        (pid,) = process.with_variable("MRAY_TEST_PLACE", "-" * 40)
+        assert process.shown_title(pid) == "short"
+        assert pid in process.with_variable("MRAY_TEST_OWN", "own")
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "set\n"
+        assert process.with_variable("MRAY_TEST_PLACE", "/here") == [pid]
+        assert Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0") == b"ray::" + b"f" * (process.TITLE_ROOM - 6)
+        child.stdin.close()
+
+
+def test_a_forked_process_with_few_variables_has_no_room():
+    code = "from mray._ipc import process; process.check_room('MRAY_TEST_PLACE', 256)"
+    done = subprocess.run([sys.executable, "-c", code], env={"A": "1"}, capture_output=True, text=True, check=False)
+    assert "OSError: there is no room for a title and the variable MRAY_TEST_PLACE" in done.stderr
+
+
 def test_processes_that_have_just_begun_a_program_are_found():
     """In the middle of an exec the kernel shows no environment."""
     for number in range(300):

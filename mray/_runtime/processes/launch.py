@@ -89,13 +89,13 @@ def hold_options(options: dict[str, Any]) -> int:
 def _complete(options: dict[str, Any]) -> None:
     """Add what an interpreter needs to import mray and what the driver imports."""
     options["package"] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    options["path"] = _absolute(sys.path)
+    options["path"] = absolute(sys.path)
     options["parts"] = parts_of_path(options["path"])
     options["prefix"] = sys.prefix
     options["version"] = list(sys.version_info[:2])
 
 
-def _absolute(path: list[str]) -> list[str]:
+def absolute(path: list[str]) -> list[str]:
     """Absolute paths of ``sys.path``, for processes with another working directory; without the relative ones if this one is gone."""
     try:
         here = os.getcwd()

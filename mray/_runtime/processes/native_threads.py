@@ -51,6 +51,13 @@ class NativeThreads:
             del os.environ[VARIABLE]
             self._told = 1
 
+    def one_for_loaded(self) -> None:
+        """Libraries that are loaded, with as many threads as they found processors, use one from here on."""
+        if not self._is_users:
+            self._told = 0
+            self.set(1)
+            del os.environ[VARIABLE]
+
     def set(self, count: int) -> None:
         """Let libraries use so many threads: those that are loaded, and those that will be."""
         if self._is_users:

@@ -13,7 +13,9 @@ with them; the node forks its zygote, as always. Numpy is among them if the driv
 
 A session is as fresh as any other: no session has ever run in the template, which runs no user code and imports none (`preload` is the
 zygote's). A `HeadStart` is a template that also imports libraries that take seconds, while the driver imports them: the zygote finds them
-there, and the node has them in pages that it shares and never reads. A session differs in two things. The template is the node's parent,
+there, and the node has them in pages that it shares and never reads. Where the driver's program has not begun yet and its first imports
+are known, they are imported once, in the process that is going to be the driver, and the template is forked from it: that process has one
+thread, and has done nothing but import packages. A session differs in two things. The template is the node's parent,
 so the node watches its driver by a pidfd that it gets; and the processes of all these sessions hash strings alike, since the interpreter
 was started once.
 
@@ -37,9 +39,11 @@ import marshal
 import os
 import resource
 import select
+import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from mray._common import settings
@@ -48,7 +52,7 @@ from mray._ipc import process as processes
 from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
 from mray._runtime.processes.host_program import interpreter
-from mray._runtime.processes.launch import OPTIONS, PACKET, hold_options, launch, new_channel, write_options
+from mray._runtime.processes.launch import OPTIONS, PACKET, absolute, hold_options, launch, new_channel, write_options
 from mray._runtime.processes.native_threads import native_threads
 
 #: Descriptors of the template, and of nodes that it forks: as those of a node that was started by exec, and the driver's pidfd.
@@ -75,15 +79,13 @@ _forked: dict[int, _Running] = {}
 class _Running:
     """A template process and the driver's end of its connection. One thread at a time."""
 
-    def __init__(self, session_dir: str, environment: Mapping[str, str], inherited: tuple[Any, ...], options: int = -1) -> None:
-        """`options`: the open file, where there is none in the directory."""
-        self.inherited = inherited
+    def __init__(self, begin: Callable[[dict[int, int]], int]) -> None:
+        """`begin` starts the process, with its descriptors by their numbers there, and returns its pid."""
+        self.inherited = _inherited(os.environ)
         self._channel, theirs = new_channel()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            own = {**environment, SESSION_VARIABLE: "-" * _DIRECTORY_ROOM}
-            descriptors = {0: null, 1: null, 2: null, TEMPLATE_DRIVER: theirs.fileno()}
-            self.pid = launch("template", session_dir, "-", own, descriptors, interpreter(), options)
+            self.pid = begin({0: null, 1: null, 2: null, TEMPLATE_DRIVER: theirs.fileno()})
         except BaseException:
             self._channel.close()
             raise
@@ -165,7 +167,7 @@ class Template:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, OPTIONS))
             write_options(folder, _own_options())
-            self._running = _Running(folder, os.environ, inherited)
+            self._running = _Running(lambda descriptors: _start(descriptors, folder))
 
     def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
         """Fork a node and return its pid. None when no node was forked and it is to be started by exec.
@@ -213,12 +215,25 @@ class HeadStart(Template):
             if self._running is None:
                 options = hold_options(_own_options())
                 try:
-                    self._running = _Running("-", os.environ, _inherited(os.environ), options)
+                    self._running = _Running(lambda descriptors: _start(descriptors, "-", options))
                 finally:
                     os.close(options)
             self._running.load(module)
         except OSError:
             self.close()
+
+    def split_off(self, serve_as_template: Callable[[dict[str, Any]], object]) -> bool:
+        """Fork the process: it has imported what this one has, in which nothing but imports has happened. False if it cannot be.
+
+        `serve_as_template` is called there, and does not return.
+        """
+        if len(sys._current_frames()) > 1:
+            return False
+        try:
+            self._running = _Running(lambda descriptors: _fork(descriptors, serve_as_template))
+        except OSError:
+            return False
+        return True
 
     def settle(self) -> None:
         """The driver has imported them: a variable that they have set there, they set in the other process as well."""
@@ -233,8 +248,53 @@ class HeadStart(Template):
         return pid
 
 
+def _start(descriptors: Mapping[int, int], session_dir: str, options: int = -1) -> int:
+    """Start the process by exec. `options`: the open file, where there is none in the directory."""
+    own = {**os.environ, SESSION_VARIABLE: "-" * _DIRECTORY_ROOM}
+    return launch("template", session_dir, "-", own, descriptors, interpreter(), options)
+
+
+def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str, Any]], object]) -> int:
+    """Start the process by fork; it becomes what one would be that was started by exec."""
+    processes.check_room(SESSION_VARIABLE, _DIRECTORY_ROOM)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.flush()  # else it would be printed there again
+    # A Ctrl-C meets it only when it is ready to ignore it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        pid = os.fork()
+        if not pid:
+            try:
+                for fd, target in [(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64), target) for target, fd in descriptors.items()]:
+                    os.dup2(fd, target)
+                processes.make_room(SESSION_VARIABLE, _DIRECTORY_ROOM)
+                sys.path[:] = absolute(sys.path)
+                sys.modules["__main__"] = ModuleType("__main__")
+                native_threads.one_for_loaded()
+                serve_as_template(_own_options())
+            finally:
+                os._exit(1)
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _own_options() -> dict[str, Any]:
     return {name: module in sys.modules for name, module in (("graphs", "mray._graph"), ("numpy", "numpy"))}
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Import libraries within it, for processes that are forked from this one. Garbage, of which there is hardly any, is not looked for."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
 
 
 def reap(pid: int) -> int | None:
@@ -304,10 +364,9 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
 
 
 def _load(module: str) -> None:
-    with native_threads.one_while_loading(), contextlib.suppress(Exception, SystemExit):  # the zygote tries again, and says what it is
+    # Where it cannot be imported, the zygote tries again, and says what it is.
+    with native_threads.one_while_loading(), importing(), contextlib.suppress(Exception, SystemExit):
         importlib.import_module(module)
-    gc.collect()
-    gc.freeze()
 
 
 def _answer(driver: socket.socket, well: bool, number: int) -> None:

@@ -30,8 +30,9 @@ PATIENCE = 60.0
 class Run:
     """One driver program, and what can be seen of its session."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience: float = PATIENCE) -> None:
         self.folder = folder
+        self.patience = patience
         self.mark = secrets.token_hex(8)
         self.sessions = Path(tempfile.mkdtemp(prefix="mc", dir="/tmp"))
         self.tokens: set[str] = set()
@@ -67,7 +68,7 @@ class Run:
         """Exit status of the program; fails if it hangs."""
         assert self.process is not None
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(self.patience)
         except subprocess.TimeoutExpired:
             pytest.fail(f"the driver hangs; living processes: {self.processes()}\n{self.output()}")
 
@@ -79,7 +80,7 @@ class Run:
     def wait_for(self, name: str) -> str:
         """Contents of a file that the program makes when it gets there."""
         path = self.folder / name
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.patience
         while not path.exists():
             if self.process is not None and self.process.poll() is not None:
                 pytest.fail(f"the driver ended with {self.process.returncode} before {name}\n{self.output()}")
@@ -120,7 +121,7 @@ class Run:
 
     def pid_of(self, role: str) -> int:
         """The process of this role, ``node`` or ``zygote``."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.patience
         while True:
             pids = [pid for pid, title in self.processes().items() if title.split(" ")[0] == f"ray::{role}"]
             if pids:
@@ -138,7 +139,7 @@ class Run:
         return left
 
     def assert_nothing_left(self) -> None:
-        deadline = time.monotonic() + PATIENCE / 2
+        deadline = time.monotonic() + self.patience / 2
         while left := self.left():
             if time.monotonic() > deadline:
                 pytest.fail("left behind:\n  " + "\n  ".join(left) + "\n" + self.output())
@@ -152,7 +153,7 @@ class Run:
             except ProcessLookupError:
                 pass
         if self.process is not None:
-            self.process.wait(PATIENCE)
+            self.process.wait(self.patience)
         for name in os.listdir("/dev/shm"):
             if any(token in name for token in self.tokens):
                 Path("/dev/shm", name).unlink(missing_ok=True)

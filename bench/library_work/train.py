@@ -1,0 +1,47 @@
+"""Ray Train: a first step of two workers with torch, then a hundred."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ray.train
+import torch
+import torch.distributed
+from ray.train.torch import TorchTrainer
+from shared import run, tell
+
+
+def loop(config: dict[str, Any]) -> None:
+    begun = time.perf_counter()
+    for step in range(config["steps"]):
+        total = torch.ones(1000)
+        torch.distributed.all_reduce(total)
+        ray.train.report({"step": step})
+    if not ray.train.get_context().get_world_rank():
+        Path(config["took"]).write_text(str(time.perf_counter() - begun))
+
+
+def fit(steps: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        TorchTrainer(
+            loop,
+            train_loop_config={"steps": steps, "took": f"{folder}/took"},
+            scaling_config=ray.train.ScalingConfig(num_workers=2),
+            run_config=ray.train.RunConfig(storage_path=folder),
+        ).fit()
+        return float(Path(folder, "took").read_text())
+
+
+def work() -> Iterator[None]:
+    fit(1)
+    tell("first", time.time())
+    tell("steps/s", 100 / fit(100))
+    yield
+
+
+if __name__ == "__main__":
+    run(work)
