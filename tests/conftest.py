@@ -81,9 +81,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         template.current = template.Template()
         item.config.add_cleanup(template.current.close)
     folder = os.path.join(os.environ["MRAY_TMPDIR"], "template")
+    preload = tuple(name for name in getattr(getattr(item, "module", None), "PRELOAD", None) or () if name.startswith("torch"))
     with contextlib.suppress(OSError):
         os.makedirs(folder, exist_ok=True)
+        if set(Preloaded.names) - set(preload):
+            template.current.close()  # workers of this file are without them
         template.current.prepare(folder)
+        running = template.current._running
+        if running is not Preloaded.by:
+            Preloaded.by, Preloaded.names = running, ()
+        for name in preload:
+            if running is not None and name not in Preloaded.names:
+                running.load(name)
+                Preloaded.names += (name,)
+
+
+class Preloaded:
+    """What the template has imported for the sessions of a file that preload it: torch takes seconds, each time."""
+
+    by: Any = None
+    names: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------ waiting

@@ -65,11 +65,12 @@ class Environment:
         self.programs = self.folder / "bin"
         self.python = self.programs / "python"
 
-    def require(self, name: str, *requirements: str, within: float | None = None) -> None:
+    def require(self, name: str, *requirements: str, within: float | None = None, compiled: bool = True) -> None:
         """See to it that `requirements` (arguments of ``pip install``) are installed.
 
         `name` is the name of the stamp. Raises `InstallError`, also after `within` seconds (None: as long as it takes). The package's own
-        requirements count as part of every requirement, so that an edited pyproject.toml is seen.
+        requirements count as part of every requirement, so that an edited pyproject.toml is seen. Not `compiled`: each module is compiled
+        when a program first imports it, if programs may write there (PYTHONDONTWRITEBYTECODE).
         """
         project = (ROOT / "pyproject.toml").read_bytes()
         wanted = hashlib.sha256(b"\0".join([project, sys.version.encode(), *(text.encode() for text in requirements)])).hexdigest()
@@ -79,7 +80,8 @@ class Environment:
         self._create()
         print(f"installing {' '.join(requirements)} into {self.folder.relative_to(ROOT)} ...", flush=True)
         begun = time.monotonic()
-        command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
+        options = ["--quiet", "--disable-pip-version-check", *([] if compiled else ["--no-compile"])]
+        command = [str(self.python), "-m", "pip", "install", *options, *requirements]
         try:
             failed = subprocess.run(command, cwd=ROOT, check=False, timeout=within).returncode
         except subprocess.TimeoutExpired:

@@ -28,6 +28,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import Interpreter
+
 ENGINE = os.environ.get("MRAY_TEST_ENGINE", "mray")
 #: The module under test.
 MODULE = "ray" if ENGINE == "ray" else "mray"
@@ -211,12 +213,25 @@ def signal(ray: ModuleType) -> Callable[[], Any]:
 
 
 # --------------------------------------------------------------------------------------------- programs
+#: What programs are forked from; Ray's begin anew.
+_interpreter: list[Interpreter] = []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """It is there before tests, and sessions that they share, count their belongings."""
+    if MODULE == "mray" and not _interpreter and any("run_program" in getattr(item, "fixturenames", ()) for item in session.items):
+        _interpreter.append(Interpreter("numpy", "mray.dag", "mray._backends.native", "mray._runtime.session.session"))
+        session.config.add_cleanup(_interpreter[0].close)
+
+
 @pytest.fixture
-def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run_program(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a driver program in a process of its own; ``ENGINE`` in its text stands for the module under test.
 
-    `flags` are its interpreter's. Returns the completed process; checks that it ended with 0 unless ``check=False``.
+    `flags` are its interpreter's. Returns the completed process; checks that it ended with 0 unless ``check=False``. The process is forked
+    from one that has imported the module; where the test's file says ``ANEW = True`` it is an interpreter of its own.
     """
+    anew = not _interpreter or getattr(request.module, "ANEW", False)
 
     def run(
         text: str,
@@ -229,24 +244,26 @@ def run_program(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
     ) -> subprocess.CompletedProcess[str]:
         source = textwrap.dedent(text).replace("ENGINE", MODULE)
         environment = program_environment(env or {})
+        path = tmp_path / name
         if stdin:
             command = [sys.executable, "-i", "-q"]
-            given: str | None = source
         else:
-            path = tmp_path / name
             path.write_text(source)
-            command, given = [sys.executable, *flags, str(path), *words], None
-        done = subprocess.run(
-            command,
-            input=given,
-            stdin=subprocess.DEVNULL if given is None else None,
-            capture_output=True,
-            text=True,
-            env=environment,
-            cwd=tmp_path,
-            timeout=150,
-            check=False,
-        )
+            command = [sys.executable, *flags, str(path), *words]
+        if not (anew or stdin or flags or any(variable.startswith("PYTHON") for variable in env or {})):
+            done = _interpreter[0].run(str(path), *words, folder=tmp_path, environ=environment)
+        else:
+            done = subprocess.run(
+                command,
+                input=source if stdin else None,
+                stdin=None if stdin else subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env=environment,
+                cwd=tmp_path,
+                timeout=150,
+                check=False,
+            )
         if check and done.returncode != 0:
             pytest.fail(f"program ended with {done.returncode}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
         return done

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,21 +24,39 @@ import pytest
 
 from mray.util import state
 from mray.util.state.exception import RayStateApiException
+from tests.forked import Interpreter
 
 pytestmark = pytest.mark.only("mray")
 
+#: Commands that look at sessions.
+LOOKING = ("list", "get", "summary", "status", "memory", "stack", "logs", "timeline", "doctor", "metrics", "top")
 Eventually = Callable[..., None]
 Completed = subprocess.CompletedProcess[str]
 
 
 def mray(*words: str, check: int | None = 0, without: str = "") -> Completed:
     """Run a command; `without` names a package that it shall not find."""
-    program = [sys.executable, "-m", "mray"]
     if without:
         program = [sys.executable, "-c", f"import sys; sys.modules[{without!r}] = None; from mray.cli import main; sys.exit(main())"]
-    done = subprocess.run([*program, *words], capture_output=True, text=True, check=False, timeout=100)
+        done = subprocess.run([*program, *words], capture_output=True, text=True, check=False, timeout=100)
+    else:
+        done = _interpreter().run("-m", "mray", *words, timeout=100)
     assert check is None or done.returncode == check, done.stdout + done.stderr
     return done
+
+
+@cache
+def _interpreter() -> Interpreter:
+    return Interpreter("numpy", "mray.util.state", *(f"mray.cli.commands.{name}" for name in LOOKING))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def interpreter() -> Iterator[None]:
+    """Is there before a test counts what it leaves behind, and ends with the last."""
+    _interpreter()
+    yield
+    _interpreter().close()
+    _interpreter.cache_clear()
 
 
 def rows(*words: str) -> Any:

@@ -153,6 +153,7 @@ def test_all_examples_run_together_and_say_what_they_leave_out(fresh, torch_is_i
     else:
         monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     monkeypatch.setattr(sys, "argv", ["mray.examples", "--executions", "2"])
+    monkeypatch.setenv("MRAY_PRELOAD", ",".join(PRELOAD if torch_is_installed else []))
     program = importlib.import_module("mray.examples.__main__")
     program.main()
     printed = capsys.readouterr().out

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.full import full
+
 pytestmark = pytest.mark.only("mray")  # a process has one torch profiler
 
 #: The driver needs no torch, whose import takes seconds.
@@ -47,7 +49,12 @@ def traces_in(folder: Path) -> list[list[dict]]:
 
 
 @pytest.mark.parametrize(
-    ("end", "name"), [("returns", "RAY_CGRAPH_ENABLE_TORCH_PROFILING"), ("raises", "MRAY_CGRAPH_ENABLE_TORCH_PROFILING")]
+    ("end", "name"),
+    [
+        ("returns", "RAY_CGRAPH_ENABLE_TORCH_PROFILING"),
+        # An interrupt, below, is an exception as well.
+        pytest.param("raises", "MRAY_CGRAPH_ENABLE_TORCH_PROFILING", marks=full),
+    ],
 )
 def test_torch_profiles_of_every_actor_are_written_however_the_script_ends(run_program, tmp_path: Path, end: str, name: str) -> None:
     pytest.importorskip("torch")
@@ -60,7 +67,7 @@ def test_torch_profiles_are_written_when_the_script_is_interrupted(tmp_path: Pat
     pytest.importorskip("torch")
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(TORCH).replace("ENGINE", "mray"))
-    environment = {**os.environ, "RAY_CGRAPH_ENABLE_TORCH_PROFILING": "1"}
+    environment = {**os.environ, "MRAY_CGRAPH_ENABLE_TORCH_PROFILING": "1"}
     command = [sys.executable, str(program), "interrupted"]
     # A group of its own: Ctrl-C reaches all of a terminal's group.
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, process_group=0) as running:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+#: These programs are as users start them.
+ANEW = True
 QUIET = 'ray.init(num_cpus=2, logging_level="ERROR", include_dashboard=False)'
 
 

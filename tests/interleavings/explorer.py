@@ -10,9 +10,10 @@ leads to is remembered, so that each actor becomes a tree, unfolded as far as it
     a state = where each actor is in its tree + the shared words + what each processor still holds back
     search: all successors of all states, each state once
 
-Partial-order reduction: a step that no other actor can notice is taken alone, at once. The accesses that an actor may still do are found by
-exploring, in rounds: a point of its life that was never reached before is taken to touch all that may be touched after the point before it.
-A round that finds more than that counts for nothing, and another one begins with it (see `Explorer.explore`).
+Partial-order reduction: a step that no other actor can notice is taken alone, at once; so is the arrival of a store that was held back, and
+a late answer. A guess that nobody will make true any more is dropped. The accesses that an actor may still do are found by exploring, in
+rounds: a point of its life that was never reached before is taken to touch all that may be touched after the point before it. A round that
+finds more than that counts for nothing, and another one begins with it (see `Explorer.explore`).
 
 Plain bytes: the payloads, which a protocol is to keep everybody from touching at the same time (`Plain`). In the sequential order steps on
 them are taken at once as well, as if nobody could notice; and it is a violation if somebody could: if another actor touches the same bytes,
@@ -253,8 +254,6 @@ _NOTHING = (0, 0)
 _LOOK_AHEAD = 100
 #: A round that did not know of what it has found goes on for as many steps as it has needed to find that, and so many, to find more.
 _LEARN = 2000
-#: Steps that are passed through at a time: should an actor run in a circle, it is noticed.
-_MOST_ALONE = 1000
 
 
 class Explorer:
@@ -447,6 +446,7 @@ class Explorer:
         explored = self.explored
         explored.steps = explored.outcomes = 0
         explored.ends.clear()
+        passed: set[_State] = set()
         known, look_at = len(self._grown), _LOOK_AHEAD
         while todo:
             if explored.steps >= look_at:
@@ -463,14 +463,17 @@ class Explorer:
             first: _State = state
             labels: list[_Label] = []
             if is_alone:
-                # States that no actor can notice are passed through, not kept.
-                while is_alone and len(labels) < _MOST_ALONE:
+                # States that no actor can notice are passed through once; what came of them is not kept. (Or an actor runs in a circle.)
+                while is_alone and state not in passed:
+                    passed.add(state)
                     ((label, state),) = successors
                     labels.append(label)
                     successors, is_alone = self._successors(state)
                 explored.steps += len(labels)
             if self._race and self._violation is None:
                 self._violation = Violation(self._race, [*self._story(first), *map(_text, labels)])
+            if is_alone:
+                continue
             if labels:
                 if state in came:
                     continue
@@ -528,7 +531,7 @@ class Explorer:
 
     def _successors(self, state: _State) -> tuple[list[tuple[_Label, _State]], bool]:
         """The possible next steps; whether it is one that no other actor can notice."""
-        nodes, memory, buffers, delayed, death, touched = state
+        nodes, _memory, buffers, delayed, death, touched = state
         # The locations that each may still read and write.
         ahead_reads = [node.reads for node in nodes]
         ahead_writes = [node.writes for node in nodes]
@@ -562,26 +565,46 @@ class Explorer:
             found.append(self._report(state))
         if self._order == SEQUENTIAL:
             return found, False
+        late, is_alone = self._late_steps(state, ahead_reads, ahead_writes)
+        if is_alone or late is None:
+            return late or [], is_alone
+        return found + late, False
+
+    def _late_steps(
+        self, state: _State, ahead_reads: list[int], ahead_writes: list[int]
+    ) -> tuple[list[tuple[_Label, _State]] | None, bool]:
+        """Stores that may arrive and loads that may be answered; None: a guess cannot come true. The rest as in `_successors`."""
+        nodes, memory, buffers, delayed, death, touched = state
+        found: list[tuple[_Label, _State]] = []
         for number, buffer in enumerate(buffers):
-            taken = set()
+            taken: set[int] = set()
             for position, (location, value) in enumerate(buffer):
                 if location not in taken:
                     taken.add(location)
                     rest = (*buffer[:position], *buffer[position + 1 :])
                     after = (nodes, self._put(memory, location, value), _replace(buffers, number, rest), delayed, death, touched)
                     label = "{}'s store arrives: {} = {}", self.names[number], self._locations[location], value
+                    if not _others(number, ahead_reads, location) and not _others(number, ahead_writes, location):
+                        return [(label, after)], True
                     found.append((label, after))
                 if self._order == TOTAL:
                     break
         for number, loads in enumerate(delayed):
             taken = set()
             for position, (location, value) in enumerate(loads):
-                if location not in taken and self._get(memory, location) == value:
+                if location in taken:
+                    continue
+                taken.add(location)
+                may_change = _others(number, ahead_writes, location)
+                if self._get(memory, location) == value:
                     rest = (*loads[:position], *loads[position + 1 :])
                     after = (nodes, memory, buffers, _replace(delayed, number, rest), death, touched)
                     label = "{}'s load is answered: {} = {}", self.names[number], self._locations[location], value
+                    if not may_change:
+                        return [(label, after)], True
                     found.append((label, after))
-                taken.add(location)
+                elif not may_change:
+                    return None, False
         return found, False
 
     def _plain_step(self, state: _State, number: int, location: int, on: Callable[..., _State]) -> tuple[_Label, _State]:
@@ -722,6 +745,14 @@ def _holds(waiting: tuple[tuple[int, int], ...], location: int) -> bool:
     """Whether a store, or a load, of this location is among those that wait."""
     for place, _value in waiting:
         if place == location:
+            return True
+    return False
+
+
+def _others(number: int, ahead: list[int], location: int) -> bool:
+    """Whether another actor than this one has the location among those that lie ahead of it."""
+    for other, locations in enumerate(ahead):
+        if other != number and locations >> location & 1:
             return True
     return False
 

@@ -25,6 +25,8 @@ CLOSED = {
     *("data", "tune", "train", "rllib", "serve", "llm", "air", "workflow"),
     *("dashboard", "autoscaler", "core", "job_submission", "widgets"),
 }
+#: A program, which asks for a server for half a minute as it is imported.
+PROGRAM = "ray.util.client.client_app"
 
 
 def public_modules(ray: ModuleType) -> list[str]:
@@ -84,11 +86,11 @@ def describe(value: Any) -> dict[str, Any]:
 
 
 def of_ray() -> dict[str, Any]:
-    """Module to names to signatures; None for modules that need what is not installed."""
+    """Module to names to signatures; None for modules that need what is not installed, or a server."""
     found: dict[str, Any] = {}
     for name in public_modules(importlib.import_module("ray")):
         words = name.split(".")
-        if len(words) > 1 and words[1] in CLOSED:
+        if (len(words) > 1 and words[1] in CLOSED) or name == PROGRAM:
             found[name] = None
             continue
         try:

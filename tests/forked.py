@@ -1,0 +1,138 @@
+"""Programs that are forked from an interpreter which has imported what they begin with: most of them would import for longer than they run.
+
+    test ── words, folder, variables, files for what it prints ──▶ this file as a program ──▶ fork: becomes the program
+         ◀── its pid, then its exit status ───────────────────────
+
+A line of JSON each way. What a program does with its interpreter alone (flags, a terminal, signals to itself) needs a new one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Interpreter:
+    """The interpreter that programs are forked from."""
+
+    def __init__(self, *imports: str) -> None:
+        repository = Path(__file__).resolve().parents[1]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(repository), os.environ.get("PYTHONPATH")]))}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, start_new_session=True
+        )
+
+    def run(
+        self,
+        *words: str,
+        folder: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        timeout: float = 150,
+        check: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` of an interpreter with these words, a path or ``-m`` first, in a folder, with these variables."""
+        with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
+            self._say({"words": words, "folder": str(folder or Path.cwd()), "environ": dict(environ or os.environ)} | _ends(out, err))
+            pid = self._hear(timeout)
+            try:
+                status = self._hear(timeout)
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                self._hear(timeout)
+                raise subprocess.TimeoutExpired(list(words), timeout, out.read(), err.read()) from None
+            done = subprocess.CompletedProcess(list(words), status, out.read(), err.read())
+        if check:
+            done.check_returncode()
+        return done
+
+    def _say(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _hear(self, timeout: float) -> int:
+        """A line of the interpreter, which writes no other before it is asked again."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], timeout)[0]:
+            raise TimeoutError
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it, and a program whose test has ended before."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def _ends(out: Any, err: Any) -> dict[str, str]:
+    return {"out": out.name, "err": err.name}
+
+
+def become(words: list[str], folder: str, environ: dict[str, str], out: str, err: str) -> None:
+    """Be the program; does not return."""
+    status: int | str | None = 1
+    try:
+        for number, path, flags in ((0, os.devnull, os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):
+            end = os.open(path, flags)
+            os.dup2(end, number)
+            os.close(end)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environ)
+        if words[0] == "-m":
+            sys.argv, sys.path[0] = words[1:], folder
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = words, os.path.dirname(os.path.abspath(words[0]))
+            runpy.run_path(words[0], run_name="__main__")
+        status = 0
+    except SystemExit as ended:
+        status = ended.code  # type: ignore[assignment]
+    except BaseException:
+        traceback.print_exc()
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+        status = 1
+    # As an interpreter ends, but for freeing all that it has imported.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(status or 0))
+
+
+def main() -> None:
+    """Serve until there are no more requests."""
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            become(**json.loads(line))
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
