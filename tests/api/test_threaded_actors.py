@@ -277,18 +277,19 @@ def brief_actor(ray_session: Any) -> Any:
 
     actor = Actor.remote()
     for method in (actor.name.remote, lambda: actor.pause.remote(False)):
-        names = [ray.get(method(), timeout=30) for _ in range(150)]
-        assert "MainThread" not in names[:64]  # it has not shown yet that it is brief
-        assert "MainThread" in names[64:]
-    await_main_thread(ray, lambda: actor.pause.remote(False))
+        names = [ray.get(method(), timeout=30) for _ in range(64)]
+        assert "MainThread" not in names  # it has not shown yet that it is brief
+        await_main_thread(ray, method)
     return actor
 
 
 def await_main_thread(ray: Any, method: Any) -> None:
-    """Return when the main thread waits for calls: the next brief one runs there."""
+    """Call a method until a call of it has run on the main thread, of which the next one finds the thread idle again."""
     deadline = time.monotonic() + 60
     while ray.get(method(), timeout=30) != "MainThread":
         assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(0.005)
 
 
 @pytest.mark.only("mray")
