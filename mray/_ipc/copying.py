@@ -7,7 +7,7 @@ from its end, until none is left (two cores of a virtual machine: 16 MiB in 0.84
 Whether that pays, the copies before have shown. Where no core was free the helpers have taken next to nothing; where other threads of the
 process compute, the interpreter's lock was long in coming back after a piece. The copies that follow are made by one thread then.
 
-Any thread. The helpers of a process are started by the first such work, have no other, and end with the session.
+Any thread. Helpers are started by such work, have no other, and end with the session, or when there has been none for a moment.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ LATE = 2e-3
 #: The least share of a copy that makes helpers worth their calling; and copies without them after one where they were not.
 WORTH = 1 / 8
 COPIES_ALONE = 32
+#: Seconds without work after which a helper ends.
+IDLE = 1.0
 
 
 class _Work(ABC):
@@ -180,6 +182,10 @@ class _Helper:
         if interruption is not None:
             raise interruption
 
+    def lives(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._thread.is_alive()
+
     def end(self) -> None:
         """End it, after the piece that it has taken."""
         self._is_over = True
@@ -188,7 +194,10 @@ class _Helper:
 
     def _run(self) -> None:
         while True:
-            self._called.acquire()
+            if not self._called.acquire(timeout=IDLE):
+                if self.engaged.acquire(False):
+                    return  # nobody else engages it, or calls it, any more
+                continue
             if self._is_over:
                 return
             with self._at_work:
@@ -209,8 +218,9 @@ class _Helpers:
 
     def engage(self) -> list[_Helper]:
         """Those that nobody has engaged."""
-        if not self._all and self._starting.acquire(False):
-            for _ in range(min(MOST_HELPERS, usable_cores() - 1)):
+        with self._starting, contextlib.suppress(RuntimeError):  # no thread can be started
+            self._all = [helper for helper in self._all if helper.lives()]
+            while len(self._all) < min(MOST_HELPERS, usable_cores() - 1):
                 self._all.append(_Helper())
         return [helper for helper in self._all if helper.engaged.acquire(False)]
 

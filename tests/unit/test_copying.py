@@ -57,7 +57,7 @@ def test_helpers_take_part(monkeypatch):
 
 def test_a_helper_that_comes_late_writes_nothing(monkeypatch):
     assert copied(ODD)  # there are helpers now
-    (first, *_) = helpers = copying._helpers._all
+    (first, *_) = helpers = list(copying._helpers._all)
     for helper in helpers:
         helper._at_work.acquire()  # they were called, and have not come to it
     began = threading.Event()
@@ -131,6 +131,28 @@ def test_helpers_end_with_the_session():
     copying.end_helpers()
     assert threading.active_count() == before
     assert copied(ODD)  # others begin
+
+
+def test_helpers_without_work_end_and_others_follow(monkeypatch):
+    monkeypatch.setattr(copying, "IDLE", 0.05)
+    before = threading.active_count()
+    for _ in range(3):
+        assert copied(ODD)
+        deadline = time.monotonic() + 30
+        while threading.active_count() > before:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_a_process_that_may_have_no_more_threads_copies_alone(monkeypatch):
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert copied(ODD)
+    called: list[int] = []
+    copying.call_all([partial(called.append, number) for number in range(3)])
+    assert called == [0, 1, 2]
 
 
 def test_one_core_has_no_helpers(monkeypatch):
