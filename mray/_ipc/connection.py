@@ -293,7 +293,8 @@ class Connection:
         except (OSError, ObjectStoreFullError):
             return False
         with self._lock:
-            if self.closed or self._want_write:
+            # The peer may have offered one meanwhile, which is in use: its entries count from another frame.
+            if self.closed or self._want_write or self._inward is not None:
                 ring.close()
                 return False
             self._offered = ring
@@ -301,13 +302,16 @@ class Connection:
         return True
 
     def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> bool:
-        """Take the ring pair that the peer, of that row, has offered, and say so. False: it cannot be had. In the reading thread."""
+        """Take the ring pair that the peer, of that row, has offered, and say so. False: it cannot be had. In the reading thread.
+
+        Where both have offered one, that of the lower row is taken.
+        """
         ring: RingPair | None = None
         if not self.has_ring:
             with contextlib.suppress(OSError, ValueError):
                 ring = RingPair.take(name, table)
         with self._lock:
-            if ring is not None and (self.closed or self._want_write):
+            if ring is not None and (self.closed or self._want_write or (self._offered is not None and row < of_peer)):
                 ring.close()
                 ring = None
             base = self._last_by_socket((TAKE_RING, ring is not None, row))

@@ -198,8 +198,9 @@ class Reactor:
             idle[0].retire_ring()
 
     def watch_ring(self, connection: Connection) -> None:
-        """Look into the rings of a connection from now on."""
-        self._rings = (*self._rings, connection)
+        """Look into the rings of a connection from now on; safe when somebody does."""
+        if connection not in self._rings:
+            self._rings = (*self._rings, connection)
 
     def forget_ring(self, connection: Connection) -> None:
         """Look into them no more; safe when nobody does."""

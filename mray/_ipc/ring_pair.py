@@ -6,7 +6,8 @@ A page of shared memory beside the socket of a connection, with a small ring (`m
     Connection ─ RingWriter ──▶ │ ring from A to B │ ──▶ RingReader ─ Connection
                ◀─ RingReader ── │ ring from B to A │ ◀── RingWriter ─
 
-A pair that talks often opens it: OFFER_RING with the name of the page, TAKE_RING with the answer, after which the name is gone. One that
+A pair that talks often opens it: OFFER_RING with the name of the page, TAKE_RING with the answer, after which the name is gone. Where both
+offer one at once, each calling the other, that of the lower row in the session's table is taken. One that
 is idle when another pair needs its place is closed: each end says RETIRE_RING when it has written its last entry, and lets go of the page
 when it has heard the other say so. A message
 takes the ring while it is small, the ring has room, and the other process says in the session's table that it is awake; else the socket,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,10 +71,14 @@ class Terminal:
         self.serve("deploy", "config.yaml")
 
     def fetch(self, port: int = 0) -> list[str]:
-        """The words of the answer; none when there is no answer."""
+        """The words of the answer; none when nobody answers, or there is nothing at this place."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port or self.port}/", timeout=PATIENCE) as answer:
                 return str(answer.read().decode()).split()
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return []
         except OSError:
             return []
 
@@ -82,14 +88,15 @@ def cluster_of_ray(terminal: Terminal) -> Iterator[None]:
     """One that ends with the command that has begun it: ``ray stop`` would end every cluster of the machine."""
     port, dashboard = free_port(), free_port()
     terminal.environ |= {"RAY_ADDRESS": f"127.0.0.1:{port}", "RAY_DASHBOARD_ADDRESS": f"http://127.0.0.1:{dashboard}"}
+    terminal.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # its dashboard answers nobody else
     words = f"--head --block --num-cpus 4 --port {port} --dashboard-port {dashboard} --disable-usage-stats --dashboard-agent-listen-port 0"
-    own = {**terminal.environ}
+    own = {**terminal.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(terminal.folder), os.environ.get("PYTHONPATH"))))}
     del own["RAY_ADDRESS"]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [str(PROGRAMS / "ray"), "start", *words.split(), "--temp-dir", folder]
         with subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as start:
             try:
-                wait_until(lambda: start.poll() is not None or "applications" in terminal.serve("status", fails=True))
+                wait_until(lambda: start.poll() is not None or "applications" in terminal.serve("status", fails=True), 4 * PATIENCE)
                 yield
             finally:
                 start.terminate()

@@ -41,7 +41,8 @@ class End:
             if connection.take_ring(message[1], self.table, self.row, message[2]):
                 self.reactor.watch_ring(connection)
         elif message[0] == m.TAKE_RING:
-            connection.ring_taken(*message[1:])
+            if not connection.ring_taken(*message[1:]) and not connection.has_ring:
+                self.reactor.forget_ring(connection)
         elif message[0] == m.RETIRE_RING:
             connection.ring_retired()
             self.reactor.forget_ring(connection)
@@ -137,8 +138,8 @@ def test_messages_keep_their_order_whichever_way_each_takes(ends: tuple[End, End
         lambda _here, there: there.connection.read_ring(),
         lambda _here, there: there.reactor.run_once(0),
         lambda here, _there: draw.random() < 0.2 and here.connection.retire_ring(),
-        # Only the caller offers, and not before the pair that it had is closed.
-        lambda *_ends: left.connection.has_ring or left.connection.alone < 0 or offer_again(left),
+        # Not before the pair that it had is closed; both may offer one at the same time, for each may call the other.
+        lambda here, _there: here.connection.has_ring or here.connection.alone < 0 or offer_again(here),
     ]
     for number in range(600):
         here, there = draw.choice([(left, right), (right, left)])
@@ -160,6 +161,31 @@ def test_messages_keep_their_order_whichever_way_each_takes(ends: tuple[End, End
         end.read()
         assert not end.connection.has_ring
     assert pages_in_memory() == pages - 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_ring_pairs_that_are_offered_at_once_one_is_taken_and_read(ends: tuple[End, End], first: int) -> None:
+    pages = pages_in_memory()
+    for end in (ends[first], ends[1 - first]):
+        offer(end)
+    for end in (*ends, *ends):
+        end.read()
+    for end in ends:
+        end.says(AWAKE)
+        end.connection.send((m.RECLAIM, end.row))
+    assert pages_in_memory() == pages + 1
+    for end in ends:
+        end.reactor.run_once(0)
+        assert end.got == [(m.RECLAIM, 3 - end.row)]
+
+
+def test_none_is_offered_where_there_is_one(ends: tuple[End, End]) -> None:
+    left, right = opened(ends)
+    right.connection.send((m.RECLAIM, b"\0" * 5000))  # by the socket
+    assert not right.connection.offer_ring(f"{segment_prefix(local_name(1))}ring-{new_nonce():x}", right.table, right.row)
+    right.connection.send((m.RECLAIM, 1))
+    left.read()
+    assert [message[1] for message in left.got] == [b"\0" * 5000, 1]
 
 
 def test_both_ends_may_give_up_a_ring_pair_at_once(ends: tuple[End, End]) -> None:

@@ -300,7 +300,7 @@ class Endpoint:
     def _count_alone(self, connection: Connection) -> None:
         """Count a call that is waited for, and offer a ring pair when there have been many; count again until there is a place for it."""
         connection.alone += 1
-        if connection.alone != CALLS_BEFORE_RING:
+        if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
             return
         reactor = self.reactor
         # An interrupt in between would leave a pair that nobody looks into, or one whose entries wait for frames that were never sent.
@@ -329,7 +329,8 @@ class Endpoint:
     def _on_ring_taken(self, connection: Connection, taken: bool, row: int) -> None:
         if not connection.ring_taken(taken, row):
             connection.alone = -CALLS_AFTER_REFUSAL
-            self.reactor.forget_ring(connection)
+            if not connection.has_ring:  # the peer's own, if both have offered one
+                self.reactor.forget_ring(connection)
 
     def _on_ring_retired(self, connection: Connection) -> None:
         connection.ring_retired()
