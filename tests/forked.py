@@ -3,7 +3,7 @@
     test ── words, folder, variables, files for what it prints ──▶ this file as a program ──▶ fork: becomes the program
          ◀── its pid, then its exit status ───────────────────────
 
-A line of JSON each way. What a program does with its interpreter alone (flags, a terminal, signals to itself) needs a new one.
+A line of JSON each way. A program whose interpreter has flags, a prompt or a terminal needs one of its own.
 """
 
 from __future__ import annotations
