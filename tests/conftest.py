@@ -97,7 +97,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class Preloaded:
-    """What the template has imported for the sessions of a file that preload it: torch takes seconds, each time."""
+    """Modules that the template has imported for the sessions of a file that preload them: torch takes seconds, each time."""
 
     by: Any = None
     names: tuple[str, ...] = ()

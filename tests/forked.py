@@ -3,7 +3,7 @@
     test ── words, folder, variables, files for what it prints ──▶ this file as a program ──▶ fork: becomes the program
          ◀── its pid, then its exit status ───────────────────────
 
-A line of JSON each way. What a program does with its interpreter alone (flags, a terminal, signals to itself) needs a new one.
+A line of JSON each way. A program whose interpreter has flags, a prompt or a terminal needs one of its own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ class Interpreter:
     def __init__(self, *imports: str) -> None:
         repository = Path(__file__).resolve().parents[1]
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(repository), os.environ.get("PYTHONPATH")]))}
+        command = [sys.executable, __file__, *imports]
+        # Without a buffer: a line in one would not be seen by who waits for the pipe.
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *imports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, start_new_session=True
+            command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, start_new_session=True
         )
 
     def run(
@@ -63,7 +65,6 @@ class Interpreter:
     def _say(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
 
     def _hear(self, timeout: float) -> int:
         """A line of the interpreter, which writes no other before it is asked again."""

@@ -111,7 +111,7 @@ def has_objects(directory: str, owner: str) -> bool:
 
 
 @above_limit()
-def remove_remains(directory: str, process: str, pid: int = 0) -> dict[str, list[str]]:
+def remove_leftovers(directory: str, process: str, pid: int = 0) -> dict[str, list[str]]:
     """A process is dead: take away the objects that it owned, and its CUDA events. Returns the objects that it made for others, by owner.
 
     An object's name says for whom it was made, and by whom (see `mray._objects.store`).

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ import pytest
 
 from mray import cli
 from mray._common import settings
+from tests.forked import Interpreter
 from tests.house.source import ROOT
 
 FOLDER = ROOT / "mray" / "_manual"
@@ -65,22 +64,16 @@ def programs() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[subprocess.Popen[str]]:
-    """`tests.house.program_runner`, which forks a process for each program."""
-    command = [sys.executable, str(ROOT / "tests/house/program_runner.py")]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ, start_new_session=True
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # a program whose test ran out of time, too
+def interpreter() -> Iterator[Interpreter]:
+    """With what all programs import."""
+    modules = ("mray.dag", "mray._backends.native", "mray._runtime.session.session", "mray.util.state")
+    interpreter = Interpreter("asyncio", "numpy", *modules)
+    yield interpreter
+    interpreter.close()
 
 
 @pytest.mark.parametrize("block", programs())
-def test_programs_run(block: Block, tmp_path: Path, runner: subprocess.Popen[str]) -> None:
+def test_programs_run(block: Block, tmp_path: Path, interpreter: Interpreter) -> None:
     path = tmp_path / ("test_program.py" if block.mark == "pytest" else "program.py")
     path.write_text(cell_as_program(block.text) if block.mark == "notebook" else block.text)
     compile(path.read_text(), str(path), "exec")
@@ -93,26 +86,23 @@ def test_programs_run(block: Block, tmp_path: Path, runner: subprocess.Popen[str
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return
-    status, printed = run(runner, path)
+    status, printed = run(interpreter, path)
     assert status == 0, printed
 
 
-def run(runner: subprocess.Popen[str], program: Path) -> tuple[int, str]:
+def run(interpreter: Interpreter, program: Path) -> tuple[int, str]:
     """The exit status of a program, and what it has printed."""
-    printed = program.parent / "printed"
-    assert runner.stdin is not None
-    assert runner.stdout is not None
-    print(json.dumps({"folder": str(program.parent), "program": str(program), "printed": str(printed)}), file=runner.stdin, flush=True)
-    return json.loads(runner.stdout.readline()), printed.read_text()
+    done = interpreter.run(str(program), folder=program.parent)
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [("1 / 0", 1, "ZeroDivisionError"), ("import sys; sys.exit(3)", 3, ""), ("assert __name__ != '__main__'", 1, "")],
 )
-def test_a_program_that_fails_is_noticed(text: str, status: int, said: str, tmp_path: Path, runner: subprocess.Popen[str]) -> None:
+def test_a_program_that_fails_is_noticed(text: str, status: int, said: str, tmp_path: Path, interpreter: Interpreter) -> None:
     (tmp_path / "program.py").write_text(text)
-    ended, printed = run(runner, tmp_path / "program.py")
+    ended, printed = run(interpreter, tmp_path / "program.py")
     assert ended == status
     assert said in printed
 

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mray._ipc.process import start_of
-from mray._ipc.reaper import ADDRESS, remove_remains
+from mray._ipc.reaper import ADDRESS, remove_leftovers
 from mray._runtime.session import address, breakpoints
 from tests.full import examples
 
@@ -64,7 +64,7 @@ def test_what_a_dead_process_owned_goes_and_what_it_made_for_others_is_named(tmp
     try:
         for file in files:
             file.touch()
-        made = remove_remains(str(spilled.parent), dead)
+        made = remove_leftovers(str(spilled.parent), dead)
         assert made == {owner: [f"/{made_for_owner}", str(on_disk[1])]}
         assert [file.exists() for file in files] == [False, True, True, True, False, True]
     finally:

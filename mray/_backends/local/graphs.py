@@ -156,7 +156,7 @@ class LocalService(GraphService):
         assert isinstance(host, LocalHost)
         super().__init__(host)
         self.probes = (PauseProbe(host.run_token.pause),)
-        self._patience = host.spinner
+        self._spinner_oversubscribed = host.spinner
         #: The thread that made this and runs the actor's calls.
         self._thread = threading.get_ident()
 

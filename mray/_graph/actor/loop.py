@@ -239,7 +239,7 @@ class GraphService:
         self._host = host
         self._spinner: AdaptiveSpinner = host.spinner
         #: The spinner where a graph has more processes than there are cores.
-        self._patience = AdaptiveSpinner()
+        self._spinner_oversubscribed = AdaptiveSpinner()
         self._programs: tuple[Program, ...] = ()
         #: The number of processes per core of the largest graph (see `mray._ipc.spin`).
         self._per_core = 0.0
@@ -365,7 +365,7 @@ class GraphService:
         if self._per_core <= 1:
             spinner, yield_after = self._spinner, YIELD_AFTER
         elif self._per_core <= MAX_PROCESSES_PER_CORE and all(program.waits_alone for program in self._programs):
-            spinner, yield_after = self._patience, 0.0
+            spinner, yield_after = self._spinner_oversubscribed, 0.0
         else:
             return False
         if not spinner.may_spin():

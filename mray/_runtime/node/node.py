@@ -45,7 +45,7 @@ from mray._ipc.reaper import (
     hold,
     is_published,
     keep_young,
-    remove_remains,
+    remove_leftovers,
     remove_session,
     segment_prefix,
     session_of,
@@ -527,7 +527,7 @@ class Node:
         self._members.forget(process)
         self._introducer.forget(process)
         # POINT channels closed
-        return remove_remains(self._session_dir, process, pid)
+        return remove_leftovers(self._session_dir, process, pid)
 
     # ------------------------------------------------------------------------------------ instructions
     def _apply(self, event: events.Event) -> None:
@@ -550,7 +550,7 @@ class Node:
         elif isinstance(instruction, KillWorker):
             self._kill(instruction.process)
         elif isinstance(instruction, RemoveObjects):
-            remove_remains(self._session_dir, instruction.owner)
+            remove_leftovers(self._session_dir, instruction.owner)
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
             self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))

@@ -104,7 +104,7 @@ class OutputPrinter:
     def _run(self) -> None:
         while True:
             try:
-                output = self._queue.get(timeout=self._patience())
+                output = self._queue.get(timeout=self._timeout())
             except Empty:
                 bars.unhide()
                 self._expire(monotonic())
@@ -121,7 +121,7 @@ class OutputPrinter:
             if self._queue.empty():
                 bars.unhide()
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         """Seconds until the next action that needs no new line; None for none."""
         if self._visitor.waits:
             return self._visitor.LOOK_SECONDS
