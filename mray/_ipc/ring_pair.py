@@ -7,11 +7,10 @@ A page of shared memory beside the socket of a connection, with a small ring (`m
                ◀─ RingReader ── │ ring from B to A │ ◀── RingWriter ─
 
 A pair that talks often opens it: OFFER_RING with the name of the page, TAKE_RING with the answer, after which the name is gone. Where both
-offer one at once, each calling the other, that of the lower row in the session's table is taken. One that
-is idle when another pair needs its place is closed: each end says RETIRE_RING when it has written its last entry, and lets go of the page
-when it has heard the other say so. A message
-takes the ring while it is small, the ring has room, and the other process says in the session's table that it is awake; else the socket,
-which is always there. So the socket wakes who sleeps, carries what is large, and tells of the end.
+offer one at once, each calling the other, that of the lower row in the session's table is taken. One that is idle when another pair needs
+its place is closed: each end says RETIRE_RING when it has written its last entry, and lets go of the page when it has heard the other say
+so. A message takes the ring while it is small, the ring has room, and the other process says in the session's table that it is awake; else
+the socket, which is always there. So the socket wakes who sleeps, carries what is large, and tells of the end.
 
 Guarantee: messages of one direction are handed on in the order in which they were sent, whichever way each has taken. An entry of the
 ring says how many frames had gone through the socket before it since the ring was opened, unless that is the same as for the entry before

@@ -200,7 +200,10 @@ def test_the_library_listens_on_this_machine_only_unless_the_user_says_otherwise
 
 # --------------------------------------------------------------------------------------------- pretended NCCL
 def array(rank: int, values: Any, dtype: str = "float32") -> Any:
-    return null.from_numpy(np.asarray(values, dtype), device=rank)
+    """An array that is there on every stream: its copy to the device is over."""
+    made = null.from_numpy(np.asarray(values, dtype), device=rank)
+    platform().synchronize(platform().devices[rank], 0)
+    return made
 
 
 def test_collectives_compute_what_nccl_does(ranks):
