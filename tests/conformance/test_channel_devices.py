@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import pickle
 import subprocess
@@ -378,6 +379,7 @@ def test_values_without_tensors_are_no_reason_to_try(edge_of: Callable[..., Edge
 def test_an_edge_whose_reader_opens_nothing_goes_on_through_the_host_and_says_so_once(
     make_edge: Callable[..., Edge], cut_off: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING, logger="mray")
     options, reader = (",exports=0", {}) if cut_off == "exports" else ("", {cut_off: False})
     edge = make_edge("cuda_ipc", 0, proven=False, options=options, **reader)
     for number in range(6):
