@@ -10,7 +10,7 @@ import pytest
 
 from mray._common.concurrency import MOST_COROUTINES, SYSTEM_GROUP, concurrency_of, no_group, runs_out_of_order
 from mray._common.options import complete_actor_options
-from mray._runtime.worker.thread_group import BRIEF, FEWEST_CALLS, MOST_CALLS, _Record
+from mray._runtime.worker.thread_group import BRIEF, COST, DEBT, ENOUGH, LONG, MOST_CREDIT, _Record
 from mray._runtime.worker.worker import Worker
 
 
@@ -58,19 +58,32 @@ def test_order_and_concurrency_exclude_each_other(is_async, given):
         concurrency_of(is_async, options(allow_out_of_order_execution=False, **given), [])
 
 
-def test_a_method_is_brief_after_many_brief_calls_and_after_twice_as_many_for_each_that_is_not():
+def noted(record: _Record, calls: int, seconds: float) -> bool:
+    for _ in range(calls):
+        record.note(seconds)
+    return record.is_brief
+
+
+def test_a_method_is_brief_once_most_of_its_calls_have_been():
     record = _Record()
-    asked = FEWEST_CALLS
-    for _ in range(10):
-        for _ in range(asked):
-            assert not record.is_brief
-            record.note(BRIEF / 2)
-        assert record.is_brief
-        record.note(BRIEF / 2)
-        assert record.is_brief
-        record.note(BRIEF * 2)
-        asked = min(2 * asked, MOST_CALLS)
-    assert asked == MOST_CALLS
+    assert not noted(record, ENOUGH - 1, BRIEF)
+    assert noted(record, 1, BRIEF)
+    assert noted(record, 10 * MOST_CREDIT, BRIEF)
+    longer = (MOST_CREDIT - ENOUGH) // COST
+    assert noted(record, longer, BRIEF * 2)  # the machine was busy
+    assert not noted(record, 1, BRIEF * 2)
+    assert noted(record, COST, BRIEF)
+    assert not noted(_Record(), 1000, BRIEF * 2)
+    one_in_five = _Record()
+    assert not any(noted(one_in_five, 4, BRIEF) or noted(one_in_five, 1, BRIEF * 2) for _ in range(1000))
+
+
+def test_a_method_that_has_waited_is_not_brief_for_long():
+    record = _Record()
+    assert noted(record, 1000, BRIEF)
+    assert not noted(record, 1, LONG)
+    assert not noted(record, DEBT + ENOUGH - 1, BRIEF)
+    assert noted(record, 1, BRIEF)
 
 
 def test_the_main_thread_takes_up_work_when_it_reads_and_has_no_other():

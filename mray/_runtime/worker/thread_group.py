@@ -6,9 +6,9 @@
 A thread is started when a call comes and none is idle, and is kept: values that a method leaves in `threading.local` are there for the next
 call that runs on it. The thread that became idle last is woken first. No lock is held while a method runs.
 
-Waking a thread takes longer than most methods do (two cores of a virtual machine: 60 µs a call, and 25 where none is woken). So a method
-whose calls have all been brief runs on the main thread, which has read the call and would otherwise wait for the next. A call that turns
-out long there holds up nobody: other calls are read in the background by then, and run on threads.
+Waking a thread takes longer than most methods do (two cores of a virtual machine: 60 µs a call, and 20 where none is woken). So a method
+whose calls are brief runs on the main thread, which has read the call and would otherwise wait for the next. A call that turns out long
+there holds up nobody: other calls are read in the background by then, and run on threads.
 """
 
 from __future__ import annotations
@@ -21,30 +21,34 @@ from time import perf_counter
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
 from mray._runtime.worker.running import GroupCall, current_call
 
-#: Seconds that a brief call takes at most.
-BRIEF = 100e-6
-#: Brief calls in a row after which a method runs on the main thread; each longer call doubles their number.
-FEWEST_CALLS, MOST_CALLS = 64, 4096
+#: Seconds that a brief call takes at most; and from which on a call has certainly waited for something.
+BRIEF, LONG = 100e-6, 10e-3
+#: The credit of a method that runs on the main thread, and its most; each brief call is worth 1.
+ENOUGH, MOST_CREDIT = 64, 128
+#: What a longer call costs: on a busy machine a few take long that do not by themselves. And the debt after a long one.
+COST, DEBT = 8, 4096
 
 
 class _Record:
-    """How long the calls of a method have taken. (Not locked: one call more or less does not matter.)"""
+    """What the calls of a method have shown. (Not locked: one call more or less does not matter.)"""
 
-    __slots__ = ("_asked", "_missing")
+    __slots__ = ("_credit",)
 
     def __init__(self) -> None:
-        self._asked = self._missing = FEWEST_CALLS
+        self._credit = 0
 
     @property
     def is_brief(self) -> bool:
-        return not self._missing
+        return self._credit >= ENOUGH
 
     def note(self, seconds: float) -> None:
         """Take note of a call."""
-        if seconds > BRIEF:
-            self._missing = self._asked = min(2 * self._asked, MOST_CALLS)
-        elif self._missing:
-            self._missing -= 1
+        if seconds <= BRIEF:
+            self._credit = min(self._credit + 1, MOST_CREDIT)
+        elif seconds >= LONG:
+            self._credit = -DEBT
+        elif self._credit > 0:
+            self._credit = max(self._credit - COST, 0)
 
 
 class ThreadGroupExecutor(GroupExecutor):
