@@ -17,10 +17,10 @@ from shared import run, tell
 
 def loop(config: dict[str, Any]) -> None:
     begun = time.perf_counter()
-    for step in range(config["steps"]):
+    for _ in range(config["steps"]):
         total = torch.ones(1000)
         torch.distributed.all_reduce(total)
-        ray.train.report({"step": step})
+    ray.train.report({"steps": config["steps"]})  # once: the controller takes a report every two seconds
     if not ray.train.get_context().get_world_rank():
         Path(config["took"]).write_text(str(time.perf_counter() - begun))
 
