@@ -25,12 +25,12 @@ from mray._runtime.worker.running import GroupCall, current_call
 BRIEF, LONG = 100e-6, 10e-3
 #: The credit of a method that runs on the main thread, and its most; each brief call is worth 1.
 ENOUGH, MOST_CREDIT = 64, 128
-#: What a longer call costs: on a busy machine a few take long that do not by themselves. And the debt after a long one.
+#: The price of a longer call (on a busy machine a few take long that do not by themselves), and the debt after a long one.
 COST, DEBT = 8, 4096
 
 
 class _Record:
-    """What the calls of a method have shown. (Not locked: one call more or less does not matter.)"""
+    """The credit of a method, by its calls so far. (Not locked: one call more or less does not matter.)"""
 
     __slots__ = ("_credit",)
 
