@@ -480,14 +480,13 @@ class Reactor:
 
     def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool, before_sleep: Callable[[], None] | None) -> bool:
         spinner = self.spinner
-        begun = 0.0
+        begun = monotonic()
         if spin and spinner is not None and spinner.may_spin():
             if self._rings and self._unasked < MOST_UNASKED:
                 self._unasked += 1
                 if self._look_into_rings(predicate):
                     spinner.succeeded()
                     return True
-            begun = monotonic()
             until = begun + spinner.window
             if deadline is not None and deadline < until:
                 until = deadline
@@ -503,7 +502,6 @@ class Reactor:
                     spinner.failed()
                     break
                 os.sched_yield()
-        begun = begun or monotonic()
         if before_sleep is not None:
             before_sleep()
         while True:

@@ -327,11 +327,8 @@ class Client(Owner):
         if type(entry) is self.entry and (entry.form is None or entry.form == m.PICKLED) and entry.owner is None:
             if entry.form is None:
                 entries = (entry,)
-                if self.before_first_wait is not None:
-                    self._tell_of_first_wait()
                 try:
-                    if not self.wait_as_user(entry.is_ready, timeout):
-                        raise _timed_out(timeout)
+                    self._await_all(entries, timeout)
                 except KeyboardInterrupt:
                     self.cancelling.interrupted(entries)
                     raise
@@ -342,16 +339,12 @@ class Client(Owner):
     @classmethod
     def waiting_codes(cls) -> tuple[CodeType, ...]:
         """The code in which threads wait for values: those of a local variable `entries`."""
-        return cls.get_one.__code__, cls._await_all.__code__, cls.wait.__code__
-
-    def _tell_of_first_wait(self) -> None:
-        tell, self.before_first_wait = self.before_first_wait, None
-        if tell is not None:  # another thread may have come first
-            tell()
+        return cls._await_all.__code__, cls.wait.__code__
 
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
-        if self.before_first_wait is not None:
-            self._tell_of_first_wait()
+        tell, self.before_first_wait = self.before_first_wait, None
+        if tell is not None:
+            tell()
         if len(entries) == 1:
             (entry,) = entries
             hope = None
@@ -375,7 +368,7 @@ class Client(Owner):
                     hear(entry)
                 self.value_of(countdown.failed)
         if not ready:
-            raise _timed_out(timeout)
+            raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.")
 
     def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
         """Have the values of borrowed objects sent. Client's lock held.
@@ -515,10 +508,6 @@ class Client(Owner):
     def _left(self) -> None:
         self.wakeups.close()
         super()._left()
-
-
-def _timed_out(timeout: float | None) -> GetTimeoutError:
-    return GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.")
 
 
 def _entry_of(ref: ObjectRef) -> Any:

@@ -32,7 +32,7 @@ from mray._ipc.output import name_marker
 from mray._objects.arrays import is_plain_array
 from mray._objects.claims import runners
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
-from mray._objects.serializer import PLAIN_TYPES, Serialized, deserialize, is_plain, serialize
+from mray._objects.serializer import Serialized, deserialize, is_plain, serialize
 from mray._objects.store import read
 from mray._runtime.client import failed_calls
 from mray._runtime.client.calls import failed_reply
@@ -182,9 +182,7 @@ class Executor:
 
     def run_method(self, connection: Connection, call: MethodInvocation) -> str:
         """CALL, on the main thread. Returns the call's name."""
-        name = self.actor_prefix + call.method
-        if call.options is not None:
-            name = self.name_of(call, name)
+        name = self.name_of(call, self.actor_prefix + call.method)
         self.context.running = running = ActorCall(connection, call, name, self.qualified_prefix + call.method)
         self.run(running)
         self.context.running = None
@@ -302,7 +300,7 @@ class Executor:
     def _reply(self, running: RunningCall, result: Any) -> None:
         connection, task_id = running.connection, running.task_id
         if running.call.num_returns == 1:
-            if type(result) in PLAIN_TYPES or is_plain(result):
+            if is_plain(result):
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
                     if self.client.borrowing.unacknowledged:
