@@ -305,6 +305,38 @@ def test_a_brief_method_that_comes_to_wait_holds_up_no_other_call(ray_session: A
 
 
 @pytest.mark.only("mray")
+def test_the_main_thread_runs_the_brief_call_and_not_one_that_came_with_it(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(max_concurrency=2)
+    class Actor:
+        def __init__(self) -> None:
+            call_brief_what_takes_less_than(10)
+            self.barrier = threading.Barrier(2)
+
+        def name(self) -> str:
+            return threading.current_thread().name
+
+        def meet(self) -> str:
+            self.barrier.wait(30)
+            return threading.current_thread().name
+
+        def new(self) -> str:
+            return threading.current_thread().name
+
+    actor = Actor.remote()
+    ray.get([actor.meet.remote() for _ in range(2)], timeout=60)  # two threads, idle from now on
+    for _ in range(64):
+        ray.get(actor.name.remote(), timeout=30)
+    names = []
+    for _ in range(30):
+        await_main_thread(ray, actor.name.remote)
+        new, name = actor.new.remote(), actor.name.remote()
+        names.append(ray.get([new, name], timeout=30))
+    assert not any(new == "MainThread" for new, _name in names)
+
+
+@pytest.mark.only("mray")
 def test_the_main_thread_is_one_of_so_many(ray_session: Any, brief_actor: Any) -> None:
     ray = ray_session
     calls = [brief_actor.pause.remote(True) for _ in range(8)]

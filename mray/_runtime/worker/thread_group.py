@@ -67,7 +67,7 @@ class ThreadGroupExecutor(GroupExecutor):
             if self._idle:
                 wakeup = self._idle.pop()
                 is_brief = self._records[arrival[1].method].is_brief
-                if not (is_brief and self._actor.take_up(partial(self._work_in_place, wakeup))):
+                if not (is_brief and self._actor.take_up(partial(self._work_in_place, wakeup, arrival))):
                     wakeup.release()
                 return
             if self._threads >= self._size:
@@ -83,31 +83,32 @@ class ThreadGroupExecutor(GroupExecutor):
         wakeup = threading.Lock()
         wakeup.acquire()
         while True:
-            running = self._next(wakeup)
-            if running is None:
+            with self._lock:
+                arrival = self._queue.popleft() if self._queue else None
+                if arrival is None:
+                    self._idle.append(wakeup)
+                else:
+                    # Before the lock is released: a call is in the queue or among the running ones.
+                    running = self._actor.begin(self, arrival, GroupCall)
+            if arrival is None:
                 wakeup.acquire()
             else:
                 self._run(running)
 
-    def _next(self, wakeup: threading.Lock) -> GroupCall | None:
-        """Begin the next call, or count the thread that this wakes up among the idle ones."""
+    def _work_in_place(self, wakeup: threading.Lock, arrival: Arrival) -> None:
+        """Run this call on the main thread, if nobody else has it by now; the thread that `wakeup` wakes sleeps meanwhile."""
         with self._lock:
-            if not self._queue:
-                self._idle.append(wakeup)
-                return None
-            # Before the lock is released: a call is in the queue or among the running ones.
-            return self._actor.begin(self, self._queue.popleft(), GroupCall)
-
-    def _work_in_place(self, wakeup: threading.Lock) -> None:
-        """Run one call, if it was not taken back, on the main thread; the thread that this wakes up sleeps meanwhile."""
-        running = self._next(wakeup)
+            running = None
+            if arrival in self._queue:
+                self._queue.remove(arrival)
+                running = self._actor.begin(self, arrival, GroupCall)
         if running is not None:
             self._run(running)
-            with self._lock:
-                if self._queue:
-                    wakeup.release()
-                else:
-                    self._idle.append(wakeup)
+        with self._lock:
+            if self._queue:
+                wakeup.release()
+            else:
+                self._idle.append(wakeup)
 
     def _run(self, running: GroupCall) -> None:
         actor = self._actor
