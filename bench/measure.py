@@ -4,9 +4,8 @@
 
 ENGINE is ``mray`` or ``ray`` (the module of that name), ``pool`` (`multiprocessing.Pool`), ``executor``
 (`concurrent.futures.ProcessPoolExecutor`), ``loky`` (of joblib), ``memcpy``, ``pickle``, or ``gloo`` (`torch.distributed` in actors of
-mray).
-`compare.py` starts these in turn. Nothing but numpy and the engine is imported (and torch and joblib, where the row is about them), so
-that the program runs in the peer's own virtual environment as well.
+mray). `compare.py` starts these in turn. Nothing but numpy and the engine is imported (and torch and joblib, where the row is about them),
+so that the program runs in the peer's own virtual environment as well.
 """
 
 from __future__ import annotations

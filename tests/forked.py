@@ -49,7 +49,8 @@ class Interpreter:
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` of an interpreter with these words, a path or ``-m`` first, in a folder, with these variables."""
         with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
-            self._say({"words": words, "folder": str(folder or Path.cwd()), "environ": dict(environ or os.environ)} | _ends(out, err))
+            program = {"words": words, "folder": str(folder or Path.cwd()), "environ": dict(environ or os.environ)}
+            self._say({**program, "out": out.name, "err": err.name})
             pid = self._hear(timeout)
             try:
                 status = self._hear(timeout)
@@ -82,10 +83,6 @@ class Interpreter:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process.stdout.close()
-
-
-def _ends(out: Any, err: Any) -> dict[str, str]:
-    return {"out": out.name, "err": err.name}
 
 
 def become(words: list[str], folder: str, environ: dict[str, str], out: str, err: str) -> None:

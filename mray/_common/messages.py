@@ -80,7 +80,7 @@ TENSORS_BROUGHT = 26  # number, form, payload, lease       form: PICKLED, PACKED
 #                   lease: id of an object that is lent, b"", or a list of (lease, use) of device memory;
 #                   then the payload is the list of what is said of each tensor (`mray._device.departures`)
 TENSORS_FREE = 27  # object ids                            nobody needs them any more
-TENSORS_DONE = 28  # lease, use, note                       device memory that was lent may be used again after the note's event (b"": now)
+TENSORS_DONE = 28  # lease, use, note                      device memory that was lent may be used again after the note's event (b"": now)
 
 # ---------------------------------------------------------------------------- peer to peer: ownership
 BORROW = 30  # number, object ids                     I hold these refs; answer BORROWED when number > 0

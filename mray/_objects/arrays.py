@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 #: Types of numbers that are said by name, and back. (Of the machine's own byte order.)
@@ -29,9 +30,12 @@ def array_type() -> Any:
     return numpy.ndarray
 
 
-def is_plain_array(value: Any) -> bool:
-    """Whether it is an array that is pickled as its memory and a few words."""
-    return "numpy" in sys.modules and type(value) is array_type() and _name(value) is not None
+def plain_arrays(values: Sequence[Any], least: int) -> list[int]:
+    """The places of arrays of so many bytes or more that are pickled as their memory and a few words."""
+    if "numpy" not in sys.modules:
+        return []
+    kind = array_type()
+    return [place for place, value in enumerate(values) if type(value) is kind and value.nbytes >= least and _name(value) is not None]
 
 
 def _name(array: Any) -> str | None:

@@ -29,7 +29,7 @@ from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.copying import LEAST, call_all
 from mray._ipc.output import name_marker
-from mray._objects.arrays import is_plain_array
+from mray._objects.arrays import plain_arrays
 from mray._objects.claims import runners
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, is_plain, serialize
@@ -222,7 +222,7 @@ class Executor:
             self._failed(running, outcome)
         else:
             if running.call.form or running.call.arguments is not None:
-                # The memory of a large argument goes back before the answer: the caller's next one finds it.
+                # The memory of a large argument goes back before the answer: the caller's next one finds it. (A loop sees to that itself.)
                 self._run_deferred()
             self._reply(running, result)
 
@@ -354,7 +354,7 @@ class Executor:
         def store(index: int, packed: Serialized) -> None:
             stored[index] = m.SEGMENT, self.client.store_value(packed, owner), None
 
-        large = [index for index, value in enumerate(results) if is_plain_array(value) and value.nbytes >= LEAST]
+        large = plain_arrays(results, LEAST)
         if len(large) > 1:
             call_all([partial(store, index, serialize(results[index])) for index in large])
 
