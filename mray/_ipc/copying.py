@@ -217,12 +217,13 @@ class _Helpers:
         self.rest = 0
 
     def engage(self) -> list[_Helper]:
-        """Those that nobody has engaged."""
+        """Those that nobody has engaged, one fewer than there are cores at most."""
+        most = min(MOST_HELPERS, usable_cores() - 1)
         with self._starting, contextlib.suppress(RuntimeError):  # no thread can be started
             self._all = [helper for helper in self._all if helper.lives()]
-            while len(self._all) < min(MOST_HELPERS, usable_cores() - 1):
+            while len(self._all) < most:
                 self._all.append(_Helper())
-        return [helper for helper in self._all if helper.engaged.acquire(False)]
+        return [helper for helper in self._all[:most] if helper.engaged.acquire(False)]
 
     def end(self) -> None:
         """End them all; nobody engages them any more."""

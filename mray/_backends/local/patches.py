@@ -1,5 +1,6 @@
-"""Replaced functions of the standard library: the ones that block a thread (`time.sleep`, conditions, `Thread.join`) become scheduling
-points, the others answer for the simulated process (pid, exit handlers, the classes that have arrived in it).
+"""Replaced functions, nearly all of the standard library: the ones that block a thread (`time.sleep`, conditions, `Thread.join`) become
+scheduling points, the others answer for the simulated process (pid, exit handlers, the classes that have arrived in it). And large copies
+are made by one thread: only that one is simulated.
 
 Replaced while a session in one process lives, put back at its end. A thread that has no run token gets the original. A function that a
 module has imported by name before `init` (``from time import sleep``) stays the original too: it blocks all threads, which is slower and
@@ -24,6 +25,7 @@ import cloudpickle.cloudpickle
 
 from mray._backends.local import locks
 from mray._backends.local.run_token import RunToken, here
+from mray._ipc import copying
 
 #: Simulated pids begin here: the kernel has none that is larger.
 FIRST_PID = 1 << 22
@@ -216,6 +218,7 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (atexit, "register", register),
     (atexit, "unregister", unregister),
     (cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", Classes()),
+    (copying, "usable_cores", lambda: 1),
 )
 _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours in _REPLACED)
 

@@ -199,6 +199,20 @@ def test_a_task_that_exits_ends_its_simulated_process(session):
         session.get(leave.remote(3))
 
 
+def test_large_copies_have_no_thread_beside_the_simulated_ones(session):
+    """Whoever waited for one could not be seen to go on."""
+    import numpy
+
+    @session.remote(num_returns=3)
+    def make(array):
+        return [array + number for number in range(3)]
+
+    array = numpy.zeros(1 << 24, dtype=numpy.uint8)
+    for number, ref in enumerate(make.remote(session.put(array))):
+        assert set(session.get(ref)[::4096].tolist()) == {number}
+    assert not [thread for thread in threading.enumerate() if thread.name == "mray-copier"]
+
+
 def test_what_needs_a_process_is_refused_at_the_call(session):
     @session.remote
     def task():
