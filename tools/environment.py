@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,7 +98,8 @@ class Environment:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
-            venv.create(self.folder, with_pip=True)
+            # By a process of its own: one that is forked here meanwhile would have the new interpreter open, which could not be run then.
+            subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True)
         except (subprocess.CalledProcessError, OSError) as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             sys.exit(
