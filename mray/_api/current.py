@@ -7,7 +7,6 @@ code runs. One per process; any thread.
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
 import threading
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ask_through
 from mray._common import settings
+from mray._common.dropped_errors import import_whole
 from mray._common.options import SessionOptions, session_options
 from mray._common.slow import told_when_slow
 from mray.exceptions import RaySystemError
@@ -101,7 +101,7 @@ def start(options: SessionOptions) -> Backend:
             within = _backend.start_within(options)
             set_backend(within)
             return within
-        module = importlib.import_module(f"mray._backends.{options.backend}")
+        module = import_whole(f"mray._backends.{options.backend}")
         backend: Backend = getattr(module, _CLASSES[options.backend]).start(options)
         set_backend(backend)
         _options = options

@@ -30,7 +30,7 @@ class Guard(Protocol):
     again: Callable[[Callable[[], None]], None]
 
     def puts_off(self, error: type[KeyboardInterrupt] | BaseException) -> bool: ...
-    def owns_lock(self) -> bool: ...
+    def comes_again(self, frame: FrameType | None) -> bool: ...
     def cuts(self) -> None: ...
     def interrupted(self, number: int, frame: FrameType | None) -> Any: ...
 
@@ -41,7 +41,7 @@ _install, _installed = _module.signal, _module.getsignal
 
 #: Of the session that this process is in.
 _guard: Guard | None = None
-#: By signal, what was raised while the main thread owned the client's lock: the signal is sent once more for it.
+#: By signal, what was raised where it could not be: the signal is sent once more for it.
 _late: dict[int, BaseException] = {}
 
 
@@ -67,7 +67,7 @@ class Handler:
             if guard is not None:
                 if guard.puts_off(error):
                     return None
-                if guard.owns_lock():
+                if guard.comes_again(frame):
                     _late[number] = error
                     guard.again(lambda: _send(number))
                     return None

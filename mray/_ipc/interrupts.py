@@ -22,6 +22,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from mray._common.dropped_errors import are_dropped
 from mray._ipc.handlers import guard_handlers, release_handlers
 
 #: How long the main thread of a driver sleeps at most before it looks for signals, in seconds.
@@ -35,8 +36,8 @@ class InterruptGuard:
 
     ``was = guard.enter() ... guard.leave(was)`` around the stretch, ``with guard:`` inside it around a sleep: an interrupt that comes there
     is raised, and the stretch goes on for whoever cleans up, and so is what a handler of the user's raises. Other threads
-    are never interrupted and pay a comparison. An interrupt that meets the main thread while it owns `lock` comes again a little later,
-    at no price for who takes the lock.
+    are never interrupted and pay a comparison. An interrupt that meets the main thread while it owns `lock`, or where Python would drop it
+    (`mray._common.dropped_errors`), comes again a little later, at no price for who takes the lock.
     """
 
     __slots__ = ("_due", "_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "landed", "later", "lock", "looks")
@@ -136,6 +137,10 @@ class InterruptGuard:
         self._put_off = error
         return True
 
+    def comes_again(self, frame: FrameType | None) -> bool:
+        """Whether what a handler raises into this frame has to come again a little later. In a handler."""
+        return self.owns_lock() or (not self._open and are_dropped(frame))
+
     def owns_lock(self) -> bool:
         """Whether the thread that asks owns `lock`."""
         return self.lock is not None and bool(self.lock._is_owned())  # noqa: SLF001  (Python's)
@@ -183,7 +188,7 @@ class InterruptGuard:
         if self.puts_off(KeyboardInterrupt):
             self.landed()
             return None
-        if self.owns_lock():
+        if self.comes_again(frame):
             self._due = True
             self.again(self._interrupt)
             return None

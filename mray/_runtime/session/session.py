@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import importlib.util
 import os
 import resource
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.dropped_errors import import_whole
 from mray._common.log import logger
 from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
@@ -232,9 +232,9 @@ def start_session(options: SessionOptions) -> Session:
         end_node(directory, lock, pid)
         raise
     # The driver needs these for its first task; imported now they cost no time, because the node is not ready yet.
-    importlib.import_module("cloudpickle")
-    importlib.import_module("hashlib")
     try:
+        import_whole("cloudpickle")
+        import_whole("hashlib")
         client.join()
         # POINT session joined
     except BaseException as error:

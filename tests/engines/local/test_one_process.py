@@ -200,7 +200,7 @@ def test_a_task_that_exits_ends_its_simulated_process(session):
 
 
 def test_large_copies_have_no_thread_beside_the_simulated_ones(session):
-    """Whoever waited for one could not be seen to go on."""
+    """A simulated thread that waited for one could not be seen to go on."""
     import numpy
 
     @session.remote(num_returns=3)

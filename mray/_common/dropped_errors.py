@@ -1,0 +1,59 @@
+"""Where Python drops an exception, and with it a Ctrl-C: in finalizers, and in callbacks of weak references.
+
+An interrupt that comes just there is printed as ignored, and the program goes on, and waits for what the user does not want any more; a
+finalizer of mray's would be cut in half besides. Each import lets go of its lock through such a callback. So where a session lives, its
+handler of SIGINT asks whether the interrupt would be lost, and imports of mray's own that take long before there is one put it off.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+#: Functions whose errors Python drops, by their names, and a part of the paths of their files.
+_DROPPING = {
+    "__del__": str(Path(__file__).parents[1]) + "/",
+    "cb": "<frozen importlib._bootstrap>",
+    "remove": "/weakref.py",
+    "_remove": "/_weakrefset.py",
+}
+
+
+def are_dropped(frame: FrameType | None) -> bool:
+    """Whether Python would drop an error that is raised into this frame, by all that can be seen: a finalizer of mray's is under way, or a
+    callback of the import system's or of the module weakref's.
+    """
+    while frame is not None:
+        code = frame.f_code
+        path = _DROPPING.get(code.co_name)
+        if path is not None and path in code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def import_whole(name: str) -> ModuleType:
+    """The module of this name; an interrupt that comes while it is imported is raised when it is there."""
+    loaded = sys.modules.get(name)
+    if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
+        return loaded
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return importlib.import_module(name)
+    came: list[FrameType | None] = []
+
+    def put_off(_number: int, frame: FrameType | None) -> Any:
+        came.append(frame)
+
+    signal.signal(signal.SIGINT, put_off)
+    try:
+        return importlib.import_module(name)
+    finally:
+        if signal.getsignal(signal.SIGINT) is put_off:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if came:
+            signal.default_int_handler(signal.SIGINT, came[0])
