@@ -16,6 +16,15 @@ known to be there, in the same version, and its backend is installed. Wrappers g
 An exception that user code raises is left as it is, so that Ray's ``retry_exceptions`` sees what the user named; errors of Ray's own are
 translated where they reach the user (`errors`).
 
+======================  ===================================================================================================
+wrapper                 a function or class that Ray runs in place of the user's, and under its name
+shipped                 user code on its way into a process of Ray's: bytes, unpickled once the backend is there
+arrival                 the start of the backend in a worker of Ray, before any user code of the program runs there
+counterpart             Ray's own module in place of one of mray's; it takes and gives mray's objects
+session within          a session of mray's own inside a worker of Ray
+client                  Ray's client at an address ``ray://...``: a driver outside of the cluster, with limits of its own
+======================  ===================================================================================================
+
 Rejected: running Ray's workers with a patched pickler (private, and blind to the client's server), and one generic remote function for all
 (Ray's dashboards, errors, retries and concurrency groups go by function and class).
 """

@@ -2,6 +2,14 @@
 
 For users. Edges of graphs are described with `TorchTensorType` and carried by what the compiler chooses; the channels here are for
 programs that move values between actors without a graph.
+
+====================  ====================================================================================================
+channel               one writer, and so many readers as were declared; a handle of it may be pickled and passed on
+creator               the process that made a channel; its one writer, unless it has passed that on
+cached channel        a channel whose values several methods of one actor read
+composite channel     one channel for readers in several processes, made of one for each kind of way
+accelerator context   the devices of this process, and the communicator that moves tensors between them
+====================  ====================================================================================================
 """
 
 from __future__ import annotations
