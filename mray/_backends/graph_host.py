@@ -19,9 +19,9 @@ from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.event_loop import LoopWatcher
-from mray._graph.caller.remote import RemoteCallers
+from mray._graph.caller.remote import RemoteCallers, RemoteGraph, hear
 from mray._graph.ends import SETTLING, settle_devices
-from mray._graph.messages import AT_ONCE, EXECUTE, RECEIVED, REPORT
+from mray._graph.messages import AT_ONCE, COPY, ENDED, EXECUTE, RECALL, RECEIVED, REPORT
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
@@ -69,6 +69,7 @@ class Host:
 
     #: The service that runs the programs of an actor.
     service_kind: type[GraphService] = GraphService
+    has_copies = True
 
     def __init__(self, client: Client, worker: Worker | None) -> None:
         self._client = client
@@ -79,6 +80,7 @@ class Host:
         self.spinner = client.reactor.spinner
         self.service: GraphService | None = self.service_kind(self) if worker is not None else None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+        self.remote_graphs: weakref.WeakValueDictionary[str, RemoteGraph] = weakref.WeakValueDictionary()
         self._own_doorbell: Doorbell | None = None
         #: By process: the actor in it, and whom to tell when it is gone.
         self._watches: dict[str, list[tuple[ActorCaller | None, Callable[[Exception], None]]]] = {}
@@ -187,6 +189,12 @@ class Host:
         if verb == RECEIVED:
             self._callers.received(payload)
             reply(True, b"")
+            return
+        if verb == COPY:
+            self._client.reactor.defer(lambda: self._callers.copy(payload.decode(), connection.process, reply))
+            return
+        if verb in (RECALL, ENDED):
+            self._client.reactor.defer(lambda: hear(self, verb, payload.decode(), reply))
             return
         if verb != REPORT and verb not in AT_ONCE:
             assert self._enqueue is not None, "a driver takes part in no graph"

@@ -48,6 +48,7 @@ def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
         "awaited": awaited,
         "waits_for": list(dict.fromkeys(missing)),
         "size": plan.size,
+        "copy_of": plan.copy_of,
         "channels": [_channel(channel, plan.graph.steps) for channel in plan.channels],
         "counters": _counters(seen.writers),
     }

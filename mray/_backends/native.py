@@ -597,10 +597,10 @@ class NativeBackend(PlacementCalls, Backend):
         return compile_graph(self.host(), root, **options)
 
     def restore_graph(self, handle: Any) -> Any:
-        from mray._graph.caller.remote import RemoteGraph, find_graph  # noqa: PLC0415
+        from mray._graph.caller.remote import find_graph, remote_graph  # noqa: PLC0415
 
         graph: Any = find_graph(self.host(), handle.plan.graph_id) if handle.owner == self.client.process else None
-        return graph or RemoteGraph(self.host(), handle)
+        return graph or remote_graph(self.host(), handle)
 
     def host(self) -> Host:
         """The host of this process's graphs; made once. Any thread."""

@@ -53,6 +53,11 @@ class GraphHost(Protocol):
     #: The compiled graphs of this process that are not torn down; the end of the session has them `abandon`.
     graphs: weakref.WeakSet[Any]
 
+    #: By id, the graphs of other processes that this one holds.
+    remote_graphs: weakref.WeakValueDictionary[str, Any]
+    #: Whether a process that executes another's graph often gets channels of its own (`mray._graph.caller.copies`).
+    has_copies: bool
+
     #: event loop -> its `mray._graph.caller.event_loop.LoopWatcher`.
     loop_watchers: weakref.WeakKeyDictionary[Any, Any]
 
@@ -125,6 +130,9 @@ class GraphHost(Protocol):
 
         The error's text has the sentence `doing`.
         """
+
+    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+        """As `watch_actor`, for any process; `actor`: the actor in it, or "". OSError if it is gone already."""
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
         """Record spans of this process's ordinary calls while any caller (`who`) has them on; returns the spans when one turns them off."""

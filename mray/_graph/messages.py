@@ -19,6 +19,9 @@ A request is one of these verbs and a payload of bytes; its answer is bytes, or 
     UNPROFILE_NOW  caller           actor, reading thread       the same
     EXECUTE        another process  compiler's reading thread   pickled (graph id, form, arguments) -> pickled (token, values)
     RECEIVED       another process  compiler's reading thread   token of an answer whose refs were read -> b""
+    COPY           another process  compiler's reading thread   graph id -> pickled Recipe, or None: not now
+    RECALL         compiler         other process, reading      graph id -> b""
+    ENDED          compiler         other process, reading      graph id -> b""
 """
 
 from __future__ import annotations
@@ -47,6 +50,10 @@ AT_ONCE = frozenset({PROFILE_NOW, UNPROFILE_NOW})
 
 EXECUTE = "execute"
 RECEIVED = "received"
+#: A process wants channels of its own to the actors; it is to use them no longer; the graph has ended.
+COPY = "copy"
+RECALL = "recall"
+ENDED = "ended"
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,8 @@ class Plan:
     groups: tuple[tuple[str, ...], ...] = ()
     #: Whether communication through NCCL runs beside the computing.
     overlap: bool = False
+    #: The id of the graph that this is a copy of (`mray._graph.caller.copies`); empty: of none.
+    copy_of: str = ""
 
     def part_of(self, actor: str) -> str:
         """An actor's part in the graph, as a sentence."""

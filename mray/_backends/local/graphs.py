@@ -108,6 +108,9 @@ class PauseProbe:
 class LocalHost(Host):
     """The host of graphs in a simulated process."""
 
+    #: All processes are one: the way by the compiler's is as short.
+    has_copies = False
+
     def __init__(self, client: Client, worker: Worker | None) -> None:
         reactor = client.reactor
         assert isinstance(reactor, LocalReactor)

@@ -3,6 +3,7 @@
     threads ------------> execute, get --+
     event loops --------> LoopWatcher ---+--> CompiledGraph ---> input ring ---> actors
     other processes ----> RemoteCallers -+        Results <----- output rings <---+
+                         after some executions (`copies`): a CompiledGraph of their own, with channels to the same actors
 
 `CompiledGraph` owns all state: counters, results, the ends of channels, and the lock that guards them. Claims (refs and futures) own only
 whether they are done; they and the other modules know the graph as `executions.Executions`, so that no module here imports its own user.
@@ -17,6 +18,7 @@ whether they are done; they and the other modules know the graph as `executions.
     loop watcher   the watch of an event loop over the doorbells of its process
     owner          the process that compiled a graph; other processes get a `GraphHandle` of it
     flight         one execution that another process has requested of the owner
+    copy           the graph once more, with channels of its own, in another process that executes it often; its recipe are the constants
     liveness       whether all actors live; the kernel is asked before a result in device memory is read
 
 Rejected: a thread that reads results and completes futures (a hand-over costs more than the round trip); a second class for the engine

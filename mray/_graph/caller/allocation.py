@@ -1,36 +1,62 @@
-"""The channels and workers that a compiled graph has made, and how it gives them back.
+"""The channels and workers that a compiled graph has made: how they come to be, and how it gives them back.
 
-In the process that compiled it. `mray._graph.compiler.allocate` makes them.
+    caller                                          each actor
+    ask: create the segment, format all rings
+    request "allocate" ---------------------------> open the ends, compile the program
+    open, once all have answered <----------------- done, or the exception
+    unlink the segment's name; open the own ends
+
+In the process that compiled the graph, and in one that has a copy of it (`mray._graph.caller.copies`). No step waits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from mray._channel.select import DEVICE
 from mray._common import settings
-from mray._graph.ends import Ends, settle_devices
+from mray._graph.communicators import Invitation, Membership
+from mray._graph.ends import Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost, Pending
-from mray._graph.messages import LENT, STOP, TRIM
-from mray._graph.plan import DRIVER, Plan, Profilers
+from mray._graph.messages import ALLOCATE, ENDED, LENT, RECALL, STOP, TRIM
+from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
+from mray._ipc.ring import RingWriter
+from mray._ipc.segment import Segment
 from mray._ipc.slots import sweep_orphans, unlink_all
 from mray._trace.torch_profiler import FOLDER
+
+
+class Recipe(NamedTuple):
+    """The facts that a copy of a graph needs besides the plan (`mray._graph.caller.copies`)."""
+
+    #: endpoint -> the actor's id, and endpoint -> its constants, serialized.
+    actors: Mapping[str, str]
+    constants: Mapping[str, tuple[int, bytes]]
 
 
 class Allocation:
     """The channels and workers that a compiled graph has made.
 
-    `actors`: endpoint -> the id of the actor that runs it; `workers`: the handles of workers that were leased for functions.
+    `actors`: endpoint -> the id of the actor that runs it; `processes`: where these live; `workers`: the handles of workers that were
+    leased for functions.
     """
 
-    def __init__(self, host: GraphHost, plan: Plan, actors: dict[str, str], workers: dict[str, Any]) -> None:
+    def __init__(
+        self, host: GraphHost, plan: Plan, actors: Mapping[str, str], processes: Mapping[str, str], workers: dict[str, Any] | None = None
+    ) -> None:
         self.host = host
         self.plan = plan
         self.actors = actors
-        self._workers = workers
-        self.processes = {DRIVER: host.process, **{endpoint: host.actor_process(actor) for endpoint, actor in actors.items()}}
+        self._workers = {} if workers is None else workers
+        self.processes = {DRIVER: host.process, **processes}
+        #: The facts for copies of the graph, if there may be any, and the processes that have one or are making it.
+        self.recipe: Recipe | None = None
+        self.copiers: set[str] = set()
+        self._segment: Segment | None = None
         self.process_count = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = Ends()
@@ -39,12 +65,80 @@ class Allocation:
         torch = os.path.join(os.getcwd(), FOLDER) if settings.CGRAPH_TORCH_PROFILING.get() else ""
         self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
 
+    def ask(self, constants: Mapping[str, tuple[int, bytes]], invited: Sequence[Invitation] = ()) -> list[Pending]:
+        """Make the segment, and ask every actor for its part. `stop` and `release` undo it.
+
+        `constants`: a serialized list for each endpoint; `invited`: the graph's communicators.
+        """
+        plan = self.plan
+        segment = self._segment = Segment.create(self.prefix, plan.size, offer=True)
+        for channel in plan.channels:
+            RingWriter.format(segment, channel.offset, channel.layout)
+        # POINT graph segment formatted
+        pendings = []
+        for actor in self.actors:
+            assignment = self._assignment(actor, constants[actor], invited)
+            pendings.append(self.host.request(self.processes[actor], ALLOCATE, pickle.dumps(assignment)))
+        # POINT graph parts asked
+        return pendings
+
+    def open(self, pendings: Sequence[Pending]) -> None:
+        """Open the own ends, once all requests of `ask` are done; raises what an actor has raised."""
+        assert self._segment is not None
+        for pending in pendings:
+            pending.result()
+        # POINT graph parts there
+        self.ends = open_ends(self.host, DRIVER, self._segment, self.prefix, self.plan.channels, self.processes)
+        self._unlink()
+
+    def _unlink(self) -> None:
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.unlink()
+
+    def _assignment(self, actor: str, constants: tuple[int, bytes], invited: Sequence[Invitation]) -> Assignment:
+        plan = self.plan
+        channels = tuple(channel for channel in plan.channels if actor == channel.writer or actor in channel.readers)
+        endpoints = {endpoint for channel in channels for endpoint in (channel.writer, *channel.readers)}
+        return Assignment(
+            graph_id=plan.graph_id,
+            actor=actor,
+            owner=self.host.process,
+            segment=self.prefix,
+            prefix=self.prefix,
+            steps=tuple(step for step in plan.graph.steps if step.actor == actor),
+            operations=plan.schedule[actor],
+            channels=channels,
+            processes={endpoint: self.processes[endpoint] for endpoint in endpoints},
+            constants=constants,
+            memberships=tuple(
+                Membership(number, each.form, each.payload, each.ranks[actor]) for number, each in enumerate(invited) if actor in each.ranks
+            ),
+            ranks={number: each.ranks for number, each in enumerate(invited)},
+            process_count=self.process_count,
+            overlap=plan.overlap,
+            profilers=self.profilers,
+        )
+
     def stop(self) -> list[Pending]:
-        """Ask the actors to leave the graph; does not wait. Dead actors count as having left."""
+        """Ask the actors to leave the graph, and tell processes that have a copy; does not wait. The dead count as having left."""
+        graph_id = self.plan.graph_id.encode()
         for endpoint in self.actors:
             with contextlib.suppress(Exception):
-                self._left[endpoint] = self.host.request(self.processes[endpoint], STOP, self.plan.graph_id.encode())
-        return list(self._left.values())
+                self._left[endpoint] = self.host.request(self.processes[endpoint], STOP, graph_id)
+        return [*self._left.values(), *self._tell_copiers(ENDED)]
+
+    def recall(self) -> None:
+        """Have all executions come by way of this process again."""
+        self._tell_copiers(RECALL)
+        self.copiers.clear()
+
+    def _tell_copiers(self, verb: str) -> list[Pending]:
+        told = []
+        for process in self.copiers:
+            with contextlib.suppress(Exception):
+                told.append(self.host.request(process, verb, self.plan.graph_id.encode()))
+        return told
 
     def end_workers(self) -> None:
         """Give the workers of the graph's functions back. Idempotent."""
@@ -57,6 +151,7 @@ class Allocation:
         Where tensors were in memory of devices, waits so many seconds at most until that is given back.
         """
         # POINT graph left
+        self._unlink()
         self.ends.close()
         # POINT graph ends closed
         unlink_all(self.prefix)

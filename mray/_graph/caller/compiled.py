@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
 from mray._common.clock import now
-from mray._graph.caller.allocation import Allocation
+from mray._graph.caller.allocation import Allocation, Recipe
 from mray._graph.caller.executions import Completions
 from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room
 from mray._graph.caller.handle import GraphHandle, restore_graph
@@ -80,7 +80,14 @@ class CompiledGraph(Depicted):
     """A graph whose actors run in loops over channels."""
 
     def __init__(
-        self, host: GraphHost, plan: Plan, made: Allocation, limits: Limits, handles: Mapping[str, Any] | None = None, keep: Any = None
+        self,
+        host: GraphHost,
+        plan: Plan,
+        made: Allocation,
+        limits: Limits,
+        handles: Mapping[str, Any] | None = None,
+        keep: Any = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         graph = plan.graph
         self.host = host
@@ -93,7 +100,7 @@ class CompiledGraph(Depicted):
         #: Objects that must live as long as the graph: refs among its constants.
         self._keep = keep
         #: endpoint -> the name of its actor's class.
-        self._names = {actor: str(handle.__actor_outline__().class_name) for actor, handle in self._handles.items()}
+        self._names = names or {actor: str(handle.__actor_outline__().class_name) for actor, handle in self._handles.items()}
         self._participants = Participants(host, plan, self._names, made.processes)
         self._lock = threading.Lock()
         self._is_teardown = False
@@ -128,7 +135,8 @@ class CompiledGraph(Depicted):
         self.completions = Completions(self, self._lock)
         #: Whether `get` refuses to keep more results of other refs than may be kept. Not for futures, as in Ray, nor where
         #: callers wait.
-        self._strict = not (limits.wait or limits.enable_asyncio)
+        self._strict = not (limits.wait or limits.enable_asyncio or limits.reads_ahead)
+        self._reads_ahead = limits.wait or limits.reads_ahead
         #: The number of submitted executions.
         self._submitted = 0
 
@@ -258,7 +266,7 @@ class CompiledGraph(Depicted):
         if results.dropped:
             results.note_dropped()
         while self._submitted - results.finished >= self._most:
-            if not results.next_is_unwanted() and (not self.limits.wait or self._keeps_most()):
+            if not results.next_is_unwanted() and (not self._reads_ahead or self._keeps_most()):
                 return False
             if self._is_teardown or not results.advance():
                 return False
@@ -587,6 +595,13 @@ class CompiledGraph(Depicted):
         """End the graph with its session: `teardown` without waiting, unless traces are yet to be written."""
         self._end(self.limits.teardown_timeout if self._made.profilers.torch else 0.0, False)
 
+    def end_with(self, error: Exception) -> None:
+        """End the graph without waiting; who waits for results, and who executes it later, gets the error."""
+        with self._lock:
+            if not self._stopped:
+                self._broken = error
+        self._end(0.0, False)
+
     def _end(self, patience: float, kill_actors: bool) -> None:
         with self._lock:
             if self._is_teardown:
@@ -629,6 +644,23 @@ class CompiledGraph(Depicted):
 
         with contextlib.suppress(Exception):  # the session may be gone by now
             self.host.defer(end)
+
+    # ------------------------------------------------------------------------------------ copies
+    def recipe_for(self, process: str) -> Recipe | None:
+        """The facts that another process needs for a copy; None while there is a profile, which sees the executions of this one only."""
+        with self._lock:
+            if self._stopped:
+                self._raise_stopped()
+            if self._profile is None and self._made.recipe is not None:
+                self._made.copiers.add(process)
+                return self._made.recipe
+        return None
+
+    def is_idle(self) -> bool:
+        """Whether all executions are finished; results that have come are kept."""
+        with self._lock:
+            self.read_up_to(self._submitted)
+            return self._stopped or self._results.finished == self._submitted
 
     # ------------------------------------------------------------------------------------ looking
     def report(self) -> str:
@@ -710,6 +742,7 @@ class CompiledGraph(Depicted):
             if profile.begun:
                 raise ValueError("This profile has ended; make another one.")
             self._profile = profile
+            self._made.recall()
             profile.begun = clock()
 
     def _put_probes(self, execute: Probe, results: Probe) -> None:
@@ -780,7 +813,10 @@ class CompiledGraph(Depicted):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._is_exported = True
-        return restore_graph, (GraphHandle(self.host.process, self._plan, self.limits, self._names, self._made.processes),)
+        made = self._made
+        return restore_graph, (
+            GraphHandle(self.host.process, self._plan, self.limits, self._names, made.processes, made.recipe is not None),
+        )
 
 
 #: Ray's name.

@@ -21,6 +21,7 @@ from mray._ipc.spin import AdaptiveSpinner
 
 if TYPE_CHECKING:
     from mray._channel.base import Failed
+    from mray._graph.caller.allocation import Recipe
     from mray._graph.caller.limits import Limits
     from mray._graph.host import GraphHost, Service
 
@@ -73,6 +74,9 @@ class Executions(Protocol):
         """The graph's id."""
 
     # ------------------------------------------------------------------------------------ submitting
+    def recipe_for(self, process: str) -> Recipe | None:
+        """The facts that another process needs for a copy of the graph; None: not now."""
+
     def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The input's value, of the arguments of `execute`. Raises ValueError when the graph does not take them."""
 

@@ -22,6 +22,8 @@ class GraphHandle:
     #: endpoint -> name of its actor's class, and endpoint -> process.
     names: Mapping[str, str]
     processes: Mapping[str, str]
+    #: Whether others may have channels of their own to the actors (`mray._graph.caller.copies`).
+    may_be_copied: bool = False
 
 
 def restore_graph(handle: GraphHandle) -> Any:

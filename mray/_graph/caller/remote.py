@@ -1,6 +1,6 @@
 """A compiled graph in another process than the one that compiled it.
 
-    process that got the graph                            process that compiled it (the owner)
+    process that got the graph                            process that compiled it (the owner)      (at first)
     RemoteGraph.execute(value) ── "execute", value ──▶    its reading thread submits, and reads on when results come
                                                           (`mray._graph.caller.executions`): no thread of the owner's waits
     RemoteRef.get ◀────────────── values or errors ───    as soon as the execution is finished
@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._channel.base import Failed
 from mray._common.messages import FAILED
+from mray._graph.caller.copies import Copying
 from mray._graph.caller.handle import restore_graph
 from mray._graph.caller.limits import deadline_of, too_many_text
 from mray._graph.caller.receive import receive_into
 from mray._graph.caller.ref import Claim
 from mray._graph.caller.waiting import wait_until
 from mray._graph.inputs import check_inputs, packer
-from mray._graph.messages import EXECUTE, RECEIVED
+from mray._graph.messages import EXECUTE, RECALL, RECEIVED
 from mray._graph.participants import Participants
 from mray._graph.plan import DIRECT
 from mray._graph.watch.report import report_of
@@ -40,8 +41,11 @@ from mray._objects.serializer import deserialize, serialize
 from mray.exceptions import OwnerDiedError, RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
 
 if TYPE_CHECKING:
+    from mray._graph.caller.compiled import CompiledGraph
     from mray._graph.caller.executions import Executions
+    from mray._graph.caller.future import CompiledDAGFuture
     from mray._graph.caller.handle import GraphHandle
+    from mray._graph.caller.ref import CompiledDAGRef
     from mray._graph.host import GraphHost, Pending
 
 #: Answers a request: whether it went well, and the payload or the pickled exception.
@@ -83,6 +87,16 @@ class RemoteCallers:
             return
         self._queues.setdefault(graph, deque()).append((value, reply))
         self._submit(graph)
+
+    def copy(self, graph_id: str, process: str, reply: Reply) -> None:
+        """COPY: another process wants channels of its own to the actors of a graph."""
+        graph = find_graph(self._host, graph_id)
+        try:
+            if graph is None:
+                raise RayChannelError("Channel closed.")
+            reply(True, pickle.dumps(graph.recipe_for(process)))
+        except Exception as error:
+            reply(False, pickle_error(error))
 
     def received(self, payload: bytes) -> None:
         """RECEIVED: another process has read an answer with refs, which are let go."""
@@ -160,12 +174,36 @@ class RemoteCallers:
 
 
 # ----------------------------------------------------------------------------------- in other processes
+def remote_graph(host: GraphHost, handle: GraphHandle) -> RemoteGraph:
+    """The graph of another process as this one holds it: one object for all its handles, unless that was torn down here."""
+    graph_id = handle.plan.graph_id
+    graph: RemoteGraph | None = host.remote_graphs.get(graph_id)
+    if graph is None or graph.is_teardown:
+        graph = host.remote_graphs[graph_id] = RemoteGraph(host, handle)
+    return graph
+
+
+def hear(host: GraphHost, verb: str, graph_id: str, reply: Reply) -> None:
+    """RECALL, ENDED: the owner of a graph that this process has a copy of. In the reading thread; holds no lock."""
+    graph = host.remote_graphs.get(graph_id)
+    if graph is not None:
+        if verb == RECALL:
+            graph.go_by_owner()
+        else:
+            graph.owner_ended()
+    reply(True, b"")
+
+
 class RemoteGraph:
     """A graph that another process has compiled. Any thread, any event loop."""
 
     def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
         self.host = host
         self.handle = handle
+        #: The own copy, while executions go to it; what makes it; that of a copy that was recalled, until it is idle.
+        self._copy: CompiledGraph | None = None
+        self._copying = self._new_copying()
+        self._recalled: Copying | None = None
         self._participants = Participants(host, handle.plan, handle.names, handle.processes)
         graph = handle.plan.graph
         self._outputs = range(len(graph.outputs)) if graph.returns_list else None
@@ -174,13 +212,16 @@ class RemoteGraph:
         self._flying: list[_Flight] = []
         self._is_closed = False
 
-    def execute(self, *args: Any, **kwargs: Any) -> RemoteRef | list[RemoteRef]:
-        """Send one input to the owner and through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
+    def execute(self, *args: Any, **kwargs: Any) -> CompiledDAGRef | RemoteRef | list[CompiledDAGRef] | list[RemoteRef]:
+        """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
 
         Does not wait, unless the graph was compiled with ``_when_full="wait"``. RayCgraphCapacityExceeded when as many executions of this
         process as the graph may have in flight are not finished. RayChannelError when the owner has died. The owner's own errors are
         raised by `get`.
         """
+        copy = self._copy or self._find_copy()
+        if copy is not None:
+            return copy.execute(*args, **kwargs)
         if self.handle.limits.enable_asyncio:
             raise ValueError("Use execute_async if enable_asyncio=True")
         flight = self._send(args, kwargs)
@@ -188,8 +229,13 @@ class RemoteGraph:
             return RemoteRef(self, flight, None)
         return [RemoteRef(self, flight, output) for output in self._outputs]
 
-    async def execute_async(self, *args: Any, **kwargs: Any) -> RemoteFuture | list[RemoteFuture]:
+    async def execute_async(
+        self, *args: Any, **kwargs: Any
+    ) -> CompiledDAGFuture | RemoteFuture | list[CompiledDAGFuture] | list[RemoteFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``."""
+        copy = self._copy or self._find_copy()
+        if copy is not None:
+            return await copy.execute_async(*args, **kwargs)
         limits = self.handle.limits
         if not limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
@@ -242,9 +288,47 @@ class RemoteGraph:
         """The error of a call whose owner has died."""
         return RayChannelError(f"The process {self.handle.owner} that compiled the graph {self.get_id()} has died.")
 
+    # ------------------------------------------------------------------------------------ the own copy
+    def _new_copying(self) -> Copying | None:
+        if not (self.host.has_copies and self.handle.may_be_copied) or self.runs_here:
+            return None
+        return Copying(self.host, self.handle, self.owner_died)
+
+    def _find_copy(self) -> CompiledGraph | None:
+        """The copy that takes the next execution, if any. Does not wait."""
+        recalled = self._recalled
+        if recalled is not None:
+            if recalled.graph is not None and not recalled.graph.is_idle():
+                return recalled.graph  # executions keep their order
+            self._recalled = None
+        copying = self._copying
+        if copying is None or self._is_closed:
+            return None
+        copy = copying.advance()
+        if copy is None or self._count():
+            return None
+        self._copy = copy
+        if copying is not self._copying:  # recalled meanwhile
+            self._copy, self._recalled = None, copying
+        return copy
+
+    def go_by_owner(self) -> None:
+        """Use the copy no longer than for executions that are under way. In the reading thread."""
+        copying, self._copying = self._copying, self._new_copying()
+        if self._copy is not None:
+            self._recalled, self._copy = copying, None
+
+    def owner_ended(self) -> None:
+        """The owner has ended the graph. In the reading thread."""
+        for copying in (self._copying, self._recalled):
+            if copying is not None:
+                copying.end(RayChannelError("Channel closed."))
+
     # ------------------------------------------------------------------------------------ looking, ending
     def report(self) -> str:
         """As `CompiledGraph.report`, without the caller's own line. Takes a second at most."""
+        if self._copy is not None:
+            return self._copy.report()
         return f"Compiled graph {self.get_id()}, of the process {self.handle.owner}:{report_of(self._participants)}"
 
     def teardown(self, kill_actors: bool = False) -> None:
@@ -252,6 +336,7 @@ class RemoteGraph:
         if kill_actors:
             raise ValueError("only the process that compiled a graph can kill its actors")
         self._is_closed = True
+        self._copy = self._copying = self._recalled = None  # the refs of executions keep a copy until they have their results
 
     @property
     def is_teardown(self) -> bool:

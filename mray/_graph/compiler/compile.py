@@ -19,7 +19,9 @@ from mray._api.dag_node import DAGNode
 from mray._api.decorator import make_remote
 from mray._channel.select import DEVICE
 from mray._channel.site import Site
+from mray._graph.caller.allocation import Recipe
 from mray._graph.caller.compiled import CompiledGraph
+from mray._graph.caller.copies import may_be_copied
 from mray._graph.caller.limits import Limits
 from mray._graph.caller.liveness import Liveness, LivenessReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
@@ -119,8 +121,10 @@ def compile_graph(
         liveness = Liveness(site.pid for site in sites.values() if not site.is_driver)
         made.ends.readers = {number: LivenessReader(reader, liveness) for number, reader in made.ends.readers.items()}
         made.ends.leave.append(liveness.close)
-    keep = ([each.refs for each in constants.values()], communicators)
-    return kind(host, plan, made, limits, validated.handles, keep)
+    refs = [each.refs for each in constants.values() if each.refs]
+    if not refs and may_be_copied(plan, carried):
+        made.recipe = Recipe(made.actors, carried)
+    return kind(host, plan, made, limits, validated.handles, (refs, communicators))
 
 
 def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:

@@ -463,6 +463,7 @@ def graphs(view: View) -> Iterator[Row]:
             "waits": "; ".join(waits),
             "owner_id": worker_id(process),
             "error": graph["error"],
+            "copy_of": graph["copy_of"],
             "size_bytes": graph["size"],
             "executions": {program["actor"]: program["executions"] for program in programs},
             "computing": [f"{names.get(each['actor']) or each['actor']}.{each['method']}" for each in programs if each["running"]],

@@ -336,7 +336,7 @@ class GraphState(StateSchema):
 
     graph_id: str = column("The graph's id.")
     state: str = column("ALIVE, BROKEN (an actor died) or TORN_DOWN.")
-    pid: int = column("The process that compiled it.")
+    pid: int = column("The process that compiled it, or has a copy of it.")
     actors: dict[str, str] = column("Actor id -> name of its class.", filterable=False)
     num_tasks: int = column("Methods that one execution calls.", filterable=False)
     submitted: int = column("Executions submitted.", filterable=False)
@@ -345,7 +345,8 @@ class GraphState(StateSchema):
     kept: int = column("Results that have come and were not asked for.", filterable=False)
     max_in_flight: int = column("Executions that may be in flight.", filterable=False)
     waits: str | None = column("The waits between its participants, if there are any.", filterable=False)
-    owner_id: str | None = column("The id of the process that compiled it.", detail=True)
+    owner_id: str | None = column("The id of that process.", detail=True)
+    copy_of: str | None = column("The id of the graph that this is a copy of, for a process that executes it often.", detail=True)
     error: str | None = column("Why it is broken.", detail=True, filterable=False)
     size_bytes: int | None = column("Bytes of its shared segment, without large values.", detail=True, filterable=False, shown=_bytes)
     executions: dict[str, int] | None = column("Actor id -> executions that it has finished.", detail=True, filterable=False)

@@ -136,7 +136,7 @@ class Actor:
         return mray.get(other.plus.remote(1))
 
     def execute(self, graph: Any) -> int:
-        return mray.get(graph.execute(4))
+        return [mray.get(graph.execute(4)) for _ in range(24)][-1]  # by way of its compiler, then by channels of its own
 
     @mray.method(tensor_transport="gloo")
     def tensors(self) -> Any:
