@@ -38,6 +38,7 @@ from mray._common.reducers import cloud_dumps, cloud_pickler, reducers
 from mray._ipc.copying import copy_into
 from mray._ipc.handlers import is_of_handler
 from mray._objects.arrays import array_type, reduce_array
+from mray._objects.frames import frame_reducers
 from mray._objects.tables import arrow_reducers
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
 from mray.exceptions import RayError, RaySystemError
@@ -299,19 +300,19 @@ def _special_types(refuse_grad: bool) -> Table | None:
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
     has_numpy = "numpy" in sys.modules
-    of_arrow = arrow_reducers()
-    if not has_numpy and tensor_type is None and not reducers and not of_arrow:
+    of_arrow, of_polars = arrow_reducers(), frame_reducers()
+    if not has_numpy and tensor_type is None and not reducers and not of_arrow and not of_polars:
         return None
-    parts = (copyreg.dispatch_table, of_arrow, tensor_type, has_numpy, reducers)
+    parts = (copyreg.dispatch_table, of_arrow, of_polars, tensor_type, has_numpy, reducers)
     known, table = _tables.get(refuse_grad, ((), {}))
     if known != parts:
-        table = {**copyreg.dispatch_table, **of_arrow}
+        table = {**copyreg.dispatch_table, **of_arrow, **of_polars}
         if has_numpy:
             table[array_type()] = reduce_array
         if tensor_type is not None:
             table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
         table.update(reducers)
-        _tables[refuse_grad] = (dict(copyreg.dispatch_table), of_arrow, tensor_type, has_numpy, dict(reducers)), table
+        _tables[refuse_grad] = (dict(copyreg.dispatch_table), of_arrow, of_polars, tensor_type, has_numpy, dict(reducers)), table
     return table
 
 
