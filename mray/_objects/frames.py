@@ -1,8 +1,8 @@
 """Frames and series of polars: by way of Arrow, whose buffers are taken out of band.
 
 Any process that has imported polars. Its own pickle writes all data into one stream, twice copied; as a table of pyarrow the same memory is
-looked at, here and where it is read. A value with columns that Arrow has no type for, that shows little of its memory, or is small, is
-pickled by its own method, and so is any where pyarrow is not installed.
+looked at, here and where it is read. A value with columns that Arrow has no type for, that shows little of its memory, is small or is of
+small chunks, is pickled by its own method, and so is any where pyarrow is not installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 Reduced = Any
-#: Bytes from which Arrow pays: where pyarrow is imported already, and where that is still to be done.
+#: Bytes from which Arrow pays, of each chunk too: where pyarrow is imported already, and where that is still to be done.
 _LEAST, _LEAST_ALONE = 1 << 16, 1 << 23
 #: A value shows little of its memory if there is more beside it than this share.
 _SHARE = 4
@@ -41,7 +41,7 @@ def _has_arrow() -> bool:
 def _reduce_frame(frame: Any) -> Reduced:
     size = frame.estimated_size()
     columns = frame.get_columns()
-    if size < (_LEAST if "pyarrow" in sys.modules else _LEAST_ALONE) or any("Object" in str(column.dtype) for column in columns):
+    if size < _least() or size < _LEAST * sum(column.n_chunks() for column in columns) or not all(map(_is_restored, columns)):
         return frame.__reduce_ex__(5)
     polars: Any = sys.modules["polars"]
     try:
@@ -51,12 +51,22 @@ def _reduce_frame(frame: Any) -> Reduced:
         return frame.__reduce_ex__(5)
     if beside > size // _SHARE:
         return frame.__reduce_ex__(5)
-    return _frame, (table, [_order(column) for column in columns])
+    return _frame, (table, frame.columns, [_order(column) for column in columns])
 
 
 def _reduce_series(series: Any) -> Reduced:
     reduced = _reduce_frame(series.to_frame())  # only a frame's schema says all of a column's type
     return (_series, reduced[1]) if reduced[0] is _frame else series.__reduce_ex__(5)
+
+
+def _least() -> int:
+    return _LEAST if "pyarrow" in sys.modules else _LEAST_ALONE
+
+
+def _is_restored(column: Any) -> bool:
+    """Whether Arrow's pickle says all of a column: not of objects, nor of what arrays of a fixed width are made of."""
+    kind = str(column.dtype)
+    return "Object" not in kind and "Array" not in kind
 
 
 def _order(column: Any) -> bool | None:
@@ -65,15 +75,12 @@ def _order(column: Any) -> bool | None:
     return True if flags["SORTED_DESC"] else False if flags["SORTED_ASC"] else None
 
 
-def _sorted(column: Any, order: bool | None) -> Any:
-    return column if order is None else column.set_sorted(descending=order)
-
-
-def _frame(table: Any, orders: list[bool | None]) -> Any:
+def _frame(table: Any, names: list[str], orders: list[bool | None]) -> Any:
     frame = importlib.import_module("polars").from_arrow(table, rechunk=False)
+    frame.columns = names  # an empty one is replaced on the way
     known = [column.set_sorted(descending=order) for column, order in zip(frame.get_columns(), orders, strict=True) if order is not None]
     return frame.with_columns(known) if known else frame
 
 
-def _series(table: Any, orders: list[bool | None]) -> Any:
-    return _frame(table, orders).to_series()
+def _series(table: Any, names: list[str], orders: list[bool | None]) -> Any:
+    return _frame(table, names, orders).to_series()

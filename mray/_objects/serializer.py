@@ -312,7 +312,8 @@ def _special_types(refuse_grad: bool) -> Table | None:
         if tensor_type is not None:
             table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
         table.update(reducers)
-        _tables[refuse_grad] = (dict(copyreg.dispatch_table), of_arrow, of_polars, tensor_type, has_numpy, dict(reducers)), table
+        made_of = (dict(copyreg.dispatch_table), dict(of_arrow), dict(of_polars), tensor_type, has_numpy, dict(reducers))
+        _tables[refuse_grad] = made_of, table
     return table
 
 

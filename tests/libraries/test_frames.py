@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +74,40 @@ def test_memory_is_out_of_band() -> None:
         assert size < 10_000 < value.estimated_size()
         assert found.equals(value)
     assert there_and_back(pl.concat([frame, frame], rechunk=False))[0].n_chunks() == 2
+
+
+def test_names_that_arrow_would_replace_are_kept() -> None:
+    series = pl.Series(np.arange(100_000))
+    assert series.name == ""
+    assert there_and_back(series)[0].name == ""
+    assert there_and_back(series.to_frame())[0].columns == [""]
+
+
+def test_types_inside_of_arrays_are_kept() -> None:
+    names = pl.Enum(["b", "a"])
+    series = pl.Series([["a", "b"]] * 10_000, dtype=pl.Array(names, 2))
+    assert there_and_back(series)[0].dtype == series.dtype
+
+
+def test_many_small_chunks_are_pickled_by_polars() -> None:
+    frame = pl.concat([pl.DataFrame({"a": np.arange(10)})] * 100, rechunk=False)
+    frames._LEAST = 1000  # restored by the fixture
+    packed = serialize(frame)
+    assert not packed.buffers
+    assert deserialize(packed.form, packed.to_bytes()).equals(frame)
+
+
+def test_polars_is_noticed_whenever_it_is_imported() -> None:
+    program = """
+import numpy as np
+from mray._objects.serializer import serialize
+serialize(np.arange(3))
+import polars, pyarrow
+serialize(polars.DataFrame({"a": np.arange(3)}))
+print(len(serialize(polars.DataFrame({"a": np.arange(1 << 20)})).buffers))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
 
 
 def test_an_order_that_is_known_stays_known() -> None:
