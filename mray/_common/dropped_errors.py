@@ -18,7 +18,10 @@ from typing import Any
 #: Functions whose errors Python drops, by their names, and a part of the paths of their files.
 _DROPPING = {
     "__del__": str(Path(__file__).parents[1]) + "/",
+    "finalize": str(Path(__file__).parents[1]) + "/_ipc/slots.py",
     "cb": "<frozen importlib._bootstrap>",
+    "_cb": "/weakref.py",
+    "__call__": "/weakref.py",
     "remove": "/weakref.py",
     "_remove": "/_weakrefset.py",
 }
@@ -38,21 +41,25 @@ def are_dropped(frame: FrameType | None) -> bool:
 
 
 def import_whole(name: str) -> ModuleType:
-    """The module of this name; an interrupt that comes while it is imported is raised when it is there."""
+    """The module of this name; an interrupt that comes while it is imported is raised when it is there, and a second one at once."""
     loaded = sys.modules.get(name)
     if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
         return loaded
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return importlib.import_module(name)
     came: list[FrameType | None] = []
+    is_over = False
 
-    def put_off(_number: int, frame: FrameType | None) -> Any:
+    def put_off(number: int, frame: FrameType | None) -> Any:
+        if is_over or (came and not are_dropped(frame)):  # over, and kept by somebody who has replaced it meanwhile; or the second
+            signal.default_int_handler(number, frame)
         came.append(frame)
 
     signal.signal(signal.SIGINT, put_off)
     try:
         return importlib.import_module(name)
     finally:
+        is_over = True
         if signal.getsignal(signal.SIGINT) is put_off:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if came:

@@ -131,3 +131,18 @@ def test_an_interrupt_that_python_would_drop_comes_again(module: Callable[[str],
             soon[0]()
     finally:
         guard.uninstall()
+
+
+def test_a_second_interrupt_ends_a_long_import(module: Callable[[str], str]) -> None:
+    name = module("import signal\nfor _ in range(2):\n    signal.raise_signal(signal.SIGINT)\nraise AssertionError\n")
+    with pytest.raises(KeyboardInterrupt):
+        import_whole(name)
+    assert name not in sys.modules
+
+
+def test_a_module_that_keeps_the_handler_it_has_met_keeps_nothing_that_swallows(module: Callable[[str], str]) -> None:
+    name = module("import signal\nkept = signal.signal(signal.SIGINT, signal.SIG_IGN)\n")
+    kept = import_whole(name).kept
+    signal.signal(signal.SIGINT, kept)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
