@@ -194,7 +194,7 @@ class Host:
             self._client.reactor.defer(lambda: self._callers.copy(payload.decode(), connection.process, reply))
             return
         if verb in (RECALL, ENDED):
-            self._client.reactor.defer(lambda: hear(self, verb, payload.decode(), reply))
+            self._client.reactor.defer(lambda: hear(self, verb, payload, reply))
             return
         if verb != REPORT and verb not in AT_ONCE:
             assert self._enqueue is not None, "a driver takes part in no graph"

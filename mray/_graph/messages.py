@@ -20,8 +20,8 @@ A request is one of these verbs and a payload of bytes; its answer is bytes, or 
     EXECUTE        another process  compiler's reading thread   pickled (graph id, form, arguments) -> pickled (token, values)
     RECEIVED       another process  compiler's reading thread   token of an answer whose refs were read -> b""
     COPY           another process  compiler's reading thread   graph id -> pickled Recipe, or None: not now
-    RECALL         compiler         other process, reading      graph id -> b""
-    ENDED          compiler         other process, reading      graph id -> b""
+    RECALL         compiler         other process, reading      pickled (graph id, b"") -> b""
+    ENDED          compiler         other process, reading      pickled (graph id, pickled error or b"") -> b""
 """
 
 from __future__ import annotations

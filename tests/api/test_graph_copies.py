@@ -8,6 +8,8 @@ import os
 import signal
 import threading
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -51,6 +53,10 @@ def actor(ray_session):
                 time.sleep(0.001)
             return path
 
+        def nap(self, value):
+            time.sleep(0.01)
+            return value
+
         def pid(self):
             return os.getpid()
 
@@ -83,6 +89,20 @@ def user(ray_session):
                 return results
 
             return asyncio.run(main())
+
+        def stream(self, value, flag):
+            """Keep six executions in flight until the flag is there; tells how many there were, and the error that ended it."""
+            refs = deque()
+            count = 0
+            try:
+                while not os.path.exists(flag):
+                    while len(refs) < 6:
+                        refs.append(self.graph.execute(value))
+                        count += 1
+                    refs.popleft().get()
+                return count, ""
+            except ray.exceptions.RayError as error:
+                return count, str(error)
 
         def start(self, values):
             self.refs = [self.graph.execute(value) for value in values]
@@ -330,6 +350,108 @@ def test_a_profile_sees_the_executions_of_other_processes(ray_session, shared, c
     assert sum(span.kind == COMPUTE for span in profile.spans) >= ENOUGH
     assert ray.get(u.run.remote([1] * 2 * ENOUGH)) == [1] * 2 * ENOUGH
     assert len(copies(graph)) == 1
+
+
+def test_processes_take_turns_at_an_actor(ray_session, shared, user, tmp_path):
+    ray = ray_session
+    graph, _a, u = shared("nap")
+    other = user()
+    ray.get(other.hold.remote(graph))
+    ray.get(other.run.remote([0] * ENOUGH))
+    pending = u.stream.remote(0, str(tmp_path / "flag"))
+    assert ray.get(other.run.remote(range(10)), timeout=60) == list(range(10))
+    assert [graph.execute(number).get(60) for number in range(10)] == list(range(10))
+    assert ray.wait([pending], timeout=0)[0] == []
+    (tmp_path / "flag").touch()
+    assert ray.get(pending)[1] == ""
+
+
+def test_a_copy_that_is_always_busy_is_recalled_and_ended_all_the_same(ray_session, shared, copies, tmp_path):
+    ray = ray_session
+    graph, _a, u = shared("nap")
+    pending = u.stream.remote(0, str(tmp_path / "flag"))
+    with graph.profile() as profile:
+        before = graph.statistics()["submitted"]
+        while graph.statistics()["submitted"] < before + 10:
+            time.sleep(0.01)
+    assert sum(span.kind == COMPUTE for span in profile.spans) >= 4
+    graph.teardown()
+    assert "Channel closed" in ray.get(pending)[1]
+    assert copies(graph) == []
+
+
+def test_a_copy_that_is_dropped_half_made_is_given_back(ray_session, actor, user, compiled, eventually):
+    ray = ray_session
+    a = actor()
+    with ray.dag.InputNode() as inp:
+        graph = compiled(a.echo.bind(inp))
+
+    @ray.remote(num_cpus=0)
+    def use(graph, count):
+        return [graph.execute(number).get() for number in range(count)]
+
+    for count in range(15, 24):
+        assert ray.get(use.remote(graph, count)) == list(range(count))
+    session = importlib.import_module(f"{ray.__name__}._api.current").current_backend().client.facts["session"]
+    eventually(lambda: not [name for name in os.listdir("/dev/shm") if session in name and "-g" in name])
+    state = importlib.import_module(f"{ray.__name__}.util.state")
+    eventually(lambda: [row.copy_of for row in state.list_graphs(detail=True) if row.copy_of == graph.get_id()] == [])
+    assert graph.execute(1).get() == 1
+
+
+def test_threads_keep_their_order_when_the_way_changes(ray_session, actor, compiled):
+    ray = ray_session
+    a = actor()
+    with ray.dag.InputNode() as inp:
+        graph = compiled(a.note.bind(inp), _max_inflight_executions=500)
+
+    @ray.remote(num_cpus=0)
+    def use(graph, task):
+        def work(number):
+            values = [(task, number, each) for each in range(40)]
+            return ray.get([graph.execute(value) for value in values]) == values
+
+        with ThreadPoolExecutor(4) as pool:  # between two rounds nothing is under way
+            return all(all(list(pool.map(work, range(begin, begin + 3)))) for begin in range(0, 12, 3))
+
+    assert ray.get([use.remote(graph, task) for task in range(3)]) == [True] * 3
+    assert graph.statistics()["submitted"] < 3 * 12 * 40
+    seen = {}
+    for task, number, each in ray.get(a.tell.remote()):
+        seen.setdefault((task, number), []).append(each)
+    assert seen == {(task, number): list(range(40)) for task in range(3) for number in range(12)}
+
+
+def test_an_interrupted_step_of_the_making_leaves_the_way_by_the_owner(ray_session, actor, user, compiled):
+    ray = ray_session
+    a = actor()
+    with ray.dag.InputNode() as inp:
+        graph = compiled(a.echo.bind(inp))
+
+    @ray.remote(num_cpus=0)
+    def use(graph):
+        from mray._graph.caller.allocation import Allocation
+
+        open_ends, calls = Allocation.open, []
+
+        def interrupted(made, parts):
+            open_ends(made, parts)
+            calls.append(1)
+            raise KeyboardInterrupt
+
+        Allocation.open = interrupted
+        told = 0
+        try:
+            for number in range(60):
+                try:
+                    assert graph.execute(number).get() == number
+                except KeyboardInterrupt:
+                    told += 1
+        finally:
+            Allocation.open = open_ends
+        return told, len(calls)
+
+    assert ray.get(use.remote(graph)) == (1, 1)
 
 
 def test_a_graph_whose_actors_wait_in_the_middle_is_not_copied(ray_session, actor, user, compiled, copies):

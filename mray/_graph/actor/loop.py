@@ -214,6 +214,11 @@ class Program:
             self._profilers.close()
 
 
+def _also(pending: Callable[[], object], others: list[Program]) -> Callable[[], object]:
+    """Whether there is work besides, or another program can go on."""
+    return lambda: pending() or any(other.ready() for other in others)
+
+
 def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
     """Whether a reader is the one that is sought, perhaps with wrappers around it."""
     return reader is wanted or (isinstance(reader, WrappedReader) and reader.wraps(wanted))
@@ -347,14 +352,19 @@ class GraphService:
         return bool(self._gone)
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Run every program until all are blocked and spinning does not help, or until `pending()`; whether any made progress."""
+        """Run every program until all are blocked and spinning does not help, or until `pending()`; whether any made progress.
+
+        They take turns: a program whose next input is there gives way to another one that can go on.
+        """
         if self._gone:
             self._leave_gone()
         moved = False
         while self._programs:
             moves = False
-            for program in self._programs:
-                moves = program.run(pending) or moves
+            programs = self._programs
+            for program in programs:
+                others = [other for other in programs if other is not program]
+                moves = program.run(_also(pending, others) if others else pending) or moves
             moved = moved or moves
             if pending() or not (moves or self._spin(pending)):
                 break

@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mray._channel.select import DEVICE
@@ -27,6 +28,7 @@ from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment
 from mray._ipc.slots import sweep_orphans, unlink_all
+from mray._objects.remote_error import pickle_error
 from mray._trace.torch_profiler import FOLDER
 
 
@@ -53,7 +55,7 @@ class Allocation:
         self.actors = actors
         self._workers = {} if workers is None else workers
         self.processes = {DRIVER: host.process, **processes}
-        #: The facts for copies of the graph, if there may be any, and the processes that have one or are making it.
+        #: The facts for copies of the graph, if there may be any, and the processes that have had one.
         self.recipe: Recipe | None = None
         self.copiers: set[str] = set()
         self._segment: Segment | None = None
@@ -120,25 +122,32 @@ class Allocation:
             profilers=self.profilers,
         )
 
-    def stop(self) -> list[Pending]:
-        """Ask the actors to leave the graph, and tell processes that have a copy; does not wait. The dead count as having left."""
+    def stop(self, error: Exception | None = None) -> list[Pending]:
+        """Ask the actors to leave the graph; does not wait. Dead actors count as having left.
+
+        Processes that have a copy are told that it has ended: by this error, or in order.
+        """
         graph_id = self.plan.graph_id.encode()
         for endpoint in self.actors:
             with contextlib.suppress(Exception):
                 self._left[endpoint] = self.host.request(self.processes[endpoint], STOP, graph_id)
-        return [*self._left.values(), *self._tell_copiers(ENDED)]
+        self._tell_copiers(ENDED, b"" if error is None else pickle_error(error))
+        return list(self._left.values())
+
+    def add_copier(self, process: str) -> None:
+        """A process makes a copy of the graph; it is told of recalls and of the end for as long as it lives."""
+        if process not in self.copiers:
+            self.copiers.add(process)
+            self.host.watch_process(process, "", _discarder(weakref.ref(self), process))
 
     def recall(self) -> None:
         """Have all executions come by way of this process again."""
         self._tell_copiers(RECALL)
-        self.copiers.clear()
 
-    def _tell_copiers(self, verb: str) -> list[Pending]:
-        told = []
-        for process in self.copiers:
+    def _tell_copiers(self, verb: str, error: bytes = b"") -> None:
+        for process in tuple(self.copiers):
             with contextlib.suppress(Exception):
-                told.append(self.host.request(process, verb, self.plan.graph_id.encode()))
-        return told
+                self.host.request(process, verb, pickle.dumps((self.plan.graph_id, error)))
 
     def end_workers(self) -> None:
         """Give the workers of the graph's functions back. Idempotent."""
@@ -165,6 +174,17 @@ class Allocation:
                 self.host.request(self.processes[endpoint], TRIM, b"")
         if lending:
             settle_devices(patience)
+
+
+def _discarder(made: weakref.ref[Allocation], process: str) -> Callable[[Exception], None]:
+    """A callback for the death of a process that has a copy, which does not keep the graph's channels."""
+
+    def discard(_error: Exception) -> None:
+        alive = made()
+        if alive is not None:
+            alive.copiers.discard(process)
+
+    return discard
 
 
 def _lent(pending: Pending) -> bool:

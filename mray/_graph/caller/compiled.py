@@ -28,7 +28,7 @@ from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
 from mray._common.clock import now
 from mray._graph.caller.allocation import Allocation, Recipe
-from mray._graph.caller.executions import Completions
+from mray._graph.caller.executions import Completions, Retired
 from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room
 from mray._graph.caller.handle import GraphHandle, restore_graph
 from mray._graph.caller.limits import Limits, deadline_of, too_many_text
@@ -55,6 +55,8 @@ from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChann
 logger = logging.getLogger(__name__)
 
 
+#: Processes that may have a copy of one graph: each is one more program that its actors look after.
+MOST_COPIES = 16
 #: Seconds after which an `execute` that waits for room logs that.
 PATIENCE = 10.0
 
@@ -108,6 +110,8 @@ class CompiledGraph(Depicted):
         self._broken: Exception | None = None
         #: Invariant: true when torn down or broken. One check on the hot path.
         self._stopped = False
+        #: Whether it takes no executions any more; `_most` is 0 then.
+        self._is_retired = False
 
         writers = [made.ends.writers[channel.index] for channel in plan.channels_of(INPUT)]
         self._writer: ChannelWriter = writers[0]
@@ -229,6 +233,8 @@ class CompiledGraph(Depicted):
         with self._lock:
             if self._stopped:
                 self._raise_stopped()
+            if self._is_retired:
+                raise Retired
             if not self._way_is_clear():
                 if not wait and not self._results.next_is_unwanted():
                     raise self._too_many()
@@ -266,6 +272,8 @@ class CompiledGraph(Depicted):
         if results.dropped:
             results.note_dropped()
         while self._submitted - results.finished >= self._most:
+            if self._is_retired:
+                return False
             if not results.next_is_unwanted() and (not self._reads_ahead or self._keeps_most()):
                 return False
             if self._is_teardown or not results.advance():
@@ -283,6 +291,8 @@ class CompiledGraph(Depicted):
             while not self._way_is_clear():
                 if self._stopped:
                     self._raise_stopped()
+                if self._is_retired:
+                    raise Retired
                 stuck = self._keeps_most() and not results.next_is_unwanted()
                 if not results.next_is_unwanted():
                     if not self.limits.wait:
@@ -303,7 +313,7 @@ class CompiledGraph(Depicted):
         results = self._results
 
         def may_be_clear() -> bool:
-            if results.dropped or self._submitted - results.finished < self._most or (stuck and not self._keeps_most()):
+            if self._is_retired or results.dropped or self._submitted - results.finished < self._most or (stuck and not self._keeps_most()):
                 return True
             return not stuck and self.may_finish()
 
@@ -323,7 +333,7 @@ class CompiledGraph(Depicted):
 
     def may_submit(self) -> bool:
         """Whether `submit_nowait` would find room, or raise. Lock held."""
-        return self._stopped or (self._way_is_clear() and self.has_room())
+        return self._stopped or self._is_retired or (self._way_is_clear() and self.has_room())
 
     def has_room(self) -> bool:
         """Whether the input channel has room."""
@@ -625,7 +635,7 @@ class CompiledGraph(Depicted):
         if not self._stopped:
             self._broken = error
             self._stopped = True
-            self._made.stop()
+            self._made.stop(error)
             self.completions.look()
 
     def __del__(self) -> None:
@@ -647,20 +657,45 @@ class CompiledGraph(Depicted):
 
     # ------------------------------------------------------------------------------------ copies
     def recipe_for(self, process: str) -> Recipe | None:
-        """The facts that another process needs for a copy; None while there is a profile, which sees the executions of this one only."""
+        """The facts that another process needs for a copy; None: not now, for there is a profile, which sees the executions of this
+        process, or there are as many copies as there may be.
+        """
         with self._lock:
             if self._stopped:
                 self._raise_stopped()
-            if self._profile is None and self._made.recipe is not None:
-                self._made.copiers.add(process)
+            copiers = self._made.copiers
+            if self._profile is None and (process in copiers or len(copiers) < MOST_COPIES):
+                self._made.add_copier(process)
                 return self._made.recipe
         return None
 
-    def is_idle(self) -> bool:
-        """Whether all executions are finished; results that have come are kept."""
+    def retire(self) -> None:
+        """Take no executions any more (`Retired`); those under way come to their ends."""
         with self._lock:
-            self.read_up_to(self._submitted)
-            return self._stopped or self._results.finished == self._submitted
+            self._is_retired = True
+            self._most = 0
+        self.completions.look()
+        self.host.wake()
+
+    def has_settled(self) -> bool:
+        """Whether no result of any execution is to come any more; those that have come are kept. Does not wait."""
+        with self._lock:
+            return self._has_settled()
+
+    def _has_settled(self) -> bool:
+        self.read_up_to(self._submitted)
+        results = self._results
+        return self._stopped or (results.finished == self._submitted and results.catch_up())
+
+    def wait_until_settled(self) -> None:
+        """Wait until `has_settled`, of a graph that is retired."""
+        with self._lock:
+            self.want_room(1)  # who takes a result wakes this thread
+            try:
+                while not self._has_settled():
+                    self._wait_unlocked(lambda: self.any_ready() or self._results.finished == self._submitted, 1.0 + now())
+            finally:
+                self.want_room(-1)
 
     # ------------------------------------------------------------------------------------ looking
     def report(self) -> str:

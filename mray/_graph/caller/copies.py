@@ -7,11 +7,12 @@
          ◀────────────────────────────── Recipe
     ALLOCATE (`Allocation`) ─────────────────────────────────────────────────────────────▶ one more program, of the same steps
     from the first moment at which none of its executions is on its way to the owner: straight to the actors
-         ◀─────── RECALL: a profile begins     by way of the owner again, once those under way are finished
+         ◀─────── RECALL: a profile begins     the copy takes no more; by way of the owner again, once those under way have settled
          ◀─────── ENDED, or the owner's death  the copy ends
 
 A copy is a graph like any other, to the actors and to the process that has it: it has their limits, errors and ends. It is made bit by bit,
-at the executions that come meanwhile, so none of them waits for it; what goes wrong in the making leaves the way by the owner.
+at the executions that come meanwhile, which do not wait for its actors' main threads; what goes wrong in the making leaves the way by the
+owner.
 
 The executions of one process keep their order at every actor. Those of several processes follow each other at an actor, in an order that
 may be another one at the next; and in a graph whose actors wait in the middle of an execution they would meet there: such graphs are not
@@ -35,6 +36,8 @@ from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.limits import copied
 from mray._graph.messages import COPY
 from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Operation, Plan
+from mray._ipc.handlers import is_of_handler
+from mray.exceptions import RayChannelError
 
 if TYPE_CHECKING:
     from mray._graph.caller.handle import GraphHandle
@@ -72,10 +75,9 @@ def _runs_through(operations: Sequence[Operation]) -> bool:
 class Copying:
     """One copy, from the first execution by way of the owner until it takes executions. Any thread; no method waits."""
 
-    def __init__(self, host: GraphHost, handle: GraphHandle, owner_died: Callable[[], Exception]) -> None:
+    def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
         self._host = host
         self._handle = handle
-        self._owner_died = owner_died
         self._executions = 0
         #: Held while a step is taken.
         self._lock = threading.Lock()
@@ -93,8 +95,9 @@ class Copying:
             try:
                 self._step()
             except BaseException as error:
-                self._over = error if isinstance(error, Exception) else RuntimeError("interrupted")
-                if not isinstance(error, Exception):
+                self.graph = None  # it goes by itself
+                self._over = RayChannelError("The copy could not be made.")
+                if not isinstance(error, Exception) or is_of_handler(error):
                     raise
             finally:
                 self._lock.release()
@@ -129,7 +132,7 @@ class Copying:
         self._parts = made.ask(recipe.constants)
 
     def _on_death(self) -> None:
-        self.end(self._owner_died())
+        self.end(died(self._handle))
 
     def end(self, error: Exception) -> None:
         """There is to be no copy any more: those who wait for it get the error. In the reading thread."""
@@ -145,11 +148,26 @@ class Copying:
             if self.graph is not None:
                 self.graph.end_with(self._over)
             elif made is not None:
-                with contextlib.suppress(Exception):
-                    made.stop()
-                    made.release()
+                _give_back(made)
         finally:
             self._lock.release()
+
+    def __del__(self) -> None:
+        made = getattr(self, "_made", None)
+        if made is not None and self.graph is None:
+            with contextlib.suppress(Exception):  # the session may be gone by now
+                self._host.defer(lambda: _give_back(made))
+
+
+def _give_back(made: Allocation) -> None:
+    with contextlib.suppress(Exception):
+        made.stop()
+        made.release()
+
+
+def died(handle: GraphHandle) -> RayChannelError:
+    """The error of those who use a graph whose owner has died."""
+    return RayChannelError(f"The process {handle.owner} that compiled the graph {handle.plan.graph_id} has died.")
 
 
 def _teller(on_death: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Exception], None]:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 Callback = Callable[[], None]
 
 
+class Retired(Exception):
+    """The graph takes no executions any more: it is a copy that its owner has recalled."""
+
+
 class Executions(Protocol):
     """The executions of one compiled graph, from `submit_nowait` to the results that are fetched. Any thread, unless said otherwise.
 

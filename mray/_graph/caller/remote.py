@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
+import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
@@ -25,7 +26,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._channel.base import Failed
 from mray._common.messages import FAILED
-from mray._graph.caller.copies import Copying
+from mray._graph.caller.copies import Copying, died
+from mray._graph.caller.executions import Retired
 from mray._graph.caller.handle import restore_graph
 from mray._graph.caller.limits import deadline_of, too_many_text
 from mray._graph.caller.receive import receive_into
@@ -177,20 +179,27 @@ class RemoteCallers:
 def remote_graph(host: GraphHost, handle: GraphHandle) -> RemoteGraph:
     """The graph of another process as this one holds it: one object for all its handles, unless that was torn down here."""
     graph_id = handle.plan.graph_id
-    graph: RemoteGraph | None = host.remote_graphs.get(graph_id)
-    if graph is None or graph.is_teardown:
-        graph = host.remote_graphs[graph_id] = RemoteGraph(host, handle)
-    return graph
+    with _making:
+        graph: RemoteGraph | None = host.remote_graphs.get(graph_id)
+        if graph is None or graph.is_teardown:
+            graph = host.remote_graphs[graph_id] = RemoteGraph(host, handle)
+        return graph
 
 
-def hear(host: GraphHost, verb: str, graph_id: str, reply: Reply) -> None:
+#: Held while a process looks whether it has a graph already.
+_making = threading.Lock()
+
+
+def hear(host: GraphHost, verb: str, payload: bytes, reply: Reply) -> None:
     """RECALL, ENDED: the owner of a graph that this process has a copy of. In the reading thread; holds no lock."""
+    graph_id, error = pickle.loads(payload)
     graph = host.remote_graphs.get(graph_id)
     if graph is not None:
         if verb == RECALL:
             graph.go_by_owner()
         else:
-            graph.owner_ended()
+            ended = host.exception(error) if error else RayChannelError("Channel closed.")
+            graph.owner_ended(ended if isinstance(ended, Exception) else RayChannelError("Channel closed."))
     reply(True, b"")
 
 
@@ -200,10 +209,15 @@ class RemoteGraph:
     def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
         self.host = host
         self.handle = handle
-        #: The own copy, while executions go to it; what makes it; that of a copy that was recalled, until it is idle.
+        #: The own copy, while executions go to it; what makes the next one; the copy that was recalled, until it has settled.
         self._copy: CompiledGraph | None = None
         self._copying = self._new_copying()
         self._recalled: Copying | None = None
+        #: Held while the way of an execution is chosen; the executions that have chosen the owner's and are not in `_flying` yet.
+        self._choosing = threading.Lock()
+        self._entering = 0
+        #: The execution that was sent last by way of the owner, if it shows that all actors are done with it.
+        self._newest: _Flight | None = None
         self._participants = Participants(host, handle.plan, handle.names, handle.processes)
         graph = handle.plan.graph
         self._outputs = range(len(graph.outputs)) if graph.returns_list else None
@@ -219,12 +233,17 @@ class RemoteGraph:
         process as the graph may have in flight are not finished. RayChannelError when the owner has died. The owner's own errors are
         raised by `get`.
         """
-        copy = self._copy or self._find_copy()
-        if copy is not None:
-            return copy.execute(*args, **kwargs)
-        if self.handle.limits.enable_asyncio:
-            raise ValueError("Use execute_async if enable_asyncio=True")
-        flight = self._send(args, kwargs)
+        while (copy := self._copy or self._choose()) is not None:
+            try:
+                return copy.execute(*args, **kwargs)
+            except Retired:
+                self._wait_for_recalled()
+        try:
+            if self.handle.limits.enable_asyncio:
+                raise ValueError("Use execute_async if enable_asyncio=True")
+            flight = self._send(args, kwargs)
+        finally:
+            self._chosen()
         if self._outputs is None:
             return RemoteRef(self, flight, None)
         return [RemoteRef(self, flight, output) for output in self._outputs]
@@ -233,15 +252,20 @@ class RemoteGraph:
         self, *args: Any, **kwargs: Any
     ) -> CompiledDAGFuture | RemoteFuture | list[CompiledDAGFuture] | list[RemoteFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``."""
-        copy = self._copy or self._find_copy()
-        if copy is not None:
-            return await copy.execute_async(*args, **kwargs)
-        limits = self.handle.limits
-        if not limits.enable_asyncio:
-            raise ValueError("Use execute if enable_asyncio=False")
-        while limits.wait and self._count() >= limits.in_flight:
-            await _Done([flight.pending for flight in self._flying])
-        flight = self._send(args, kwargs)
+        while (copy := self._copy or self._choose()) is not None:
+            try:
+                return await copy.execute_async(*args, **kwargs)
+            except Retired:
+                await self._await_recalled()
+        try:
+            limits = self.handle.limits
+            if not limits.enable_asyncio:
+                raise ValueError("Use execute if enable_asyncio=False")
+            while limits.wait and self._count() >= limits.in_flight:
+                await _Done([flight.pending for flight in self._flying])
+            flight = self._send(args, kwargs)
+        finally:
+            self._chosen()
         if self._outputs is None:
             return RemoteFuture(self, flight, None)
         return [RemoteFuture(self, flight, output) for output in self._outputs]
@@ -257,7 +281,7 @@ class RemoteGraph:
             pending = self.host.request(self.handle.owner, EXECUTE, payload)
         except OSError:
             raise self.owner_died() from None
-        flight = _Flight(pending, serialized.refs)
+        self._newest = flight = _Flight(pending, serialized.refs)
         self._flying.append(flight)
         return flight
 
@@ -286,43 +310,68 @@ class RemoteGraph:
 
     def owner_died(self) -> RayChannelError:
         """The error of a call whose owner has died."""
-        return RayChannelError(f"The process {self.handle.owner} that compiled the graph {self.get_id()} has died.")
+        return died(self.handle)
 
     # ------------------------------------------------------------------------------------ the own copy
+    # The executions of a process keep their order on either way, and when the way changes: the copy is used when none is on its way to the
+    # owner, and the owner's way again when all of a copy's have settled.
     def _new_copying(self) -> Copying | None:
         if not (self.host.has_copies and self.handle.may_be_copied) or self.runs_here:
             return None
-        return Copying(self.host, self.handle, self.owner_died)
+        return Copying(self.host, self.handle)
 
-    def _find_copy(self) -> CompiledGraph | None:
-        """The copy that takes the next execution, if any. Does not wait."""
-        recalled = self._recalled
-        if recalled is not None:
-            if recalled.graph is not None and not recalled.graph.is_idle():
-                return recalled.graph  # executions keep their order
-            self._recalled = None
+    def _choose(self) -> CompiledGraph | None:
+        """The copy that takes the next execution; None: it goes by way of the owner, and is on its way in until `_chosen`."""
         copying = self._copying
-        if copying is None or self._is_closed:
-            return None
-        copy = copying.advance()
-        if copy is None or self._count():
-            return None
-        self._copy = copy
-        if copying is not self._copying:  # recalled meanwhile
-            self._copy, self._recalled = None, copying
-        return copy
+        copy = None if copying is None or self._is_closed else copying.advance()
+        with self._choosing:
+            if self._copy is not None:
+                return self._copy
+            recalled = self._recalled
+            if recalled is not None and recalled.graph is not None and not recalled.graph.has_settled():
+                return recalled.graph  # which refuses, and is waited for
+            self._recalled = None
+            if copy is not None and copying is self._copying and not self._entering and not self._count() and self._is_even():
+                self._copy = copy
+                return copy
+            self._entering += 1
+        return None
+
+    def _chosen(self) -> None:
+        with self._choosing:
+            self._entering -= 1
+
+    def _is_even(self) -> bool:
+        """Whether all actors are done with what was sent by way of the owner: a failure answers for all outputs, before others come."""
+        return len(self.handle.plan.graph.results) == 1 or self._newest is None or self._newest.is_whole
+
+    def _wait_for_recalled(self) -> None:
+        recalled = self._recalled
+        if recalled is not None and recalled.graph is not None:
+            recalled.graph.wait_until_settled()
+
+    async def _await_recalled(self) -> None:
+        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; a process that awaits has it loaded)
+
+        recalled = self._recalled
+        while recalled is not None and recalled.graph is not None and not recalled.graph.has_settled():
+            await asyncio.sleep(0.001)
 
     def go_by_owner(self) -> None:
-        """Use the copy no longer than for executions that are under way. In the reading thread."""
-        copying, self._copying = self._copying, self._new_copying()
-        if self._copy is not None:
-            self._recalled, self._copy = copying, None
+        """The owner has recalled the copy: it takes no executions any more. In the reading thread."""
+        with self._choosing:
+            copying, self._copying = self._copying, self._new_copying()
+            copy, self._copy = self._copy, None
+            if copy is not None:
+                self._recalled = copying
+        if copy is not None:
+            copy.retire()
 
-    def owner_ended(self) -> None:
+    def owner_ended(self, error: Exception) -> None:
         """The owner has ended the graph. In the reading thread."""
         for copying in (self._copying, self._recalled):
             if copying is not None:
-                copying.end(RayChannelError("Channel closed."))
+                copying.end(error)
 
     # ------------------------------------------------------------------------------------ looking, ending
     def report(self) -> str:
@@ -336,7 +385,8 @@ class RemoteGraph:
         if kill_actors:
             raise ValueError("only the process that compiled a graph can kill its actors")
         self._is_closed = True
-        self._copy = self._copying = self._recalled = None  # the refs of executions keep a copy until they have their results
+        with self._choosing:
+            self._copy = self._copying = self._recalled = None  # the refs of executions keep a copy until they have their results
 
     @property
     def is_teardown(self) -> bool:
@@ -361,6 +411,8 @@ class _Flight:
         self.pending = pending
         #: Refs among the arguments; the owner has read these when it answers.
         self._pins = pins
+        #: Whether it is known that no output has failed.
+        self.is_whole = False
         self._values: list[tuple[int, bytes]] | None = None
 
     def value(self, graph: RemoteGraph, output: int | None) -> Any:
@@ -368,6 +420,7 @@ class _Flight:
         if self._values is None:
             try:
                 token, self._values = pickle.loads(self.pending.result())
+                self.is_whole = all(form != FAILED for form, _payload in self._values or ())
             except OwnerDiedError as error:
                 if error.object_ref_hex:
                     raise
