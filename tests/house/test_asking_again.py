@@ -29,7 +29,7 @@ BOUNDS = {
     "_backends.native:NativeBackend.call_later": ONCE,
     "_graph.caller.event_loop:LoopWatcher.sleep": ONCE,
     "_graph.caller.remote:RemoteGraph._await_recalled": "until the executions of a copy have settled: a profile has begun",
-    "_ipc.interrupts:InterruptGuard._interrupt": "until the interrupt has landed: the main thread owns the lock, or errors are dropped there",
+    "_ipc.interrupts:InterruptGuard._interrupt": "until the interrupt has landed: the lock is owned, or errors are dropped there",
     "_ipc.listener:Acceptor._rest": "as long as nobody can be accepted for want of descriptors; each is told so as soon as one is there",
     "_runtime.node.stray_workers:StrayWorkers._look_after": ONCE,
     "_runtime.node.stray_workers:StrayWorkers.hung_up": ONCE,
