@@ -64,22 +64,27 @@ class LoopSelector(selectors.EpollSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         reactor = self._reactor
-        if self._readable or (timeout is not None and timeout <= 0):
-            reactor.look()
-        else:
-            reactor.wait_until(self._is_due, timeout, spin=self.spins, before_sleep=self.before_sleep)
-        # Before looking: what comes from here on sets it again.
-        self.woken = False
-        events: list[tuple[selectors.SelectorKey, int]] = []
-        if self._readable:
-            self._readable = False
-            events = super().select(0)
-            if events:
-                self._readable = True  # they are reported for as long as they are not read
-        self.after_read()
-        if self.wanted():
-            self.stop()
-        return events
+        while True:
+            if self._readable or (timeout is not None and timeout <= 0):
+                reactor.look()
+                timeout = 0
+            else:
+                reactor.wait_until(self._is_due, timeout, spin=self.spins, before_sleep=self.before_sleep)
+            # Before looking: what comes from here on sets it again.
+            self.woken = False
+            events: list[tuple[selectors.SelectorKey, int]] = []
+            if self._readable:
+                self._readable = False
+                events = super().select(0)
+                if events:
+                    self._readable = True  # they are reported for as long as they are not read
+            self.after_read()
+            if self.wanted():
+                self.stop()
+                return events
+            if events or self.ready or timeout is not None:
+                return events
+            # All that has come was done while reading: an iteration of the loop would find nothing.
 
     def close(self) -> None:
         self._reactor.forget(self.fileno())

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from mray._api.decorator import remote
 from mray._api.verbs import get, kill, wait
 
 __all__ = ["Empty", "Full", "Queue"]
 
+
+T = TypeVar("T")
 
 #: Calls that may wait in a queue's actor. With an actor's usual thousand, that many who wait for items would keep out whoever brings them.
 _MOST_WAITING = 1_000_000
@@ -69,7 +71,10 @@ class Queue:
         """Add an item; waits for room if `block`. Full when there is none (in time)."""
         _check(block, timeout)
         try:
-            get(self._actor.put.remote(item, timeout) if block else self._actor.put_nowait.remote(item))
+            if not block:
+                get(self._actor.put_nowait.remote(item))
+            elif not get(self._actor.try_put.remote(item)):
+                get(self._actor.put.remote(item, timeout))
         except asyncio.QueueFull:
             raise Full from None
 
@@ -96,7 +101,10 @@ class Queue:
         """Take the first item; waits for one if `block`. Empty when there is none (in time)."""
         _check(block, timeout)
         try:
-            return get(self._actor.get.remote(timeout) if block else self._actor.get_nowait.remote())
+            if not block:
+                return get(self._actor.get_nowait.remote())
+            item = get(self._actor.try_get.remote())
+            return get(self._actor.get.remote(timeout)) if item is _Nothing else item
         except asyncio.QueueEmpty:
             raise Empty from None
 
@@ -139,6 +147,16 @@ def _check(block: bool, timeout: float | None) -> None:
         raise ValueError("'timeout' must be a non-negative number")
 
 
+class _Nothing:
+    """In the place of an item: none is there."""
+
+
+def _at_once(method: T) -> T:
+    """Mark a plain method of an async actor that neither waits nor asks for the task that it runs in: it gets none."""
+    setattr(method, "__mray_at_once__", True)  # noqa: B010  (a function's type has no such attribute)
+    return method
+
+
 class _QueueActor:
     """The items, and those who wait for them."""
 
@@ -154,6 +172,17 @@ class _QueueActor:
 
     def full(self) -> bool:
         return self.queue.full()
+
+    @_at_once
+    def try_put(self, item: Any) -> bool:
+        if self.queue.full():
+            return False
+        self.queue.put_nowait(item)
+        return True
+
+    @_at_once
+    def try_get(self) -> Any:
+        return _Nothing if self.queue.empty() else self.queue.get_nowait()
 
     async def put(self, item: Any, timeout: float | None = None) -> None:
         # The usual case needs no task of its own, which `wait_for` would make.

@@ -687,3 +687,45 @@ def test_the_loop_runs_for_other_threads_whatever_its_own_does(ray_session: Any)
     assert all(ray.get(actor.value.remote()) for _ in range(50))
     assert ray.get(actor.again.remote()) == "this event loop is already running"
     assert ray.get(actor.stop.remote()) == {True}
+
+
+@pytest.mark.only("mray", "local")
+def test_plain_methods_of_mrays_own_run_without_a_task_and_in_their_turn(ray_session):
+    ray = ray_session
+
+    class Actor:
+        def __init__(self):
+            self.seen = []
+            self.variable = contextvars.ContextVar("variable", default=0)
+
+        async def later(self, value):
+            self.seen.append(value)
+            await asyncio.sleep(0)
+            return value
+
+        def at_once(self, value):
+            before = self.variable.get()
+            self.variable.set(value)
+            self.seen.append(value)
+            if value == "fail":
+                raise ValueError(f"cannot take {value}")
+            task = asyncio.current_task()
+            return value, before, task is None, ray.get_runtime_context().get_task_id()
+
+        at_once.__mray_at_once__ = True
+
+        def tell(self):
+            return self.seen
+
+    actor = ray.remote(num_cpus=0)(Actor).remote()
+    refs = [(actor.later if number % 3 else actor.at_once).remote(number) for number in range(300)]
+    found = ray.get(refs)
+    assert [value if number % 3 else value[0] for number, value in enumerate(found)] == list(range(300))
+    plain = found[::3]
+    assert {before for _value, before, *_rest in plain} == {0}
+    assert [task for *_rest, task in plain] == [ref.task_id().hex() for ref in refs[::3]]
+    assert ray.get(actor.tell.remote()) == list(range(300))
+    with pytest.raises(ValueError, match="cannot take fail"):
+        ray.get(actor.at_once.remote("fail"))
+    assert ray.get(actor.at_once.options(name="named").remote("again"))[0] == "again"
+    assert ray.get(actor.at_once.remote("alone"))[2]

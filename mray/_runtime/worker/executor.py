@@ -243,6 +243,16 @@ class Executor:
         else:
             self._reply(running, result)
 
+    def run_at_once(self, running: LoopCall) -> None:
+        """As `run_in_loop`, outside of any task: a method that neither waits nor yields, and is over before anybody reads a title."""
+        try:
+            result = running.begin(self)
+            running.end(self)
+        except BaseException as error:
+            self._failed(running, running.outcome(self, error))
+        else:
+            self._reply(running, result)
+
     def begin_interruptible(self, task_id: bytes) -> None:
         """Let a task be interrupted from here on. Raises KeyboardInterrupt when it was cancelled before."""
         if self._interrupts.active:
@@ -590,7 +600,7 @@ class Executor:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-runners.update(run.__code__ for run in (Executor.run, Executor.run_in_loop))
+runners.update(run.__code__ for run in (Executor.run, Executor.run_in_loop, Executor.run_at_once))
 
 
 def _why(error: BaseException, value: Any, what: str) -> BaseException:

@@ -22,6 +22,9 @@ from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOf
 from mray._runtime.worker.running import LoopCall, current_call
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
+#: The attribute of plain methods of mray's own that neither wait nor ask for the task they run in: they need none.
+AT_ONCE = "__mray_at_once__"
+
 
 def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Handle an exception of a callback or of a task that no code awaits: `exit_actor` is no error, all others are logged."""
@@ -39,6 +42,8 @@ class LoopGroupExecutor(GroupExecutor):
         self._wake = wake
         #: Tasks with the calls that they run. (The loop itself holds its tasks weakly.)
         self._tasks: dict[asyncio.Task[None], LoopCall] = {}
+        #: How many of them have not had their first step.
+        self._unbegun = 0
         #: The context in which calls begin: otherwise one would inherit the variables of another that has just ended.
         self._context = copy_context()
         self._thread = threading.get_ident()
@@ -69,11 +74,27 @@ class LoopGroupExecutor(GroupExecutor):
                 if not queue:  # taken back meanwhile
                     return
                 running = self._actor.begin(self, queue.popleft(), LoopCall)
+            if not self._unbegun and running.call.options is None and hasattr(self._actor.executor.bound(running.call), AT_ONCE):
+                running.task = None
+                copy_context().run(self._run_at_once, running)
+                continue
             running.task = task = self._loop.create_task(self._run(running))
             tasks[task] = running
+            self._unbegun += 1
             task.add_done_callback(self._not_begun)
 
+    def _run_at_once(self, running: LoopCall) -> None:
+        """Run a call without a task. (Those behind it in the queue are begun by who began it.)"""
+        current_call.set(running)
+        try:
+            self._actor.executor.run_at_once(running)
+        except BaseException:
+            self._actor.crash()
+        finally:
+            self._answer(running)
+
     async def _run(self, running: LoopCall) -> None:
+        self._unbegun -= 1
         current_call.set(running)
         running.task.remove_done_callback(self._not_begun)
         try:
@@ -85,6 +106,7 @@ class LoopGroupExecutor(GroupExecutor):
 
     def _not_begun(self, task: asyncio.Task[None]) -> None:
         """Answer the call of a task that was cancelled before its first step: its coroutine never runs."""
+        self._unbegun -= 1
         running = self._tasks[task]
         self._actor.refuse(running.connection, running.call, TaskCancelledError(TaskID(running.task_id)))
         self._end(running)
@@ -92,14 +114,14 @@ class LoopGroupExecutor(GroupExecutor):
     def _end(self, running: LoopCall) -> None:
         del self._tasks[running.task]
         running.task = None  # which has this call in its context: nothing for the garbage collector
-        self._actor.end(running)
-        self._actor.client.reactor.post_later(running.connection)
-        self._answered()
-
-    def _answered(self) -> None:
-        """Do nothing after a reply was posted: the reactor sends it in the loop's next iteration."""
+        self._answer(running)
         if self._queue:
             self._context.run(self.begin)
+
+    def _answer(self, running: LoopCall) -> None:
+        """Record the end of a call; its reply goes out in the loop's next iteration."""
+        self._actor.end(running)
+        self._actor.client.reactor.post_later(running.connection)
 
 
 class OwnLoopGroupExecutor(LoopGroupExecutor):
@@ -132,8 +154,8 @@ class OwnLoopGroupExecutor(LoopGroupExecutor):
         self._rung = False
         self.begin()
 
-    def _answered(self) -> None:
-        super()._answered()
+    def _answer(self, running: LoopCall) -> None:
+        super()._answer(running)
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
