@@ -98,7 +98,7 @@ def measure(engine: str, library: str, python: str, folder: Path, limit: float) 
         return [pid for pid in descendants() if pid not in others]
 
     found: Figures = {}
-    used = 0.0
+    used, present = 0.0, list[int]()
     begun = time.time()
     errors = folder / f"{library}-{engine}.txt"
     with errors.open("w") as written, subprocess.Popen(
@@ -123,14 +123,16 @@ def measure(engine: str, library: str, python: str, folder: Path, limit: float) 
                 found["idle: processes"] = len(pids)
                 process.stdin.close()
                 break
+            before, earlier, present = used, present, processes()
+            used = processor_seconds(present)
             if told["name"] == "first":
                 found["start to first result, s"] = told["value"] - begun
-                found["start to first result, s of a processor"] = used = processor_seconds(processes())
-            else:
-                found[told["name"]] = told["value"]
-                if told["name"].endswith("/s"):
-                    before, used = used, processor_seconds(processes())
-                    found[f"{told['name']}: s of a processor"] = used - before
+                found["start to first result, s of a processor"] = used
+                continue
+            found[told["name"]] = told["value"]
+            # What an ended process took is known only where its parent has waited for it, which Ray's does not.
+            if told["name"].endswith("/s") and set(earlier) <= set(present):
+                found[f"{told['name']}: s of a processor"] = used - before
         process.stdout.read()
     late.cancel()
     if process.returncode:
@@ -194,6 +196,8 @@ def check_installed(python: str, library: str) -> None:
 def print_rows(library: str, figures: dict[str, list[Figures]]) -> None:
     """The rows of one library."""
     for name in figures["mray"][0]:
+        if not all(name in each for rounds in figures.values() for each in rounds):
+            continue
         ours, rays = (statistics.median(each[name] for each in figures[engine]) for engine in ENGINES)
         better = ours / rays if name.endswith("/s") and rays else rays / ours if ours else float("nan")
         print(f"{library:8} {name:42} {ours:10.4g} {rays:10.4g} {better:7.2f}", flush=True)
