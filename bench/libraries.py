@@ -130,7 +130,7 @@ def measure(engine: str, library: str, python: str, folder: Path, limit: float) 
                 found["start to first result, s of a processor"] = used
                 continue
             found[told["name"]] = told["value"]
-            # What an ended process took is known only where its parent has waited for it, which Ray's does not.
+            # The time of a process that has ended is lost where its parent does not wait for it, as Ray's raylet.
             if told["name"].endswith("/s") and set(earlier) <= set(present):
                 found[f"{told['name']}: s of a processor"] = used - before
         process.stdout.read()
