@@ -3,10 +3,11 @@
     python bench/libraries.py [--python PYTHON] [--only LIBRARY ...] [--rounds N] [--limit SECONDS] [--json FILE]
 
 PYTHON has the package ray with the libraries (and torch for train and rllib) and finds mray; it runs each program of `library_work` on
-both, one after the other. Start-up is the time from the start of the program to its first result; the seconds of a processor beside it are
-those of all processes until then, which another program's work does not lengthen. Memory is the sum of the proportional set sizes of all
-processes of the program, and the share of a processor that they use is measured over some seconds, while nothing runs. Ratios above 1 say
-that mray is better.
+both, one after the other. Start-up is the time from the start of the program to its first result. The seconds of a processor are those of
+all processes of the program until then, and for a rate those since the figure before it; another program's work lengthens them little.
+Memory is the sum of the proportional set sizes of all processes of the program, and the share of a processor that they use is measured
+over some seconds, while nothing runs. Ratios above 1 say that mray is better. Each process computes with one thread of OpenMP, on both:
+where another program has a core, threads of torch spend more on waiting for each other than on what is measured.
 
 One round of one library takes a minute or two on two cores without other work. Its rows are printed, and FILE is written, as soon as they
 are known; a library that fails, or takes longer than the limit on one of the two, says why, and the others go on. Exit status 1 when one
@@ -73,15 +74,15 @@ def memory(pids: list[int]) -> float:
     return total / 1024
 
 
-def processor_seconds(pids: list[int], first: int = 11, end: int = 13) -> float:
-    """Fields of `/proc/<pid>/stat` added up: of the processes themselves, and up to 15 of children that they have waited for."""
+def processor_seconds(pids: list[int]) -> float:
+    """Of the processes, and of children that they have waited for."""
     total = 0
     for pid in pids:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        total += sum(map(int, fields[first:end]))
+        total += sum(map(int, fields[11:15]))
     return total / os.sysconf("SC_CLK_TCK")
 
 
@@ -89,8 +90,15 @@ def measure(engine: str, library: str, python: str, folder: Path, limit: float) 
     """The figures of one run, which is killed after `limit` seconds."""
     run = ["-m", "mray", "run", "--libraries"] if engine == "mray" else []
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AIR_NEW_OUTPUT": "0"}
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AIR_NEW_OUTPUT": "0", "OMP_NUM_THREADS": "1"}
+    others = set(descendants())
+
+    def processes() -> list[int]:
+        """Those of the program: whoever started this one may have started others before, which are its children as well."""
+        return [pid for pid in descendants() if pid not in others]
+
     found: Figures = {}
+    used, present = 0.0, list[int]()
     begun = time.time()
     errors = folder / f"{library}-{engine}.txt"
     with errors.open("w") as written, subprocess.Popen(
@@ -107,29 +115,34 @@ def measure(engine: str, library: str, python: str, folder: Path, limit: float) 
             told: dict[str, Any] = json.loads(line)
             if told["name"] == "idle":
                 time.sleep(SETTLE)
-                pids = descendants()
-                before = processor_seconds(pids)
+                before = processor_seconds(processes())
                 time.sleep(IDLE)
+                pids = processes()
                 found["idle: share of a processor, %"] = 100 * (processor_seconds(pids) - before) / IDLE
                 found["idle: memory, MiB"] = memory(pids)
                 found["idle: processes"] = len(pids)
                 process.stdin.close()
                 break
+            before, earlier, present = used, present, processes()
+            used = processor_seconds(present)
             if told["name"] == "first":
                 found["start to first result, s"] = told["value"] - begun
-                found["start to first result, s of a processor"] = processor_seconds(descendants(), 11, 15)
-            else:
-                found[told["name"]] = told["value"]
+                found["start to first result, s of a processor"] = used
+                continue
+            found[told["name"]] = told["value"]
+            # The time of a process that has ended is lost where its parent does not wait for it, as Ray's raylet.
+            if told["name"].endswith("/s") and set(earlier) <= set(present):
+                found[f"{told['name']}: s of a processor"] = used - before
         process.stdout.read()
     late.cancel()
     if process.returncode:
-        for pid in descendants():
+        for pid in processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)  # it would be measured with what follows
         raise RuntimeError(f"{library} on {engine} ended with {process.returncode}:\n{errors.read_text()[-4000:]}")
     found["whole program, s"] = time.time() - begun
     deadline = time.monotonic() + 20
-    while (left := descendants()) and time.monotonic() < deadline:
+    while (left := processes()) and time.monotonic() < deadline:
         for pid in left:
             try:
                 os.waitpid(pid, os.WNOHANG)
@@ -183,6 +196,8 @@ def check_installed(python: str, library: str) -> None:
 def print_rows(library: str, figures: dict[str, list[Figures]]) -> None:
     """The rows of one library."""
     for name in figures["mray"][0]:
+        if not all(name in each for rounds in figures.values() for each in rounds):
+            continue
         ours, rays = (statistics.median(each[name] for each in figures[engine]) for engine in ENGINES)
         better = ours / rays if name.endswith("/s") and rays else rays / ours if ours else float("nan")
         print(f"{library:8} {name:42} {ours:10.4g} {rays:10.4g} {better:7.2f}", flush=True)

@@ -1,5 +1,5 @@
 """Ray Train: what workers know of each other, ingest, checkpoints, failures, a run whose driver was killed, torch, Lightning, accelerate,
-LightGBM.
+LightGBM, XGBoost.
 
 A worker that is killed, and the run that goes on from its checkpoint, are in the example of Train (`test_programs`).
 """
@@ -392,6 +392,38 @@ def test_lightgbm_grows_trees_of_the_rows_of_two_workers(ray_session: Any, tmp_p
     assert result.metrics["train-l2"] < 0.01
     model = RayTrainReportCallback.get_model(result.checkpoint)
     assert [round(float(value)) for value in model.predict([[0.1], [0.9]])] == [0, 1]
+
+
+@full
+def test_xgboost_grows_trees_of_the_rows_of_two_workers(ray_session: Any, tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    import ray.data
+    from ray.train.xgboost import RayTrainReportCallback, XGBoostTrainer
+
+    def work() -> None:
+        import xgboost
+        from ray import train
+        from ray.train.xgboost import RayTrainReportCallback
+
+        rows = train.get_dataset_shard("train").materialize().to_pandas()
+        assert 0 < len(rows) < 400
+        assert xgboost.collective.get_world_size() == 2
+        table = xgboost.DMatrix(rows[["x"]], label=rows["y"])
+        xgboost.train(
+            {"objective": "reg:squarederror", "eta": 0.5, "nthread": 1},
+            table,
+            num_boost_round=10,
+            evals=[(table, "train")],
+            verbose_eval=False,
+            callbacks=[RayTrainReportCallback()],
+        )
+
+    rows = ray.data.from_items([{"x": number / 400, "y": float(number >= 200)} for number in range(400)])
+    result = trained(tmp_path, "trees of xgboost", work, trainer=XGBoostTrainer, datasets={"train": rows})
+    assert result.metrics["train-rmse"] < 0.01
+    model = RayTrainReportCallback.get_model(result.checkpoint)
+    found = model.predict(xgboost.DMatrix([[0.1], [0.9]], feature_names=["x"]))
+    assert [round(float(value)) for value in found] == [0, 1]
 
 
 @full
