@@ -58,6 +58,22 @@ print(json.dumps([first[:3], second[:3], last[:3]]))
     assert last == [FULL, "1", []]  # imported anew, with the variable, and the process has ended
 
 
+def test_one_that_begins_after_another_has_ended_has_what_that_had() -> None:
+    core, found = run("""
+session()
+os.environ["OF_THE_PROGRAM"] = "1"
+session()  # by exec: the process has ended
+import ray.tune
+@ray.remote
+def core():
+    return str(sys.modules["ray"]), "ray.tune" in sys.modules
+ray.init(num_cpus=1, logging_level="ERROR", log_to_driver=False)
+print(json.dumps(ray.get(core.remote())))
+""")
+    assert core == "<module 'ray' (mray)>"
+    assert found
+
+
 def test_there_is_none_where_the_setting_says_so_or_another_engine_is_asked_for() -> None:
     program = "print(json.dumps(list(children().values())))"
     assert run(program, MRAY_HEAD_START="0") == run(program, MRAY_BACKEND="local") == []

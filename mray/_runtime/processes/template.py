@@ -218,6 +218,8 @@ class HeadStart(Template):
                     self._running = _Running(lambda descriptors: _start(descriptors, "-", options))
                 finally:
                     os.close(options)
+                for known in settings.PRELOAD.get():  # another one may have had them, which has ended
+                    self._running.load(known)
             self._running.load(module)
         except OSError:
             self.close()
