@@ -18,13 +18,17 @@ if os.environ.get("MRAY_TEST_ENGINE") == "ray":
     pytest.skip("processes of mray", allow_module_level=True)
 
 BEGIN = """
-import json, os, sys
+import contextlib, json, os, sys
 from pathlib import Path
 import mray.libraries, ray, ray.data
 from mray._api.current import current_backend
 def children(pid=os.getpid()):
     found = [each for thread in os.listdir(f"/proc/{pid}/task") for each in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
-    return {int(each): Path(f"/proc/{each}/comm").read_text().strip() for each in found}
+    named = {}
+    for each in found:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            named[int(each)] = Path(f"/proc/{each}/comm").read_text().strip()
+    return named
 @ray.remote
 def modules():
     return sorted({"ray.data", "pandas"} & set(sys.modules)), os.environ.get("OF_THE_PROGRAM")

@@ -200,6 +200,8 @@ class HeadStart(Template):
 
     def __init__(self) -> None:
         super().__init__()
+        #: The process that has, or was told, all that the driver had imported when it began.
+        self._informed: _Running | None = None
         atexit.register(self.close)  # it may be in the middle of an import
 
     @staticmethod
@@ -218,7 +220,9 @@ class HeadStart(Template):
                     self._running = _Running(lambda descriptors: _start(descriptors, "-", options))
                 finally:
                     os.close(options)
-                for known in settings.PRELOAD.get():  # another one may have had them, which has ended
+            if self._running is not self._informed:  # another one, which has ended, may have had those before
+                self._informed = self._running
+                for known in settings.PRELOAD.get():
                     self._running.load(known)
             self._running.load(module)
         except OSError:
@@ -232,7 +236,7 @@ class HeadStart(Template):
         if len(sys._current_frames()) > 1:
             return False
         try:
-            self._running = _Running(lambda descriptors: _fork(descriptors, serve_as_template))
+            self._running = self._informed = _Running(lambda descriptors: _fork(descriptors, serve_as_template))
         except OSError:
             return False
         return True
