@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import errno
 import gc
 import importlib
 import logging
 import os
 import pickle
+import select
 import signal
 import threading
 import time
@@ -723,3 +725,29 @@ def test_an_actor_awaits_a_graph_that_it_takes_part_in(ray_session, actor):
 
     me = Driver.remote()
     assert ray.get(me.drive.remote(actor(), me)) == [number + 3 for number in range(20)]
+
+
+@pytest.mark.only("mray")
+def test_those_who_wait_are_told_that_the_loop_cannot(ray_session, compiled, monkeypatch):
+    """Also where that is found after it has looked for a while."""
+
+    class Slow:
+        def sleep(self, value):
+            time.sleep(value)
+            return value
+
+    actor = ray_session.remote(num_cpus=0)(Slow).remote()
+    with ray_session.dag.InputNode() as inp:
+        graph = compiled(actor.sleep.bind(inp))
+
+    def refuse(*_args):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def main():
+        future = await graph.execute_async(0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(select, "epoll", refuse)
+            with pytest.raises(OSError, match="could not wait for the graph"):
+                await asyncio.wait_for(future, 60)
+
+    asyncio.run(main())

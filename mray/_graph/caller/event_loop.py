@@ -47,7 +47,9 @@ class LoopWatcher:
         #: Whether the loop's selector watches the doorbells, and whether peers ring them.
         self._watches = False
         self._attends = False
-        self._spin = LoopSpin(lambda: len(self._awaited), self._look_twice, self._attend)
+        self._spin = LoopSpin(lambda: len(self._awaited), self._look_twice, self._attend_late)
+        #: The futures of coroutines that wait.
+        self._waiting: set[Any] = set()
         #: Whether another thread has asked this one to look.
         self._asked = False
         self._yielded = 0.0
@@ -96,11 +98,13 @@ class LoopWatcher:
             return
         timer = None if timeout is None else loop.call_later(timeout, wake)
         self._awaited.add(completions)
+        self._waiting.add(future)
         try:
             self._start(loop, spinner)
             yield from future
             self._yielded = monotonic()
         finally:
+            self._waiting.discard(future)
             end(callback)
             if timer is not None:
                 timer.cancel()
@@ -160,6 +164,15 @@ class LoopWatcher:
         self._host.add_poller(self._polled)
         self._look()
         self._settle()
+
+    def _attend_late(self) -> None:
+        """As `_attend`, after the loop has looked for a while: it is the loop that calls, so who waits is told what goes wrong."""
+        try:
+            self._attend()
+        except Exception as error:
+            for future in tuple(self._waiting):
+                if not future.done():
+                    future.set_exception(error)
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop | None) -> None:
         if self._poll is not None:
