@@ -14,6 +14,8 @@ MOST_COROUTINES = 1000
 #: The group of those who talk to an actor behind the back of its methods; every actor with groups has it, and Ray has a second.
 SYSTEM_GROUP = "_ray_system"
 _SYSTEM_GROUPS = (SYSTEM_GROUP, "_ray_system_error")
+#: The attribute of plain methods of mray's own async actors that neither wait nor ask for the task that they run in: they get none.
+AT_ONCE = "__mray_at_once__"
 
 #: (whether calls run in event loops, calls of the default group at once, group -> calls of it at once)
 Concurrency = tuple[bool, int, dict[str, int]]

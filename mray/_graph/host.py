@@ -147,6 +147,18 @@ class GraphHost(Protocol):
         """The exception to raise for a pickle made by `failure`."""
 
 
+def weakly(method: Callable[..., object], *facts: object) -> Callable[[Exception], None]:
+    """A callback for a death, which calls ``method(*facts, error)`` and does not keep the method's object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def tell(error: Exception) -> None:
+        alive = reference()
+        if alive is not None:
+            alive(*facts, error)
+
+    return tell
+
+
 def raise_death(host: GraphHost, processes: Mapping[str, str], error: Exception) -> None:
     """Raise the cause of death of one of these actors, if one is dead; `error` is how its death showed here, or in another actor.
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from mray._api.decorator import remote
 from mray._api.verbs import get, kill, wait
+from mray._common.concurrency import AT_ONCE
 
 __all__ = ["Empty", "Full", "Queue"]
 
@@ -152,8 +153,8 @@ class _Nothing:
 
 
 def _at_once(method: T) -> T:
-    """Mark a plain method of an async actor that neither waits nor asks for the task that it runs in: it gets none."""
-    setattr(method, "__mray_at_once__", True)  # noqa: B010  (a function's type has no such attribute)
+    """Mark a method as `AT_ONCE`."""
+    setattr(method, AT_ONCE, True)
     return method
 
 

@@ -214,7 +214,7 @@ class Program:
             self._profilers.close()
 
 
-def _also(pending: Callable[[], object], others: list[Program]) -> Callable[[], object]:
+def _also(pending: Callable[[], object], others: tuple[Program, ...]) -> Callable[[], object]:
     """Whether there is work besides, or another program can go on."""
     return lambda: pending() or any(other.ready() for other in others)
 
@@ -246,6 +246,8 @@ class GraphService:
         #: The spinner where a graph has more processes than there are cores.
         self._spinner_oversubscribed = AdaptiveSpinner()
         self._programs: tuple[Program, ...] = ()
+        #: Each of them with all others.
+        self._turns: tuple[tuple[Program, tuple[Program, ...]], ...] = ()
         #: The number of processes per core of the largest graph (see `mray._ipc.spin`).
         self._per_core = 0.0
         self._gone: deque[str] = deque()
@@ -304,6 +306,7 @@ class GraphService:
 
     def _set_programs(self, programs: tuple[Program, ...]) -> None:
         self._programs = programs
+        self._turns = tuple((program, tuple(other for other in programs if other is not program)) for program in programs)
         self._per_core = max((program.assignment.process_count for program in programs), default=0) / usable_cores()
 
     def _stop(self, graph_id: str) -> None:
@@ -361,9 +364,7 @@ class GraphService:
         moved = False
         while self._programs:
             moves = False
-            programs = self._programs
-            for program in programs:
-                others = [other for other in programs if other is not program]
+            for program, others in self._turns:
                 moves = program.run(_also(pending, others) if others else pending) or moves
             moved = moved or moves
             if pending() or not (moves or self._spin(pending)):

@@ -14,15 +14,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mray._channel.select import DEVICE
 from mray._common import settings
 from mray._graph.communicators import Invitation, Membership
 from mray._graph.ends import Ends, open_ends, settle_devices
-from mray._graph.host import GraphHost, Pending
+from mray._graph.host import GraphHost, Pending, weakly
 from mray._graph.messages import ALLOCATE, ENDED, LENT, RECALL, STOP, TRIM
 from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
@@ -138,7 +137,10 @@ class Allocation:
         """A process makes a copy of the graph; it is told of recalls and of the end for as long as it lives."""
         if process not in self.copiers:
             self.copiers.add(process)
-            self.host.watch_process(process, "", _discarder(weakref.ref(self), process))
+            self.host.watch_process(process, "", weakly(self._forget_copier, process))
+
+    def _forget_copier(self, process: str, _error: Exception) -> None:
+        self.copiers.discard(process)
 
     def recall(self) -> None:
         """Have all executions come by way of this process again."""
@@ -174,17 +176,6 @@ class Allocation:
                 self.host.request(self.processes[endpoint], TRIM, b"")
         if lending:
             settle_devices(patience)
-
-
-def _discarder(made: weakref.ref[Allocation], process: str) -> Callable[[Exception], None]:
-    """A callback for the death of a process that has a copy, which does not keep the graph's channels."""
-
-    def discard(_error: Exception) -> None:
-        alive = made()
-        if alive is not None:
-            alive.copiers.discard(process)
-
-    return discard
 
 
 def _lent(pending: Pending) -> bool:

@@ -16,7 +16,6 @@ import contextlib
 import logging
 import sys
 import threading
-import weakref
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from os import sched_yield
@@ -37,7 +36,7 @@ from mray._graph.caller.results import TAKEN, Results
 from mray._graph.caller.waiting import wait_until
 from mray._graph.depicted import Depicted
 from mray._graph.ends import SETTLING
-from mray._graph.host import GraphHost
+from mray._graph.host import GraphHost, weakly
 from mray._graph.inputs import check_inputs, packer, picker
 from mray._graph.participants import Participants
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Channel, Operation, Plan, Source
@@ -148,7 +147,7 @@ class CompiledGraph(Depicted):
         cores = usable_cores()
         self.spinner: AdaptiveSpinner = AdaptiveSpinner(CALLER_WINDOW) if 1 < cores < made.process_count else host.spinner
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
-        tell = _teller(weakref.WeakMethod(self._break))
+        tell = weakly(self._break)
         #: The running profile, and the measures of the latest one that has ended.
         self._profile: Profile | None = None
         self._measured: Digest | None = None
@@ -272,8 +271,6 @@ class CompiledGraph(Depicted):
         if results.dropped:
             results.note_dropped()
         while self._submitted - results.finished >= self._most:
-            if self._is_retired:
-                return False
             if not results.next_is_unwanted() and (not self._reads_ahead or self._keeps_most()):
                 return False
             if self._is_teardown or not results.advance():
@@ -877,14 +874,3 @@ def _picker(number: int, output: Argument) -> Callable[[list[Any]], Any]:
         return lambda values: values[number]
     pick = picker(output.key, output.by)
     return lambda values: pick(values[number])
-
-
-def _teller(on_death: weakref.WeakMethod[Callable[[Exception], None]]) -> Callable[[Exception], None]:
-    """A callback that passes the death of an actor on to a graph, in the reading thread, and does not keep the graph alive."""
-
-    def tell(error: Exception) -> None:
-        alive = on_death()
-        if alive is not None:
-            alive(error)
-
-    return tell

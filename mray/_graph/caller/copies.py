@@ -26,7 +26,7 @@ import pickle
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from mray._channel.select import SHM
 from mray._graph.caller.allocation import Allocation, Recipe
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.limits import copied
+from mray._graph.host import weakly
 from mray._graph.messages import COPY
 from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Operation, Plan
 from mray._ipc.handlers import is_of_handler
@@ -119,7 +120,7 @@ class Copying:
                     self._ask_for_parts(recipe)
         elif all(part.done() for part in self._parts):
             self._made.open(self._parts)
-            watch = self._host.watch_process(handle.owner, "", _teller(weakref.WeakMethod(self._on_death)))
+            watch = self._host.watch_process(handle.owner, "", weakly(self._on_death))
             weakref.finalize(self, watch).atexit = False
             self.graph = CompiledGraph(self._host, self._made.plan, self._made, copied(handle.limits), names=handle.names)
             # POINT graph copied
@@ -131,7 +132,7 @@ class Copying:
         made = self._made = Allocation(self._host, plan, recipe.actors, processes)
         self._parts = made.ask(recipe.constants)
 
-    def _on_death(self) -> None:
+    def _on_death(self, _error: Exception) -> None:
         self.end(died(self._handle))
 
     def end(self, error: Exception) -> None:
@@ -168,14 +169,3 @@ def _give_back(made: Allocation) -> None:
 def died(handle: GraphHandle) -> RayChannelError:
     """The error of those who use a graph whose owner has died."""
     return RayChannelError(f"The process {handle.owner} that compiled the graph {handle.plan.graph_id} has died.")
-
-
-def _teller(on_death: weakref.WeakMethod[Callable[[], None]]) -> Callable[[Exception], None]:
-    """A callback for the death of an owner, which does not keep the copy alive."""
-
-    def tell(_error: Exception) -> None:
-        alive = on_death()
-        if alive is not None:
-            alive()
-
-    return tell

@@ -1,6 +1,6 @@
 """A compiled graph in another process than the one that compiled it.
 
-    process that got the graph                            process that compiled it (the owner)      (at first)
+    process that got the graph                            process that compiled it (the owner)
     RemoteGraph.execute(value) ── "execute", value ──▶    its reading thread submits, and reads on when results come
                                                           (`mray._graph.caller.executions`): no thread of the owner's waits
     RemoteRef.get ◀────────────── values or errors ───    as soon as the execution is finished
@@ -10,7 +10,8 @@ keeps it: executing a graph that was torn down or dropped raises RayChannelError
 share the owner's limit of executions in flight: executions of other processes queue for room, and each of these processes
 keeps to the limit by itself.
 
-Values go through the sockets of the two processes, twice: for many megabytes, execute where the graph was compiled, or pass refs.
+That is how it begins: a process that executes a graph often gets channels of its own to the actors (`mray._graph.caller.copies`), and keeps
+its limit by itself. By way of the owner, values go through the sockets of the two processes, twice: for many megabytes pass refs.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class RemoteGraph:
         #: Held while the way of an execution is chosen; the executions that have chosen the owner's and are not in `_flying` yet.
         self._choosing = threading.Lock()
         self._entering = 0
-        #: The execution that was sent last by way of the owner, if it shows that all actors are done with it.
+        #: The execution that was sent last by way of the owner.
         self._newest: _Flight | None = None
         self._participants = Participants(host, handle.plan, handle.names, handle.processes)
         graph = handle.plan.graph

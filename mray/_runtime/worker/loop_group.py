@@ -17,13 +17,11 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
+from mray._common.concurrency import AT_ONCE
 from mray._common.ids import TaskID
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
 from mray._runtime.worker.running import LoopCall, current_call
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
-
-#: The attribute of plain methods of mray's own that neither wait nor ask for the task they run in: they need none.
-AT_ONCE = "__mray_at_once__"
 
 
 def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
