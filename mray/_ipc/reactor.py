@@ -481,7 +481,7 @@ class Reactor:
     def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool, before_sleep: Callable[[], None] | None) -> bool:
         spinner = self.spinner
         begun = monotonic()
-        if spin and spinner is not None and spinner.may_spin():
+        if spin and spinner is not None and spinner.may_take_turns():
             if self._rings and self._unasked < MOST_UNASKED:
                 self._unasked += 1
                 if self._look_into_rings(predicate):
@@ -520,12 +520,15 @@ class Reactor:
     def _look_into_rings(self, predicate: Predicate) -> bool:
         """Look into the rings for a moment, without a system call; whether the predicate holds."""
         rings = self._rings
+        crowded = self.spinner.crowded
         for _ in range(RING_LOOKS // len(rings)):
             for connection in rings:
                 if connection.read_ring() and predicate():
                     if self._waiters:
                         self._notify()
                     return True
+            if crowded:
+                os.sched_yield()
         if self._waiters:
             self._notify()
         return False

@@ -97,7 +97,7 @@ class AdaptiveSpinner:
 class Spinner(AdaptiveSpinner):
     """A spinner that goes by both rules: that of a process."""
 
-    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_table", "_until_count")
+    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_table", "_until_count", "crowded")
 
     def __init__(self, table: SessionTable, row: int, rows: Callable[[], int]) -> None:
         super().__init__()
@@ -106,17 +106,23 @@ class Spinner(AdaptiveSpinner):
         self._cores = usable_cores()
         self._allowed = self._cores > 1
         self._until_count = 0
+        self.crowded = False
         #: Waits in a row that slept, and were over within the longer window.
         self._near = 0
 
     def may_spin(self) -> bool:
+        return self.may_take_turns() and not self.crowded
+
+    def may_take_turns(self) -> bool:
         if self._waits:
             self._waits -= 1
             return False
         self._until_count -= 1
         if self._until_count < 0:
             self._until_count = RECOUNT
-            self._allowed = self._cores > 1 and not self.is_oversubscribed()
+            awake = self._table.awake(self._rows())
+            self._allowed = 1 < self._cores and awake <= self._cores * MAX_PROCESSES_PER_CORE
+            self.crowded = awake > self._cores
         return self._allowed
 
     def is_oversubscribed(self) -> bool:
