@@ -484,7 +484,7 @@ class Reactor:
         if spin and spinner is not None and spinner.may_take_turns():
             if self._rings and self._unasked < MOST_UNASKED:
                 self._unasked += 1
-                if self._look_into_rings(predicate):
+                if self._look_into_rings(predicate, spinner.oversubscribed):
                     spinner.succeeded()
                     return True
             until = begun + spinner.window
@@ -495,7 +495,7 @@ class Reactor:
                 if predicate():
                     spinner.succeeded()
                     return True
-                if self._rings and self._look_into_rings(predicate):
+                if self._rings and self._look_into_rings(predicate, spinner.oversubscribed):
                     spinner.succeeded()
                     return True
                 if monotonic() >= until:
@@ -517,17 +517,16 @@ class Reactor:
                     spinner.slept(monotonic() - begun)
                 return True
 
-    def _look_into_rings(self, predicate: Predicate) -> bool:
-        """Look into the rings for a moment, without a system call; whether the predicate holds."""
+    def _look_into_rings(self, predicate: Predicate, oversubscribed: bool) -> bool:
+        """Look into the rings for a moment; whether the predicate holds. There is no system call, but yields of oversubscribed cores."""
         rings = self._rings
-        crowded = self.spinner.crowded
         for _ in range(RING_LOOKS // len(rings)):
             for connection in rings:
                 if connection.read_ring() and predicate():
                     if self._waiters:
                         self._notify()
                     return True
-            if crowded:
+            if oversubscribed:
                 os.sched_yield()
         if self._waiters:
             self._notify()

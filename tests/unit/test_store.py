@@ -11,9 +11,9 @@ import weakref
 import numpy
 import pytest
 
+from mray._common.messages import FAILED
 from mray._ipc.mapped import claim
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
-from mray._common.messages import FAILED
 from mray._objects.ownership import Completion, Countdown, Entry, Guard
 from mray._objects.serializer import serialize
 from mray._objects.store import KEPT_BYTES, SegmentStore, discard, is_spilled, read, size_class

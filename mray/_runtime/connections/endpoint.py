@@ -298,7 +298,7 @@ class Endpoint:
         }
 
     def count_alone(self, connection: Connection) -> None:
-        """Count a message whose answer is waited for, and offer a ring pair when there have been many; count again until there is a place for it."""
+        """Count a message whose answer is waited for, and offer a ring pair after many; count again until there is a place for it."""
         connection.alone += 1
         if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
             return
