@@ -289,7 +289,7 @@ class Client(Owner):
         """Values in order; the first error that is known is raised although others are pending. For `through_host` see `TensorStore`."""
         entries = [ref._entry for ref in refs]
         own = self.entry
-        if {*map(type, entries)} != {own}:
+        if not {*map(type, entries)} <= {own}:
             ref = next(ref for ref, entry in zip(refs, entries, strict=True) if type(entry) is not own)
             raise ValueError(f"Ray objects whose owner is unknown: {ref}: {why_unknown(ref)}.")
         if timeout is not None:
