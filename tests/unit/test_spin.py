@@ -54,7 +54,7 @@ def test_nobody_spins_with_more_awake_processes_than_cores(table: SessionTable) 
     assert waits_until_spinning(spinner) <= RECOUNT
 
 
-def test_a_wait_that_yields_spins_on_crowded_cores_too(table: SessionTable) -> None:
+def test_a_wait_that_yields_spins_on_oversubscribed_cores_too(table: SessionTable) -> None:
     most = 2 * MAX_PROCESSES_PER_CORE
     spinner = Spinner(table, 0, lambda: most + 1)
     states(table, AWAKE, AWAKE)
