@@ -90,16 +90,21 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
             f"Invalid type of object refs, {type(object_refs)}, is given. "
             "'object_refs' must either be an ObjectRef or a list of ObjectRefs. "
         )
-    if any(isinstance(ref, GraphRef) for ref in object_refs):
-        return _get_graph_refs(object_refs, timeout)
-    for ref in object_refs:
-        if not isinstance(ref, ObjectRef):
-            raise TypeError(f"Attempting to call `get` on the value {ref}, which is not an ray.ObjectRef.")
+    if {*map(type, object_refs)} != _PLAIN:
+        if any(isinstance(ref, GraphRef) for ref in object_refs):
+            return _get_graph_refs(object_refs, timeout)
+        for ref in object_refs:
+            if not isinstance(ref, ObjectRef):
+                raise TypeError(f"Attempting to call `get` on the value {ref}, which is not an ray.ObjectRef.")
     if timeout is not None:
         _check_timeout(timeout)
     if _use_object_store:
         return backend.get(object_refs, timeout, True)
     return backend.get(object_refs, timeout) if object_refs else []
+
+
+#: The types in a list of nothing but refs.
+_PLAIN = {ObjectRef}
 
 
 def _check_timeout(timeout: Any) -> None:

@@ -481,10 +481,10 @@ class Reactor:
     def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool, before_sleep: Callable[[], None] | None) -> bool:
         spinner = self.spinner
         begun = monotonic()
-        if spin and spinner is not None and spinner.may_spin():
+        if spin and spinner is not None and spinner.may_take_turns():
             if self._rings and self._unasked < MOST_UNASKED:
                 self._unasked += 1
-                if self._look_into_rings(predicate):
+                if self._look_into_rings(predicate, spinner.oversubscribed):
                     spinner.succeeded()
                     return True
             until = begun + spinner.window
@@ -495,7 +495,7 @@ class Reactor:
                 if predicate():
                     spinner.succeeded()
                     return True
-                if self._rings and self._look_into_rings(predicate):
+                if self._rings and self._look_into_rings(predicate, spinner.oversubscribed):
                     spinner.succeeded()
                     return True
                 if monotonic() >= until:
@@ -517,8 +517,8 @@ class Reactor:
                     spinner.slept(monotonic() - begun)
                 return True
 
-    def _look_into_rings(self, predicate: Predicate) -> bool:
-        """Look into the rings for a moment, without a system call; whether the predicate holds."""
+    def _look_into_rings(self, predicate: Predicate, oversubscribed: bool) -> bool:
+        """Look into the rings for a moment; whether the predicate holds. There is no system call, but yields of oversubscribed cores."""
         rings = self._rings
         for _ in range(RING_LOOKS // len(rings)):
             for connection in rings:
@@ -526,6 +526,8 @@ class Reactor:
                     if self._waiters:
                         self._notify()
                     return True
+            if oversubscribed:
+                os.sched_yield()
         if self._waiters:
             self._notify()
         return False

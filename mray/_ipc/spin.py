@@ -3,7 +3,7 @@
 Spinning hands a message over in about two microseconds and sleeping in twenty to fifty, but a spinning process holds a core
 that somebody else may need: with more awake processes than cores, spinning makes everybody slower. Two rules:
 
-* *Count*: nobody spins while the session's table shows more awake processes than usable cores.
+* *Count*: nobody keeps a core while the session's table shows more awake processes than usable cores.
 * *Learn*: a wait that did not end within the window was a failure. After a few in a row the process waits without spinning for
   a number of waits that doubles with each further failed trial, so that an actor in the middle of a long chain stops spinning
   and one that answers at once goes on. Waits that were over soon after the window, several in a row, make the window longer, until one
@@ -29,6 +29,11 @@ them compute at once (fan-out 79 µs against 59, 10 KB to four actors 299 agains
 `MAX_PROCESSES_PER_CORE` (chain of sixteen 609 µs against 489). A caller that waits for several outputs stops spinning when it sees more
 processes awake than cores, for then its actors compute side by side and one of them lacks the caller's core (10 KB to four actors: 333 µs
 against 365).
+
+Waits for answers of calls go on in the same way where more processes are awake than there are cores, up to `MAX_PROCESSES_PER_CORE`: they
+yield the core after every look. Nobody is kept from computing, no core falls asleep, and nobody has to be woken. Measured with a driver
+that keeps actors busy by turns on two cores (`ActorPool.map`), an item: with two actors 25 µs against 38 where the waits slept, and at FIFO
+priority 12 against 40; with four 15 against 32. A call while two or four others compute took what it had taken.
 
 The same object serves all waits of a process; it is not locked, for a lost update costs one wait at most.
 """
@@ -97,7 +102,7 @@ class AdaptiveSpinner:
 class Spinner(AdaptiveSpinner):
     """A spinner that goes by both rules: that of a process."""
 
-    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_table", "_until_count")
+    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_table", "_until_count", "oversubscribed")
 
     def __init__(self, table: SessionTable, row: int, rows: Callable[[], int]) -> None:
         super().__init__()
@@ -106,17 +111,25 @@ class Spinner(AdaptiveSpinner):
         self._cores = usable_cores()
         self._allowed = self._cores > 1
         self._until_count = 0
+        #: Whether more processes were awake than there are cores when they were last counted.
+        self.oversubscribed = False
         #: Waits in a row that slept, and were over within the longer window.
         self._near = 0
 
     def may_spin(self) -> bool:
+        return self.may_take_turns() and not self.oversubscribed
+
+    def may_take_turns(self) -> bool:
+        """As `may_spin`, for a wait that yields its core after every look while the cores are `oversubscribed`."""
         if self._waits:
             self._waits -= 1
             return False
         self._until_count -= 1
         if self._until_count < 0:
             self._until_count = RECOUNT
-            self._allowed = self._cores > 1 and not self.is_oversubscribed()
+            cores, awake = self._cores, self._table.awake(self._rows())
+            self._allowed = cores > 1 and awake <= cores * MAX_PROCESSES_PER_CORE
+            self.oversubscribed = awake > cores
         return self._allowed
 
     def is_oversubscribed(self) -> bool:

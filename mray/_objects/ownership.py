@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mray._common.messages import FAILED
+
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
 
@@ -52,6 +54,8 @@ class Entry(Holder):
     #: The process that owns the object, or None for this one.
     owner: str | None = None
     form: int | None = None
+    #: Of the class: how many entries of this process have failed.
+    failures = 0
     payload: Any = None
     #: Refs and handles inside the value: alive as long as the bytes are.
     refs: list[Any] | None = None
@@ -91,6 +95,8 @@ class Entry(Holder):
         self.refs = refs
         self.task = None
         self.form = form
+        if form == FAILED:
+            Entry.failures += 1
         waiters = self.waiters
         if waiters:
             self.waiters = None
@@ -144,27 +150,52 @@ class Guard:
         self._defer(lambda: action(*facts))
 
 
-class Countdown:
-    """Counts entries down to the moment a `get` or `wait` can answer. Client's lock held, except when reading."""
+class Completion:
+    """Tells when a `get` of entries can answer: all have a value, or one has failed. It is told nothing, and looks at an entry once."""
 
-    __slots__ = ("_failed_form", "failed", "left")
+    __slots__ = ("_entries", "_failures", "_place", "failed")
 
-    def __init__(self, failed_form: int) -> None:
-        self.left = 0
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        #: Those before have a value or an error.
+        self._place = 0
+        #: Failures in this process when all entries were last looked at for one.
+        self._failures = -1
         #: An entry that failed, as soon as there is one.
         self.failed: Entry | None = None
-        self._failed_form = failed_form
+
+    def is_reached(self) -> bool:
+        """Whether the `get` can answer. Any thread."""
+        failures = Entry.failures
+        if failures != self._failures:
+            self._failures = failures
+            self.failed = next((entry for entry in self._entries if entry.form == FAILED), None)
+        if self.failed is not None:
+            return True
+        entries, place = self._entries, self._place
+        most = len(entries)
+        while place < most and entries[place].form is not None:
+            place += 1
+        self._place = place
+        return place == most
+
+
+class Countdown:
+    """Counts entries down to the moment a `wait` can answer. Client's lock held, except when reading."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = 0
 
     def to_watch(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Those of the entries that are to be watched."""
         return entries
 
     def watch(self, entry: Entry) -> None:
-        """Count this entry, if it is still pending; note it if it has failed."""
+        """Count this entry, if it is still pending."""
         if entry.add_waiter(self._done):
             self.left += 1
-        elif entry.form == self._failed_form and self.failed is None:
-            self.failed = entry
 
     def end(self, entries: Iterable[Entry]) -> None:
         """Nobody waits any more: leave nothing with those that are still pending, which may be waited for a thousand times."""
@@ -173,10 +204,8 @@ class Countdown:
                 if entry.form is None:
                     entry.remove_waiter(self._done)
 
-    def _done(self, entry: Entry) -> None:
+    def _done(self, _entry: Entry) -> None:
         self.left -= 1
-        if entry.form == self._failed_form and self.failed is None:
-            self.failed = entry
 
 
 #: Entries that a `Survey` looks at, at most.

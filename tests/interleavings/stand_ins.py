@@ -412,9 +412,12 @@ class Spinner:
     """`mray._ipc.spin.Spinner`, whatever it decides."""
 
     window = _Window()
+    oversubscribed = False
 
     def may_spin(self) -> bool:
         return _choose("spins")
+
+    may_take_turns = may_spin
 
     def succeeded(self) -> None:
         pass

@@ -8,7 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 from mray._ipc import spin
-from mray._ipc.spin import FAILURES_BEFORE_PAUSE, LONG_WINDOW, LONGEST_PAUSE, NEAR_MISSES, PAUSE, RECOUNT, WINDOW, Spinner
+from mray._ipc.spin import (
+    FAILURES_BEFORE_PAUSE,
+    LONG_WINDOW,
+    LONGEST_PAUSE,
+    MAX_PROCESSES_PER_CORE,
+    NEAR_MISSES,
+    PAUSE,
+    RECOUNT,
+    WINDOW,
+    Spinner,
+)
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
 
 
@@ -42,6 +52,23 @@ def test_nobody_spins_with_more_awake_processes_than_cores(table: SessionTable) 
     assert not all(spinner.may_spin() for _ in range(RECOUNT + 1))
     states(table, AWAKE, PARKED, PARKED)
     assert waits_until_spinning(spinner) <= RECOUNT
+
+
+def test_a_wait_that_yields_spins_on_oversubscribed_cores_too(table: SessionTable) -> None:
+    most = 2 * MAX_PROCESSES_PER_CORE
+    spinner = Spinner(table, 0, lambda: most + 1)
+    states(table, AWAKE, AWAKE)
+    assert spinner.may_take_turns()
+    assert not spinner.oversubscribed
+    states(table, *[AWAKE] * most)
+    assert all(spinner.may_take_turns() for _ in range(2 * RECOUNT))
+    assert spinner.oversubscribed
+    states(table, *[AWAKE] * (most + 1))
+    assert not all(spinner.may_take_turns() for _ in range(RECOUNT + 1))
+    states(table, AWAKE, *[PARKED] * most)
+    while not spinner.may_take_turns():
+        pass
+    assert not spinner.oversubscribed
 
 
 def test_nobody_spins_on_one_core(table: SessionTable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import weakref
 import numpy
 import pytest
 
+from mray._common.messages import FAILED
 from mray._ipc.mapped import claim
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
-from mray._objects.ownership import Countdown, Entry, Guard
+from mray._objects.ownership import Completion, Countdown, Entry, Guard
 from mray._objects.serializer import serialize
 from mray._objects.store import KEPT_BYTES, SegmentStore, discard, is_spilled, read, size_class
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
@@ -327,16 +328,35 @@ def test_an_entry_calls_every_waiter_once_and_the_first_value_stays():
     assert entry.payload == b"first"
 
 
-def test_a_countdown_tells_of_the_first_failure():
+def test_a_get_can_answer_when_one_has_failed_or_all_have_come():
     entries = [Entry() for _ in range(3)]
     entries[0].complete(0, b"")
-    countdown = Countdown(failed_form=3)
+    completion = Completion(entries)
+    assert not completion.is_reached()
+    entries[2].complete(FAILED, b"error")
+    assert completion.is_reached()
+    assert completion.failed is entries[2]
+    assert Completion(entries).is_reached(), "one that had failed before"
+    others = [Entry() for _ in range(3)]
+    completion = Completion(others)
+    for place in (2, 0, 1):
+        assert not completion.is_reached()
+        others[place].complete(0, b"")
+    assert completion.is_reached()
+    assert completion.failed is None
+
+
+def test_a_countdown_counts_those_that_are_pending():
+    entries = [Entry() for _ in range(3)]
+    entries[0].complete(0, b"")
+    countdown = Countdown()
     for entry in entries:
         countdown.watch(entry)
     assert countdown.left == 2
-    entries[2].complete(3, b"error")
+    entries[2].complete(FAILED, b"error")
     assert countdown.left == 1
-    assert countdown.failed is entries[2]
+    countdown.end(entries)
+    assert entries[1].waiters is None
 
 
 def test_a_guard_hands_its_work_over_when_it_dies():

@@ -18,6 +18,7 @@ from mray.exceptions import WorkerCrashedError
 class FakeConnection:
     def __init__(self):
         self.sent = []
+        self.alone = 0
 
     def send(self, message):
         self.sent.append(message)
@@ -29,6 +30,9 @@ class FakeClient:
     def __init__(self):
         self.lock = threading.RLock()
         self.completed = []
+
+    def count_alone(self, connection):
+        connection.alone += 1
 
     def entry(self):
         return Entry()
@@ -140,6 +144,7 @@ def test_a_producer_among_others_is_told_of_every_item(client, connection):
     for _ in range(3):
         stream.take_nowait()
     assert [message[2] for message in connection.sent] == [1, 2, 3]
+    assert connection.alone == 3, "each counts for a ring pair"
 
 
 def test_a_call_that_is_sent_again_says_what_has_arrived(client, connection):

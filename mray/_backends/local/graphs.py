@@ -42,8 +42,9 @@ class NeverSpins(Spinner):
 
     def __init__(self) -> None:
         AdaptiveSpinner.__init__(self, 0.0)
+        self.oversubscribed = False
 
-    def may_spin(self) -> bool:
+    def may_take_turns(self) -> bool:
         return False
 
     def is_oversubscribed(self) -> bool:

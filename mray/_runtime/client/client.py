@@ -25,7 +25,7 @@ from mray._common.invocations import Result
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
 from mray._objects import claims
-from mray._objects.ownership import MOST_SURVEYED, Countdown, Entry, Survey, split_ready, why_unknown
+from mray._objects.ownership import MOST_SURVEYED, Completion, Countdown, Entry, Survey, split_ready, why_unknown
 from mray._objects.remote_error import unpickle_error
 from mray._objects.serializer import deserialize
 from mray._objects.store import is_spilled, read
@@ -289,9 +289,9 @@ class Client(Owner):
         """Values in order; the first error that is known is raised although others are pending. For `through_host` see `TensorStore`."""
         entries = [ref._entry for ref in refs]
         own = self.entry
-        for ref, entry in zip(refs, entries, strict=True):
-            if type(entry) is not own:
-                raise ValueError(f"Ray objects whose owner is unknown: {ref}: {why_unknown(ref)}.")
+        if not {*map(type, entries)} <= {own}:
+            ref = next(ref for ref, entry in zip(refs, entries, strict=True) if type(entry) is not own)
+            raise ValueError(f"Ray objects whose owner is unknown: {ref}: {why_unknown(ref)}.")
         if timeout is not None:
             self.borrowing.revive_all(entries)  # which counts as waiting
         for entry in entries:
@@ -302,17 +302,15 @@ class Client(Owner):
                     self.cancelling.interrupted(entries)
                     raise
                 break
-        failed, tensors = m.FAILED, m.TENSORS
-        elsewhere = False
-        for entry in entries:
-            if entry.form == failed:
-                for other in entries:
-                    hear(other)
-                self.value_of(entry)
-            elif entry.form == tensors:
-                elsewhere = True
+        forms = {entry.form for entry in entries}
+        if forms == _PICKLED:
+            return [deserialize(m.PICKLED, entry.payload) for entry in entries]
         value_of = self.value_of
-        if elsewhere:
+        if m.FAILED in forms:
+            for entry in entries:
+                hear(entry)
+            value_of(next(entry for entry in entries if entry.form == m.FAILED))
+        if m.TENSORS in forms:
             return self.tensors.values(refs, value_of, timeout, through_host)
         try:
             return [value_of(entry) for entry in entries]
@@ -353,20 +351,14 @@ class Client(Owner):
                     hope = self._ask_for(entries)
             ready = self.wait_as_user(entry.is_ready, timeout, hope)
         else:
-            countdown = Countdown(m.FAILED)
             with self.lock:
                 hope = self._ask_for(entries)
-                for entry in entries:
-                    countdown.watch(entry)
-            try:
-                ready = self.wait_as_user(lambda: not countdown.left or countdown.failed is not None, timeout, hope)
-            finally:
-                with self.lock:
-                    countdown.end(entries)
-            if countdown.failed is not None:
+            completion = Completion(entries)
+            ready = self.wait_as_user(completion.is_reached, timeout, hope)
+            if completion.failed is not None:
                 for entry in entries:
                     hear(entry)
-                self.value_of(countdown.failed)
+                self.value_of(completion.failed)
         if not ready:
             raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.")
 
@@ -423,7 +415,7 @@ class Client(Owner):
         if len(ready) == num_returns:
             return self._heard(ready), rest
         entries = [ref._entry for ref in refs]
-        countdown = Survey(entries) if num_returns == len(ready) + 1 and len(entries) <= MOST_SURVEYED else Countdown(-1)
+        countdown = Survey(entries) if num_returns == len(ready) + 1 and len(entries) <= MOST_SURVEYED else Countdown()
         most_left = len(entries) - num_returns
         with self.lock:
             watched = countdown.to_watch(entries)
@@ -508,6 +500,10 @@ class Client(Owner):
     def _left(self) -> None:
         self.wakeups.close()
         super()._left()
+
+
+#: The forms of values that came with messages.
+_PICKLED = {m.PICKLED}
 
 
 def _entry_of(ref: ObjectRef) -> Any:

@@ -30,6 +30,7 @@ from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import serialize
 from mray._runtime.client.calls import Call
+from mray._runtime.connections.endpoint import CALLS_BEFORE_RING
 from mray.exceptions import ObjectRefStreamEndOfStreamError
 
 if TYPE_CHECKING:
@@ -140,6 +141,13 @@ class StreamReader:
         """Tell the producer."""
         self.stream.link.send((kind, self._task_id, *fields))
 
+    def tell(self, tell: do.Tell) -> None:
+        """Tell the producer, which may wait for it, what was taken."""
+        link = self.stream.link
+        self.send(m.STREAM_TAKEN, tell.taken)
+        if link.alone < CALLS_BEFORE_RING:
+            self._client.count_alone(link)
+
     def promise(self, promise: do.Promise) -> None:
         self._follow(self.stream.promised([self.new_entry() for _ in range(promise.missing)]))
 
@@ -236,7 +244,7 @@ _WAYS: dict[type[Any], Callable[[StreamReader, Any], None]] = {
     do.Store: lambda reader, store: reader.store(*store),
     do.Promise: StreamReader.promise,
     do.FailPromised: StreamReader.fail_promised,
-    do.Tell: lambda reader, tell: reader.send(m.STREAM_TAKEN, tell.taken),
+    do.Tell: StreamReader.tell,
     do.Stop: lambda reader, _: reader.send(m.STREAM_STOP),
     do.Gather: StreamReader.gather_all,
 }

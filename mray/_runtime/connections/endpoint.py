@@ -269,7 +269,7 @@ class Endpoint:
             self._waits = reactor.waits
             connection.send(message)
             if connection.alone < CALLS_BEFORE_RING:
-                self._count_alone(connection)
+                self.count_alone(connection)
             return
         queued = connection.post(message)
         now = monotonic()
@@ -297,8 +297,8 @@ class Endpoint:
             m.NUDGE: lambda _peer: None,
         }
 
-    def _count_alone(self, connection: Connection) -> None:
-        """Count a call that is waited for, and offer a ring pair when there have been many; count again until there is a place for it."""
+    def count_alone(self, connection: Connection) -> None:
+        """Count a message whose answer is waited for, and offer a ring pair after many; count again until there is a place for it."""
         connection.alone += 1
         if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
             return

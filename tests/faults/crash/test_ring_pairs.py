@@ -49,6 +49,12 @@ class Talker:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    @mray.method(num_returns="streaming", _generator_backpressure_num_objects=1)
+    def count(self, most: int, die: bool = False) -> Iterator[Any]:
+        yield from range(most)
+        if die:
+            self.die()
+
     def talk_to(self, other: Any, count: int) -> int:
         return sum(mray.get(other.hear.remote(1)) for _ in range(count))
 
@@ -76,6 +82,17 @@ def test_calls_of_every_size_keep_their_order() -> None:
             assert mray.get(refs[-1]) == value
     assert mray.get(refs) == sent
     assert mray.get(actor.all_heard.remote())[-len(sent) :] == sent
+
+
+def test_a_generator_whose_items_are_waited_for_talks_through_rings() -> None:
+    actor = Talker.remote()
+    mray.get(actor.hear.remote(0))
+    assert not rings()
+    items = actor.count.remote(MANY, True)
+    assert [mray.get(next(items)) for _ in range(MANY)] == list(range(MANY))
+    assert rings(), "no pair of processes talks through rings"
+    with pytest.raises(ActorDiedError):
+        mray.get(next(items))
 
 
 def test_an_event_loop_that_awaits_talks_through_rings_and_is_woken_when_it_sleeps() -> None:
