@@ -270,8 +270,7 @@ def with_variable(name: str, value: str) -> list[int]:
             try:
                 if os.stat(f"/proc/{pid}").st_uid != os.getuid():
                     continue
-                with open(f"/proc/{pid}/environ", "rb") as file:
-                    environment = file.read()
+                environment = _environment(pid)
                 if wanted in environment.split(b"\0"):
                     found.append(pid)
                 elif not environment and _may_be_starting(pid):
@@ -282,6 +281,20 @@ def with_variable(name: str, value: str) -> list[int]:
             return found
         unclear = again
         sleep(0.001)
+
+
+def _environment(pid: int) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read()
+
+
+def variable_of(pid: int, name: str) -> str:
+    """The value of a variable that a process was started with; "" if there is none, or no such process of ours."""
+    with contextlib.suppress(OSError):
+        for variable in _environment(pid).split(b"\0"):
+            if variable.startswith(name.encode() + b"="):
+                return os.fsdecode(variable.partition(b"=")[2])
+    return ""
 
 
 def _may_be_starting(pid: int) -> bool:

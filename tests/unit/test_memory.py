@@ -251,16 +251,16 @@ def test_this_machine_tells_its_memory() -> None:
     assert 0 < usage.used < usage.total
 
 
-def test_processes_are_known_by_session_and_by_what_they_hold() -> None:
+def test_processes_are_known_by_group_and_by_what_they_hold() -> None:
     code = "block = bytearray(64 << 20); print(flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True)
     try:
         assert child.stdout is not None
         child.stdout.readline()
         found = {process.pid: process for process in processes()}
-        assert found[child.pid].session == child.pid
+        assert found[child.pid].group == child.pid
         assert found[child.pid].held >= 64 * MIB
-        assert found[os.getpid()].session == os.getsid(0)
+        assert found[os.getpid()].group == os.getpgid(0)
         table = largest([found[child.pid], Process(1 << 30, 0, 1)], 2).splitlines()
         assert table[1].startswith(f"{child.pid}\t0.") and "bytearray" in table[1]
     finally:

@@ -131,7 +131,7 @@ class MemoryMonitor:
         there = processes()
         held: dict[int, int] = {}
         for process in there:
-            held[process.session] = held.get(process.session, 0) + process.held
+            held[process.group] = held.get(process.group, 0) + process.held
         needed = usage.used - limit + int(usage.total * _MARGIN)
         scheduler = self._scheduler
         there_are = suspects(scheduler.workers.workers.values(), scheduler.members, lambda pid: held.get(pid, 0), self._members.is_lending)

@@ -79,12 +79,12 @@ def _of_group(version: int, directory: str, most: int) -> Usage | None:
 class Process:
     """A process of the machine, and the memory that its end would give back."""
 
-    __slots__ = ("held", "pid", "session")
+    __slots__ = ("group", "held", "pid")
 
-    def __init__(self, pid: int, session: int, held: int) -> None:
+    def __init__(self, pid: int, group: int, held: int) -> None:
         self.pid = pid
-        #: The kernel's session id: for a worker and all processes that it has started, the worker's pid.
-        self.session = session
+        #: The process group: for a worker and all processes that it has started, the worker's pid.
+        self.group = group
         self.held = held
 
 
@@ -95,12 +95,12 @@ def processes() -> list[Process]:
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    session = int(file.read().rpartition(b")")[2].split()[3])
+                    group = int(file.read().rpartition(b")")[2].split()[2])
                 with open(f"/proc/{name}/statm", "rb") as file:
                     _size, resident, shared = map(int, file.read().split()[:3])
             except (OSError, ValueError):
                 continue
-            found.append(Process(int(name), session, (resident - shared) * PAGE))
+            found.append(Process(int(name), group, (resident - shared) * PAGE))
     return found
 
 

@@ -35,7 +35,7 @@ from mray._ipc.limits import advice, exhausted, is_passing
 from mray._ipc.output import TAIL_BYTES, last_lines
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.interpreters import Interpreters
-from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
+from mray._runtime.processes.launch import OPTIONS, PACKET, PROCESS_VARIABLE, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
 from mray._runtime.processes.worker_process import Stream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
 from mray._scheduler.jobs import ROOT_VARIABLE, job_of
@@ -100,8 +100,8 @@ class Supervisor:
         self._waiting: deque[tuple[str, bytes]] = deque()
         #: Pids of workers that a dead zygote had forked and not reported: they are ended, and others started in their place.
         self._disowned: set[int] = set()
-        #: Session ids of dead workers: processes that still run under one are ended.
-        self._dead_sids: set[int] = set()
+        #: Dead workers by their process groups: what they have started is ended.
+        self._dead_groups: dict[int, str] = {}
         self._zygote: socket.socket
         self.zygote_pid = 0
         self._zygote_failures = 0
@@ -195,7 +195,9 @@ class Supervisor:
         for pid in processes.children():
             if self._interpreters.knows(pid):
                 continue
-            if pid not in self._by_pid and _session_id(pid) not in self._by_pid and not self._wrapped.has_session(_session_id(pid)):
+            if pid in self._by_pid or _group_of(pid) in self._by_pid or self._wrapped.has_group(_group_of(pid)):
+                continue
+            if processes.variable_of(pid, PROCESS_VARIABLE) not in self.workers:
                 processes.kill(pid)
                 self._disowned.add(pid)
         self._start_zygote()
@@ -368,7 +370,7 @@ class Supervisor:
             self._send_waiting()
         worker.pid = pid
         self._by_pid[pid] = worker
-        self._dead_sids.discard(pid)
+        self._dead_groups.pop(pid, None)
         self._disowned.discard(pid)
         self._close_theirs(worker)
 
@@ -423,7 +425,7 @@ class Supervisor:
             elif self._interpreters.child_ended(info.si_pid, status):
                 orphans = True
             elif self._wrapped.wrapper_ended(info.si_pid, status):
-                self._dead_sids.add(info.si_pid)
+                self._dead_groups[info.si_pid] = ""
                 orphans = True
             else:
                 orphans = True
@@ -436,7 +438,7 @@ class Supervisor:
             return
         del self.workers[worker.process]
         # POINT worker reaped
-        self._dead_sids.add(pid)
+        self._dead_groups[pid] = worker.process
         self._end_orphans()
         for stream in worker.streams:
             self._drain(worker, stream)
@@ -451,7 +453,7 @@ class Supervisor:
         """Report the death of a wrapped worker; its wrapper may live on, and print."""
         del self.workers[worker.process]
         if worker.pid:
-            self._dead_sids.add(worker.pid)
+            self._dead_groups[worker.pid] = worker.process
         for stream in worker.streams:
             self._read_rest(worker, stream)
         self._died(worker, worker.pid, status)
@@ -462,13 +464,24 @@ class Supervisor:
 
     def _end_orphans(self) -> None:
         """End the children that dead workers left behind. The children of such a child are found when it is reaped."""
-        left = set()
+        left = {}
         for pid in processes.children():
-            sid = _session_id(pid)
-            if sid in self._dead_sids and pid not in self._by_pid:
-                left.add(sid)
+            group = 0 if pid in self._by_pid else self._dead_group_of(pid)
+            if group:
+                left[group] = self._dead_groups[group]
                 processes.kill(pid)
-        self._dead_sids = left
+        self._dead_groups = left
+
+    def _dead_group_of(self, pid: int) -> int:
+        """The group of the dead worker that has left a process behind; 0 if none has, or the process has left the kernel session."""
+        group = _group_of(pid)
+        if group in self._dead_groups:
+            return group
+        if not group or group in self._by_pid or os.getsid(pid) != os.getsid(0):
+            return 0
+        # It has made a group of its own, as `timeout` does.
+        name = processes.variable_of(pid, PROCESS_VARIABLE)
+        return next((group for group, process in self._dead_groups.items() if name and name == process), 0)
 
     def end_all(self) -> None:
         """End every process below the node, and reap it. Blocks until the last one is gone."""
@@ -593,8 +606,9 @@ class Supervisor:
             return -1
 
 
-def _session_id(pid: int) -> int:
+def _group_of(pid: int) -> int:
+    """The process group of a process: the pid of the worker that it is, or that it descends from; 0 once it has ended."""
     try:
-        return os.getsid(pid)
+        return os.getpgid(pid)
     except OSError:
         return 0

@@ -91,13 +91,21 @@ def test_the_children_of_a_killed_actor_are_ended_and_those_of_others_are_not(tm
 @mray.remote
 class A:
     def start(self):
-        # A child, and a grandchild whose parent is dead.
+        # A child, a grandchild whose parent is dead, and one that makes a process group of its own.
         child = subprocess.Popen(["sleep", "1000"]).pid
         text = subprocess.run(["sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True).stdout
-        return child, int(text)
+        grouped = subprocess.Popen(["timeout", "1000", "sleep", "1000"]).pid
+        until(lambda: os.getpgid(grouped) == grouped)
+        return child, int(text), grouped
+
+    def place(self):
+        return os.getpid(), os.getpgid(0), os.getsid(0)
 
 mray.init(num_cpus=2)
 one, two = A.remote(), A.remote()
+places = mray.get([one.place.remote(), two.place.remote()])
+assert all(pid == group != session for pid, group, session in places)
+assert len({session for _, _, session in places} - {os.getsid(0)}) == 1
 ended, kept = mray.get(one.start.remote()), mray.get(two.start.remote())
 mray.kill(one)
 until(lambda: not any(map(alive, ended)))
