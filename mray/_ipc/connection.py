@@ -460,10 +460,13 @@ class Connection:
                 break
             start = end
         buffer.release() if buffer.obj is self._partial else None
+        looked_into = None
         for message in messages:
             ring = self._inward
-            if ring is not None:
-                self.read_ring()  # what was published before this frame was sent
+            # Whatever was published before one of these frames was sent is there by now: handed on already, or it waits for some of them.
+            if ring is not None and (ring.waiting is not None or ring is not looked_into):
+                looked_into = ring
+                self.read_ring()
                 if self.closed:
                     break
             try:

@@ -47,7 +47,7 @@ _POSITION = Struct("<Q")
 class RingPair:
     """One end of the two rings. The writing half is used under the connection's lock, the reading half by the thread that reads."""
 
-    __slots__ = ("_asleep", "_looked", "_position", "_reader", "_segment", "_waiting", "_words", "_writer", "handled")
+    __slots__ = ("_asleep", "_looked", "_position", "_reader", "_segment", "_words", "_writer", "handled", "waiting")
 
     #: The most bytes that an entry holds.
     MOST = _LAYOUT.inline - _POSITION.size
@@ -62,7 +62,7 @@ class RingPair:
         #: Frames that had gone through the socket before the last entry that was written.
         self._position = 0
         #: An entry that was taken, and has to wait for the socket: position, form and body.
-        self._waiting: tuple[int, int, bytes] | None = None
+        self.waiting: tuple[int, int, bytes] | None = None
         #: Frames of the socket that were handed on since the ring was opened.
         self.handled = 0
         #: Entries of both directions when somebody last asked whether it is used.
@@ -105,7 +105,7 @@ class RingPair:
 
     def next(self) -> tuple[int, bytes] | None:
         """The next entry that may be handed on: form and body. DamagedError when no process of ours has written it."""
-        waiting = self._waiting
+        waiting = self.waiting
         if waiting is None:
             reader = self._reader
             taken = reader.take() if reader.words[reader.published] > reader.next else None
@@ -116,15 +116,15 @@ class RingPair:
                 raise DamagedError(f"an entry of a connection's ring has form {form} and {len(body)} bytes")
             waiting = _POSITION.unpack_from(body)[0], form & SEVERAL, body[_POSITION.size :]
         if waiting[0] > self.handled:
-            self._waiting = waiting
+            self.waiting = waiting
             return None
-        self._waiting = None
+        self.waiting = None
         return waiting[1:]
 
     def has_more(self) -> bool:
         """Whether there is an entry that does not wait for the socket, or may not."""
-        if self._waiting is not None:
-            return self._waiting[0] <= self.handled
+        if self.waiting is not None:
+            return self.waiting[0] <= self.handled
         reader = self._reader
         return reader.words[reader.published] > reader.next
 
