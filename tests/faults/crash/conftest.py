@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -125,6 +126,15 @@ class Run:
             if time.monotonic() > deadline:
                 pytest.fail(f"no {role} among {self.processes()}")
             time.sleep(0.005)
+
+    def kill(self, pid: int) -> None:
+        """End a process of the run (SIGKILL). It has ended when this returns."""
+        pidfd = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            assert select.select([pidfd], [], [], self.patience)[0], f"{pid} does not end"
+        finally:
+            os.close(pidfd)
 
     def left(self) -> list[str]:
         """A description of all that is left of the run."""
