@@ -28,12 +28,8 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _F_SETSIG = 10
 
-#: Seconds that a process may be without an environment while it starts a program; and older processes do not start one.
-_LONGEST_EXEC = 0.1
-_NEW = 10.0
-#: The kernel's PF_KTHREAD, and its ticks in a second.
-_KERNEL_THREAD = 0x00200000
-_TICKS = os.sysconf("SC_CLK_TCK")
+#: Seconds that a process may be without an environment while it starts a program: it waits for a processor, or for the disk.
+_LONGEST_EXEC = 2.0
 
 #: Bytes of argument that a process is started with so that its title has room.
 TITLE_ROOM = 256
@@ -256,54 +252,67 @@ def has_mapped(pid: int, name: str) -> bool:
 
 
 def with_variable(name: str, value: str) -> list[int]:
-    """Pids of our own processes that were started with this variable in their environment; never this process.
+    """Pids of our own processes that were started with this variable in their environment; never this process."""
+    return carrying(name, value, filter(_is_anothers_of_ours, all_pids()))
 
-    The kernel shows no environment for a process that is in the middle of an exec: those are looked at again for a tenth of a second.
+
+def carrying(name: str, value: str, pids: Iterable[int]) -> list[int]:
+    """Those of these processes that were started with this variable in their environment, as far as this one may read it.
+
+    The kernel shows no environment for a process that is in the middle of an exec: those are looked at again.
     """
     wanted = f"{name}={value}".encode()
     found = []
-    unclear = [pid for pid in all_pids() if pid != os.getpid()]
+    unclear = list(pids)
     deadline = monotonic() + _LONGEST_EXEC
     while True:
         again = []
         for pid in unclear:
             try:
-                if os.stat(f"/proc/{pid}").st_uid != os.getuid():
-                    continue
-                environment = _environment(pid)
-                if wanted in environment.split(b"\0"):
-                    found.append(pid)
-                elif not environment and _may_be_starting(pid):
-                    again.append(pid)
+                environment = _environment_of(pid)
             except OSError:
                 continue
+            if environment is None:
+                again.append(pid)
+            elif wanted in environment.split(b"\0"):
+                found.append(pid)
         if not again or monotonic() > deadline:
             return found
         unclear = again
         sleep(0.001)
 
 
-def _environment(pid: int) -> bytes:
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        return file.read()
-
-
 def variable_of(pid: int, name: str) -> str:
     """The value of a variable that a process was started with; "" if there is none, or no such process of ours."""
     with contextlib.suppress(OSError):
-        for variable in _environment(pid).split(b"\0"):
+        for variable in _read_environment(pid).split(b"\0"):
             if variable.startswith(name.encode() + b"="):
                 return os.fsdecode(variable.partition(b"=")[2])
     return ""
 
 
-def _may_be_starting(pid: int) -> bool:
-    """Whether a process without an environment is one that has just begun: neither dead nor a thread of the kernel."""
+def _is_anothers_of_ours(pid: int) -> bool:
+    try:
+        return pid != os.getpid() and os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except OSError:
+        return False
+
+
+def _environment_of(pid: int) -> bytes | None:
+    """The environment that the kernel shows for a process. None: it is in the middle of an exec, and has none yet."""
+    if shown := _read_environment(pid):
+        return shown
     with open(f"/proc/{pid}/stat", "rb") as file:
         facts = file.read().rsplit(b")", 1)[1].split()
-    with open("/proc/uptime", "rb") as file:
-        age = float(file.read().split()[0]) - int(facts[19]) / _TICKS
-    return facts[0] not in b"ZX" and not int(facts[6]) & _KERNEL_THREAD and age < _NEW
+    memory, last = int(facts[20]), int(facts[48])
+    if not memory:  # it is dead, or a thread of the kernel
+        return b""
+    return _read_environment(pid) if last else None  # the exec may be over since
+
+
+def _read_environment(pid: int) -> bytes:
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read()
 
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")

@@ -24,6 +24,8 @@ from typing import Any
 
 import pytest
 
+from mray._ipc.process import carrying
+
 #: Environment variable that marks every process that descends from this one.
 MARK = "MRAY_TEST_MARK"
 #: Seconds that what a test ended may take to be gone.
@@ -71,11 +73,7 @@ class Territory:
 
 def is_marked(pid: int) -> bool:
     """Whether this process descends from this one."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{MARK}={os.environ[MARK]}".encode() in file.read()
-    except OSError:
-        return False
+    return bool(carrying(MARK, os.environ[MARK], [pid]))
 
 
 def running() -> set[int]:

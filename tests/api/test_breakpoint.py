@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -288,7 +289,11 @@ def test_only_its_user_reaches_the_socket_and_nothing_listens_on_a_network(waiti
     assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o600]
     assert stat.S_IMODE(paths[0].parent.stat().st_mode) == 0o700
     pid = int(paths[0].name.partition("-")[0])
-    inodes = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    inodes = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            inodes.add(os.readlink(fd))
+    assert inodes
     for table in ("tcp", "tcp6", "udp", "udp6"):
         rows = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
         assert not [row for row in rows if f"socket:[{row.split()[9]}]" in inodes]

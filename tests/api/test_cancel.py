@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal as signals
 import threading
@@ -481,7 +482,11 @@ def test_queued_calls_of_actors_that_a_cancelled_task_made_never_run(ray_session
     def parent(a, path):
         ref = a.note.remote(path)
         mark(path, "parent")
-        ray.get(ref)
+        try:
+            ray.get(ref)
+        finally:
+            with contextlib.suppress(ray.exceptions.TaskCancelledError):
+                ray.get(ref)  # until the actor has taken it back
 
     a = A.remote()
     held = a.hold.remote(marks.path, str(gate))
@@ -617,8 +622,8 @@ def test_ctrl_c_cancels_the_tasks_that_the_driver_waits_for(ray_session, sleeper
     ray = ray_session
     refs = [sleeper.remote(marks.path, name) for name in ("1", "2", "other")]
     eventually(lambda: len(marks()) == 3)
-    timer = interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
+        timer = interrupt_soon()
         if way == "get":
             ray.get(refs[0])
         elif way == "get_many":
@@ -649,8 +654,8 @@ def test_ctrl_c_leaves_calls_of_actors_alone(ray_session, marks, tmp_path, event
 
     ref = A.remote().long.remote(marks.path, str(gate))
     eventually(lambda: marks() == ["begin"])
-    timer = interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
+        timer = interrupt_soon()
         ray.get(ref)
     timer.join()
     gate.touch()
@@ -664,8 +669,8 @@ def test_ctrl_c_may_be_told_to_leave_tasks_alone(ray_session, sleeper, marks, tm
     gate = tmp_path / "gate"
     ref = sleeper.remote(marks.path, "", str(gate))
     eventually(lambda: marks() == ["begin"])
-    timer = interrupt_soon()
     with pytest.raises(KeyboardInterrupt):
+        timer = interrupt_soon()
         ray.get(ref)
     timer.join()
     gate.touch()

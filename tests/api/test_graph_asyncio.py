@@ -540,16 +540,17 @@ def test_a_loop_that_is_gone_leaves_no_descriptor(engine, ray_session, actor, co
 
 
 # -------------------------------------------------------------------------------------------- limits
-def test_one_execution_too_many_is_refused(run, ray_session, actor, compiled):
-    a = actor()
+def test_one_execution_too_many_is_refused(run, ray_session, actor, compiled, tmp_path):
+    a, gate = actor(), tmp_path / "gate"
     with ray_session.dag.InputNode() as inp:
-        graph = compiled(a.sleep.bind(inp), _max_inflight_executions=2)
+        graph = compiled(a.wait_for.bind(inp), _max_inflight_executions=2)
 
     async def main():
-        futures = [await graph.execute_async(0.2) for _ in range(2)]
+        futures = [await graph.execute_async(str(gate)) for _ in range(2)]
         with pytest.raises(ray_session.exceptions.RayCgraphCapacityExceeded, match="can't have more than 2 in-flight executions"):
-            await graph.execute_async(0)
-        assert await asyncio.gather(*futures) == [0.2, 0.2]
+            await graph.execute_async(str(gate))
+        gate.touch()
+        assert await asyncio.gather(*futures) == [str(gate)] * 2
 
     run(main())
 
@@ -728,26 +729,21 @@ def test_an_actor_awaits_a_graph_that_it_takes_part_in(ray_session, actor):
 
 
 @pytest.mark.only("mray")
-def test_those_who_wait_are_told_that_the_loop_cannot(ray_session, compiled, monkeypatch):
+def test_those_who_wait_are_told_that_the_loop_cannot(ray_session, actor, compiled, monkeypatch, tmp_path):
     """Also where that is found after it has looked for a while."""
-
-    class Slow:
-        def sleep(self, value):
-            time.sleep(value)
-            return value
-
-    actor = ray_session.remote(num_cpus=0)(Slow).remote()
+    a, gate = actor(), tmp_path / "gate"
     with ray_session.dag.InputNode() as inp:
-        graph = compiled(actor.sleep.bind(inp))
+        graph = compiled(a.wait_for.bind(inp))
 
     def refuse(*_args):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     async def main():
-        future = await graph.execute_async(0.5)
+        future = await graph.execute_async(str(gate))
         with monkeypatch.context() as patch:
             patch.setattr(select, "epoll", refuse)
             with pytest.raises(OSError, match="could not wait for the graph"):
                 await asyncio.wait_for(future, 60)
+        gate.touch()
 
     asyncio.run(main())

@@ -259,6 +259,7 @@ def brief_actor(ray_session: Any) -> Any:
             call_brief_what_takes_less_than(10)
             self.gate = threading.Event()
             self.inside = self.most_inside = 0
+            self.waits_on = ""
 
         def name(self) -> str:
             return threading.current_thread().name
@@ -267,6 +268,7 @@ def brief_actor(ray_session: Any) -> Any:
             self.inside += 1
             self.most_inside = max(self.most_inside, self.inside)
             if wait:
+                self.waits_on = threading.current_thread().name
                 self.gate.wait(30)
             self.inside -= 1
             return threading.current_thread().name
@@ -274,6 +276,13 @@ def brief_actor(ray_session: Any) -> Any:
         def opened(self) -> int:
             self.gate.set()
             return self.most_inside
+
+        def thread_that_waits(self) -> str:
+            return self.waits_on
+
+        def shut(self) -> None:
+            self.gate.clear()
+            self.waits_on = ""
 
     actor = Actor.remote()
     for method in (actor.name.remote, lambda: actor.pause.remote(False)):
@@ -292,10 +301,24 @@ def await_main_thread(ray: Any, method: Any) -> None:
     time.sleep(0.005)
 
 
+def pausing_on_main_thread(ray: Any, actor: Any) -> Any:
+    """A call of `pause` that waits on the main thread. (On a busy machine the thread may not be idle again when one comes.)"""
+    while True:
+        waiting = actor.pause.remote(True)
+        while not (thread := ray.get(actor.thread_that_waits.remote(), timeout=30)):
+            time.sleep(0.005)
+        if thread == "MainThread":
+            return waiting
+        ray.get(actor.opened.remote(), timeout=30)
+        assert ray.get(waiting, timeout=30) == thread
+        ray.get(actor.shut.remote(), timeout=30)
+        await_main_thread(ray, lambda: actor.pause.remote(False))
+
+
 @pytest.mark.only("mray")
 def test_a_brief_method_that_comes_to_wait_holds_up_no_other_call(ray_session: Any, brief_actor: Any) -> None:
     ray = ray_session
-    waiting = brief_actor.pause.remote(True)
+    waiting = pausing_on_main_thread(ray, brief_actor)
     with pytest.raises(ray.exceptions.GetTimeoutError):
         ray.get(waiting, timeout=0.2)
     beside = [ray.get(brief_actor.name.remote(), timeout=30) for _ in range(300)]

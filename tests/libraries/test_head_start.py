@@ -23,10 +23,12 @@ from pathlib import Path
 import mray.libraries, ray, ray.data
 from mray._api.current import current_backend
 def children(pid=os.getpid()):
-    found = [each for thread in os.listdir(f"/proc/{pid}/task") for each in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
-    named = {}
-    for each in found:
+    found, named = [], {}
+    for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
+            found += Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
+    for each in found:
+        with contextlib.suppress(OSError):
             named[int(each)] = Path(f"/proc/{each}/comm").read_text().strip()
     return named
 @ray.remote

@@ -41,13 +41,21 @@ def test_every_byte_arrives_and_none_beside_it(size):
     assert copied(size, start=3)
 
 
+def await_helper(helped):
+    """In a piece of work: one of the thread that needs it is not done before a helper has begun one."""
+    if threading.current_thread().name == "mray-copier":
+        helped.set()
+    assert helped.wait(60)
+
+
 def test_helpers_take_part(monkeypatch):
     took: set[str] = set()
+    helped = threading.Event()
     move = copying.ctypes.memmove
 
     def slow_move(*arguments):
         took.add(threading.current_thread().name)
-        time.sleep(0.005)
+        await_helper(helped)
         move(*arguments)
 
     monkeypatch.setattr(copying.ctypes, "memmove", slow_move)
@@ -172,9 +180,10 @@ def test_a_forked_child_copies_with_helpers_of_its_own():
 
 def test_all_functions_are_called_once_by_several_threads():
     called = []
+    helped = threading.Event()
 
     def call(number: int) -> None:
-        time.sleep(0.005)
+        await_helper(helped)
         called.append((number, threading.current_thread().name))
 
     copying.call_all([partial(call, number) for number in range(40)])

@@ -44,6 +44,16 @@ def test_a_marked_process_is_found_by_its_environment_and_others_are_not(nothing
     assert "sys.stdin.read" in found
 
 
+def test_a_process_that_has_just_begun_a_program_is_found(nothing):
+    """In the middle of an exec the kernel shows no environment."""
+    for _ in range(100):
+        with subprocess.Popen(["sleep", "1000"]) as child:
+            try:
+                assert len(dataclasses.replace(nothing, processes={child.pid}).more_than(nothing)) == 1
+            finally:
+                child.kill()
+
+
 def test_descriptors_are_compared_by_what_they_lead_to(nothing):
     before = dataclasses.replace(nothing, files={3: "socket:[1]", 4: "/a", 5: "pipe:[7]"})
     after = dataclasses.replace(nothing, files={6: "socket:[2]", 4: "/b", 5: "pipe:[7]", 8: "pipe:[9]"})

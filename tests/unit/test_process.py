@@ -119,6 +119,16 @@ def test_processes_that_have_just_begun_a_program_are_found():
                 child.kill()
 
 
+def test_nobody_waits_for_the_environment_of_a_process_that_has_none(monkeypatch):
+    monkeypatch.setattr(process, "sleep", lambda seconds: pytest.fail(f"it sleeps for {seconds} s"))
+    start = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": {}}
+    with subprocess.Popen([sys.executable, "-S", "-c", "print(flush=True); input()"], **start) as bare, subprocess.Popen(["true"]) as dead:
+        assert bare.stdout.readline() == b"\n"
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+        assert process.carrying("MRAY_TEST_NUMBER", "0", [bare.pid, dead.pid]) == []
+        bare.stdin.write(b"\n")
+
+
 def test_a_session_is_swept_only_when_its_lock_is_free(tmp_path: Path):
     dead = tmp_path / "session_x_1_0badcafe"
     alive = tmp_path / "session_x_2_0badcaff"

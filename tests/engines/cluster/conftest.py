@@ -37,6 +37,8 @@ class Machines:
         cluster_utils = pytest.importorskip("ray.cluster_utils")
         self._cluster = cluster_utils.Cluster()
         first = {"include_dashboard": False, "temp_dir": directory, "_system_config": {"health_check_initial_delay_ms": 0}}
+        # Any port. Ray tries out whether a given one is free, and where another Ray has it, leaves the socket of the trial open.
+        first["dashboard_port"] = None
         try:
             self.first = self._cluster.add_node(num_cpus=4, object_store_memory=_STORE, **first)
             self.second = self.add_machine({"second": 4})
@@ -74,6 +76,8 @@ def cluster() -> Iterator[Machines]:
         patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
         # Else whatever runs in Ray's workers would come after every other process of the machine.
         patch.setenv("RAY_worker_niceness", "0")
+        # Else a program prints besides that an earlier one has asked for what no machine has.
+        patch.setenv("RAY_SCHEDULER_EVENTS", "0")
         try:
             machines = Machines(directory)
             try:

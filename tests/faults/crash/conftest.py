@@ -7,8 +7,10 @@ found when whoever should have cleaned up is dead.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import select
 import shutil
 import signal
 import subprocess
@@ -19,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from mray._ipc.process import all_pids, carrying
 
 MARK = "MRAY_CRASH_MARK"
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -106,17 +110,10 @@ class Run:
 
     def processes(self) -> dict[int, str]:
         """Living processes of the run, the program included: pid to title."""
-        needle = f"{MARK}={self.mark}".encode()
         found = {}
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit():
-                continue
-            try:
-                if needle not in Path(f"/proc/{entry}/environ").read_bytes():
-                    continue
-                found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            except OSError:
-                continue
+        for pid in carrying(MARK, self.mark, all_pids()):
+            with contextlib.suppress(OSError):
+                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         return found
 
     def pid_of(self, role: str) -> int:
@@ -129,6 +126,15 @@ class Run:
             if time.monotonic() > deadline:
                 pytest.fail(f"no {role} among {self.processes()}")
             time.sleep(0.005)
+
+    def kill(self, pid: int) -> None:
+        """End a process of the run (SIGKILL). It has ended when this returns."""
+        pidfd = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            assert select.select([pidfd], [], [], self.patience)[0], f"{pid} does not end"
+        finally:
+            os.close(pidfd)
 
     def left(self) -> list[str]:
         """A description of all that is left of the run."""

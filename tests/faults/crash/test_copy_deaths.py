@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import select
-import signal
 
 import pytest
 
@@ -90,10 +87,7 @@ def test_an_actor_that_dies_while_another_process_makes_a_copy(run_text, tmp_pat
     run = run_text(PROGRAM, env={"MRAY_POINTS": json.dumps({"rules": rules})})
     run.wait_for("flag")
     pid = run.said()["PIDS"].split()[0]
-    pidfd = os.pidfd_open(int(pid))
-    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    select.select([pidfd], [], [])
-    os.close(pidfd)
+    run.kill(int(pid))
     flag.with_suffix(".go").touch()
     assert run.wait() == 0, run.output()
     said = run.said()
