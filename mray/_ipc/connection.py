@@ -463,7 +463,7 @@ class Connection:
         looked_into = None
         for message in messages:
             ring = self._inward
-            # Whatever was published before one of these frames was sent is there by now: handed on already, or it waits for some of them.
+            # Entries that were published before one of these frames are there by now: handed on already, or they wait for some of them.
             if ring is not None and (ring.waiting is not None or ring is not looked_into):
                 looked_into = ring
                 self.read_ring()
