@@ -399,7 +399,10 @@ CANCEL_ON_INTERRUPT = _declare(
     "MRAY_CANCEL_ON_INTERRUPT", _flag, True, "Whether Ctrl-C in a `get` or `wait` of the driver cancels the tasks that it waits for."
 )
 SPIN = _declare(
-    "MRAY_SPIN", _flag, True, "Whether a wait looks again for some microseconds, while a core is free for it, before it sleeps."
+    "MRAY_SPIN",
+    _flag,
+    True,
+    "Whether a wait looks again for some microseconds before it sleeps, unless many more processes are awake than there are cores.",
 )
 CGRAPH_SUBMIT_TIMEOUT = _declare(
     "MRAY_CGRAPH_SUBMIT_TIMEOUT", float, 10.0, "Seconds that `execute` of a compiled graph waits for room.", "RAY_CGRAPH_submit_timeout"

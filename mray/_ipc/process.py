@@ -29,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _F_SETSIG = 10
 
 #: Seconds that a process may be without an environment while it starts a program: it waits for a processor, or for the disk.
-_LONGEST_EXEC = 2.0
+_LONGEST_EXEC = 0.1
 
 #: Bytes of argument that a process is started with so that its title has room.
 TITLE_ROOM = 256
@@ -256,15 +256,15 @@ def with_variable(name: str, value: str) -> list[int]:
     return carrying(name, value, filter(_is_anothers_of_ours, all_pids()))
 
 
-def carrying(name: str, value: str, pids: Iterable[int]) -> list[int]:
+def carrying(name: str, value: str, pids: Iterable[int], patience: float = _LONGEST_EXEC) -> list[int]:
     """Those of these processes that were started with this variable in their environment, as far as this one may read it.
 
-    The kernel shows no environment for a process that is in the middle of an exec: those are looked at again.
+    The kernel shows no environment for a process that is in the middle of an exec: those are looked at again, for `patience` seconds.
     """
     wanted = f"{name}={value}".encode()
     found = []
     unclear = list(pids)
-    deadline = monotonic() + _LONGEST_EXEC
+    deadline = monotonic() + patience
     while True:
         again = []
         for pid in unclear:
@@ -282,13 +282,16 @@ def carrying(name: str, value: str, pids: Iterable[int]) -> list[int]:
         sleep(0.001)
 
 
-def variable_of(pid: int, name: str) -> str:
-    """The value of a variable that a process was started with; "" if there is none, or no such process of ours."""
-    with contextlib.suppress(OSError):
-        for variable in _read_environment(pid).split(b"\0"):
-            if variable.startswith(name.encode() + b"="):
-                return os.fsdecode(variable.partition(b"=")[2])
-    return ""
+def variable_of(pid: int, name: str) -> str | None:
+    """The value of a variable that a process was started with, "" if there is none. None: it cannot be read, or not yet, amid an exec."""
+    try:
+        environment = _environment_of(pid)
+    except OSError:
+        return None
+    if environment is None:
+        return None
+    prefix = name.encode() + b"="
+    return next((os.fsdecode(variable[len(prefix) :]) for variable in environment.split(b"\0") if variable.startswith(prefix)), "")
 
 
 def _is_anothers_of_ours(pid: int) -> bool:

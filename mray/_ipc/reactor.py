@@ -482,21 +482,19 @@ class Reactor:
         spinner = self.spinner
         begun = monotonic()
         if spin and spinner is not None and spinner.may_take_turns():
-            if self._rings and self._unasked < MOST_UNASKED:
-                self._unasked += 1
-                if self._look_into_rings(predicate, spinner.oversubscribed):
-                    spinner.succeeded()
-                    return True
             until = begun + spinner.window
             if deadline is not None and deadline < until:
                 until = deadline
+            if self._rings and self._unasked < MOST_UNASKED:
+                self._unasked += 1
+                if self._look_into_rings(predicate, spinner, until):
+                    return True
             while True:
                 self._run_once_and_notify(0)
                 if predicate():
                     spinner.succeeded()
                     return True
-                if self._rings and self._look_into_rings(predicate, spinner.oversubscribed):
-                    spinner.succeeded()
+                if self._rings and self._look_into_rings(predicate, spinner, until):
                     return True
                 if monotonic() >= until:
                     spinner.failed()
@@ -517,16 +515,26 @@ class Reactor:
                     spinner.slept(monotonic() - begun)
                 return True
 
-    def _look_into_rings(self, predicate: Predicate, oversubscribed: bool) -> bool:
-        """Look into the rings for a moment; whether the predicate holds. There is no system call, but yields of oversubscribed cores."""
-        rings = self._rings
+    def _look_into_rings(self, predicate: Predicate, spinner: Spinner, until: float) -> bool:
+        """Look into the rings for a moment; whether the predicate holds.
+
+        There is no system call, but on oversubscribed cores a yield between two looks: one that others who compute have made long, in
+        which case this has taken until later than `until`, is a failure of spinning although the answer is there.
+        """
+        rings, yields = self._rings, spinner.oversubscribed
         for _ in range(RING_LOOKS // len(rings)):
             for connection in rings:
                 if connection.read_ring() and predicate():
                     if self._waiters:
                         self._notify()
+                    if yields and monotonic() > until:
+                        spinner.failed()
+                    else:
+                        spinner.succeeded()
                     return True
-            if oversubscribed:
+            if yields:
+                if monotonic() >= until:
+                    break
                 os.sched_yield()
         if self._waiters:
             self._notify()

@@ -14,8 +14,8 @@ the socket, which is always there. So the socket wakes who sleeps, carries what 
 
 Guarantee: messages of one direction are handed on in the order in which they were sent, whichever way each has taken. An entry of the
 ring says how many frames had gone through the socket before it since the ring was opened, unless that is the same as for the entry before
-it. Its reader hands on so many frames of the socket first; and before it hands on a frame of the socket, it hands on what lies in the ring:
-that was published before the frame was sent.
+it. Its reader hands on so many frames of the socket first; and after it has read frames from the socket it hands on, before these, what
+lies in the ring and does not wait for one of them: that was published before they were sent.
 
 Guarantee: whoever sleeps is woken. The writer publishes, and looks again whether the reader is awake; if it is not, a frame without
 meaning goes through the socket (NUDGE). The reader says that it is going to sleep, and looks into its rings again.

@@ -31,7 +31,8 @@ processes awake than cores, for then its actors compute side by side and one of 
 against 365).
 
 Waits for answers of calls go on in the same way where more processes are awake than there are cores, up to `MAX_PROCESSES_PER_CORE`: they
-yield the core after every look. Nobody is kept from computing, no core falls asleep, and nobody has to be woken. Measured with a driver
+yield the core after every look. Nobody is kept from computing; where all wait for each other no core falls asleep, and nobody has to be
+woken; beside others who compute a yield takes as long as these have the core, and that is a failure of spinning. Measured with a driver
 that keeps actors busy by turns on two cores (`ActorPool.map`), an item: with two actors 25 µs against 38 where the waits slept, and at FIFO
 priority 12 against 40; with four 15 against 32. A call while two or four others compute took what it had taken.
 
@@ -55,7 +56,7 @@ YIELD_AFTER = 3e-6
 #: Seconds a wait spins when it is the caller of a graph with more processes than cores. (A chain of 16 takes 0.3 to 0.4 ms. With a window
 #: that it does not fit into, its caller gives up spinning, and an actor of it costs half as much again as one of a chain of 8.)
 CALLER_WINDOW = 1e-3
-#: Processes of a graph for each core above which its actors do not spin.
+#: Processes for each core above which none takes turns in spinning: those of a graph, or all of the session that are awake.
 MAX_PROCESSES_PER_CORE = 3
 #: Failures in a row before spinning pauses.
 FAILURES_BEFORE_PAUSE = 3
@@ -128,7 +129,7 @@ class Spinner(AdaptiveSpinner):
         if self._until_count < 0:
             self._until_count = RECOUNT
             cores, awake = self._cores, self._table.awake(self._rows())
-            self._allowed = cores > 1 and awake <= cores * MAX_PROCESSES_PER_CORE
+            self._allowed = cores > 1 and awake <= cores * MAX_PROCESSES_PER_CORE and self.window > 0
             self.oversubscribed = awake > cores
         return self._allowed
 

@@ -18,6 +18,7 @@ Guards are finalizers: they take no locks and hand their work to the reactor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mray._common.messages import FAILED
@@ -151,7 +152,7 @@ class Guard:
 
 
 class Completion:
-    """Tells when a `get` of entries can answer: all have a value, or one has failed. It is told nothing, and looks at an entry once."""
+    """Tells when a `get` of entries can answer: all have a value, or one has failed. It is told nothing, and looks at a value once."""
 
     __slots__ = ("_entries", "_failures", "_place", "failed")
 
@@ -159,25 +160,30 @@ class Completion:
         self._entries = entries
         #: Those before have a value or an error.
         self._place = 0
-        #: Failures in this process when all entries were last looked at for one.
+        #: Failures in this process when all entries were last looked at for one. Several threads write it without a lock: an older count
+        #: has the entries looked at once more.
         self._failures = -1
         #: An entry that failed, as soon as there is one.
         self.failed: Entry | None = None
 
     def is_reached(self) -> bool:
         """Whether the `get` can answer. Any thread."""
-        failures = Entry.failures
-        if failures != self._failures:
-            self._failures = failures
-            self.failed = next((entry for entry in self._entries if entry.form == FAILED), None)
-        if self.failed is not None:
-            return True
         entries, place = self._entries, self._place
         most = len(entries)
-        while place < most and entries[place].form is not None:
+        while place < most and (form := entries[place].form) is not None:
+            if form == FAILED:
+                self.failed = entries[place]
+                return True
             place += 1
         self._place = place
-        return place == most
+        failures = Entry.failures
+        if failures != self._failures:
+            for entry in islice(entries, place, None):
+                if entry.form == FAILED:
+                    self.failed = entry
+                    return True
+            self._failures = failures
+        return place == most or self.failed is not None
 
 
 class Countdown:

@@ -73,7 +73,7 @@ class Territory:
 
 def is_marked(pid: int) -> bool:
     """Whether this process descends from this one."""
-    return bool(carrying(MARK, os.environ[MARK], [pid]))
+    return bool(carrying(MARK, os.environ[MARK], [pid], patience=2.0))
 
 
 def running() -> set[int]:

@@ -127,7 +127,9 @@ def test_near_misses_make_the_window_longer_until_a_wait_takes_much_longer(table
 def test_who_is_told_not_to_spin_never_does(table: SessionTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRAY_SPIN", "0")
     states(table, AWAKE)
-    spinner = Spinner(table, 0, lambda: 1)
+    spinner = Spinner(table, 0, lambda: 3)
     for _ in range(2 * NEAR_MISSES):
         spinner.slept(WINDOW)
     assert spinner.window == 0
+    states(table, AWAKE, AWAKE, AWAKE)
+    assert not any(spinner.may_take_turns() for _ in range(2 * RECOUNT))

@@ -346,6 +346,28 @@ def test_a_get_can_answer_when_one_has_failed_or_all_have_come():
     assert completion.failed is None
 
 
+def test_a_failure_between_two_looks_of_several_threads_is_seen():
+    class Pending(Entry):
+        """Fails while it is looked at, as another thread asks."""
+
+        looked = False
+
+        @property
+        def form(self):
+            if not Pending.looked:
+                Pending.looked = True
+                first.complete(FAILED, b"error")
+                assert completion.is_reached(), "the other thread sees the failure"
+            return None
+
+    first = Entry()
+    completion = Completion([first, Pending()])
+    Entry().complete(FAILED, b"of another call")
+    assert not first.is_ready()
+    assert completion.is_reached() or completion.is_reached()
+    assert completion.failed is first
+
+
 def test_a_countdown_counts_those_that_are_pending():
     entries = [Entry() for _ in range(3)]
     entries[0].complete(0, b"")

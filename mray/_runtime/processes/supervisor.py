@@ -50,6 +50,8 @@ _READ_BYTES = 64 * 1024
 #: Seconds after which the beginning of a line is shown: since its last output, and since it has been held back.
 _SILENCE = 0.2
 _LONGEST_HOLD = 0.8
+#: Seconds until what was in the middle of an exec, and had no variables to be known by, is looked at again.
+_EXEC = 0.1
 #: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
 _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
@@ -100,8 +102,9 @@ class Supervisor:
         self._waiting: deque[tuple[str, bytes]] = deque()
         #: Pids of workers that a dead zygote had forked and not reported: they are ended, and others started in their place.
         self._disowned: set[int] = set()
-        #: Dead workers by their process groups: what they have started is ended.
-        self._dead_groups: dict[int, str] = {}
+        #: Process groups and names of dead workers: what is still in such a group, or was started with such a name, is ended.
+        self._dead_groups: set[int] = set()
+        self._dead_names: set[str] = set()
         self._zygote: socket.socket
         self.zygote_pid = 0
         self._zygote_failures = 0
@@ -197,7 +200,8 @@ class Supervisor:
                 continue
             if pid in self._by_pid or _group_of(pid) in self._by_pid or self._wrapped.has_group(_group_of(pid)):
                 continue
-            if processes.variable_of(pid, PROCESS_VARIABLE) not in self.workers:
+            name = processes.variable_of(pid, PROCESS_VARIABLE)
+            if name is not None and name not in self.workers:
                 processes.kill(pid)
                 self._disowned.add(pid)
         self._start_zygote()
@@ -370,7 +374,7 @@ class Supervisor:
             self._send_waiting()
         worker.pid = pid
         self._by_pid[pid] = worker
-        self._dead_groups.pop(pid, None)
+        self._dead_groups.discard(pid)
         self._disowned.discard(pid)
         self._close_theirs(worker)
 
@@ -425,7 +429,7 @@ class Supervisor:
             elif self._interpreters.child_ended(info.si_pid, status):
                 orphans = True
             elif self._wrapped.wrapper_ended(info.si_pid, status):
-                self._dead_groups[info.si_pid] = ""
+                self._dead_groups.add(info.si_pid)
                 orphans = True
             else:
                 orphans = True
@@ -438,7 +442,8 @@ class Supervisor:
             return
         del self.workers[worker.process]
         # POINT worker reaped
-        self._dead_groups[pid] = worker.process
+        self._dead_groups.add(pid)
+        self._dead_names.add(worker.process)
         self._end_orphans()
         for stream in worker.streams:
             self._drain(worker, stream)
@@ -453,7 +458,7 @@ class Supervisor:
         """Report the death of a wrapped worker; its wrapper may live on, and print."""
         del self.workers[worker.process]
         if worker.pid:
-            self._dead_groups[worker.pid] = worker.process
+            self._dead_groups.add(worker.pid)
         for stream in worker.streams:
             self._read_rest(worker, stream)
         self._died(worker, worker.pid, status)
@@ -462,26 +467,32 @@ class Supervisor:
         for stream in worker.streams:
             self._drain(worker, stream)
 
-    def _end_orphans(self) -> None:
-        """End the children that dead workers left behind. The children of such a child are found when it is reaped."""
-        left = {}
-        for pid in processes.children():
-            group = 0 if pid in self._by_pid else self._dead_group_of(pid)
-            if group:
-                left[group] = self._dead_groups[group]
-                processes.kill(pid)
-        self._dead_groups = left
+    def _end_orphans(self, again: bool = False) -> None:
+        """End the children that dead workers left behind. The children of such a child are found when it is reaped.
 
-    def _dead_group_of(self, pid: int) -> int:
-        """The group of the dead worker that has left a process behind; 0 if none has, or the process has left the kernel session."""
-        group = _group_of(pid)
-        if group in self._dead_groups:
-            return group
-        if not group or group in self._by_pid or os.getsid(pid) != os.getsid(0):
-            return 0
-        # It has made a group of its own, as `timeout` does.
-        name = processes.variable_of(pid, PROCESS_VARIABLE)
-        return next((group for group, process in self._dead_groups.items() if name and name == process), 0)
+        One that has made a process group of its own, as `timeout` does, is known by the name of its worker among its variables; one that
+        has neither, or a kernel session of its own, stays until the session ends.
+        """
+        groups, names = set[int](), set[str]()
+        unclear = False
+        for pid in processes.children():
+            group = _group_of(pid)
+            if pid in self._by_pid or group in self._by_pid or not group:
+                continue
+            if group in self._dead_groups:
+                groups.add(group)
+                processes.kill(pid)
+            elif self._dead_names and os.getsid(pid) == os.getsid(0):
+                name = processes.variable_of(pid, PROCESS_VARIABLE)
+                if name is None:
+                    unclear = True
+                elif name in self._dead_names:
+                    names.add(name)
+                    processes.kill(pid)
+        if unclear and not again:  # perhaps in the middle of its exec
+            names = self._dead_names
+            self._reactor.call_later(_EXEC, partial(self._end_orphans, again=True))
+        self._dead_groups, self._dead_names = groups, names
 
     def end_all(self) -> None:
         """End every process below the node, and reap it. Blocks until the last one is gone."""
@@ -607,7 +618,7 @@ class Supervisor:
 
 
 def _group_of(pid: int) -> int:
-    """The process group of a process: the pid of the worker that it is, or that it descends from; 0 once it has ended."""
+    """The process group of a process: mostly the pid of the worker that it is, or that it descends from; 0 once it has ended."""
     try:
         return os.getpgid(pid)
     except OSError:
