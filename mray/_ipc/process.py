@@ -282,18 +282,6 @@ def carrying(name: str, value: str, pids: Iterable[int], patience: float = _LONG
         sleep(0.001)
 
 
-def variable_of(pid: int, name: str) -> str | None:
-    """The value of a variable that a process was started with, "" if there is none. None: it cannot be read, or not yet, amid an exec."""
-    try:
-        environment = _environment_of(pid)
-    except OSError:
-        return None
-    if environment is None:
-        return None
-    prefix = name.encode() + b"="
-    return next((os.fsdecode(variable[len(prefix) :]) for variable in environment.split(b"\0") if variable.startswith(prefix)), "")
-
-
 def _is_anothers_of_ours(pid: int) -> bool:
     try:
         return pid != os.getpid() and os.stat(f"/proc/{pid}").st_uid == os.getuid()

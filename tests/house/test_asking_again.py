@@ -51,7 +51,6 @@ BOUNDS = {
     "_runtime.node.node:Node._carry_out": ONCE,
     "_runtime.node.node:Node._touch_files": "as long as the node lives, which touches what is its own",
     "_runtime.node.node:Node.serve": ONCE,
-    "_runtime.processes.supervisor:Supervisor._end_orphans": ONCE,
     "_runtime.processes.supervisor:Supervisor._hold": "while the beginning of a line is held back: _LONGEST_HOLD seconds",
     "_runtime.processes.supervisor:Supervisor._look_at_piece": "while the beginning of a line is held back: _LONGEST_HOLD seconds",
     "_runtime.processes.supervisor:Supervisor._exec": "through _pause: _START_ATTEMPTS times",

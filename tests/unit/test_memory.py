@@ -19,7 +19,7 @@ from mray._ipc.table import POOLED, ROW_WORDS, SessionTable
 from mray._runtime.node import memory_monitor
 from mray._runtime.node.members import Members
 from mray._runtime.node.memory_monitor import MemoryMonitor
-from mray._runtime.node.memory_usage import Process, held_below, largest, processes, read_usage
+from mray._runtime.node.memory_usage import Process, largest, processes, read_usage
 from mray._scheduler import events
 from mray._scheduler.instructions import KillWorker, SpawnWorker, Tell
 from mray._scheduler.memory import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
@@ -251,34 +251,20 @@ def test_this_machine_tells_its_memory() -> None:
     assert 0 < usage.used < usage.total
 
 
-def test_processes_are_known_by_group_and_by_what_they_hold() -> None:
+def test_processes_are_known_by_session_and_by_what_they_hold() -> None:
     code = "block = bytearray(64 << 20); print(flush=True); input()"
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True)
     try:
         assert child.stdout is not None
         child.stdout.readline()
         found = {process.pid: process for process in processes()}
-        assert found[child.pid].group == child.pid
+        assert found[child.pid].session == child.pid
         assert found[child.pid].held >= 64 * MIB
-        assert found[os.getpid()].group == os.getpgid(0)
-        table = largest([found[child.pid], Process(1 << 30, 0, 0, 1)], 2).splitlines()
+        assert found[os.getpid()].session == os.getsid(0)
+        table = largest([found[child.pid], Process(1 << 30, 0, 1)], 2).splitlines()
         assert table[1].startswith(f"{child.pid}\t0.") and "bytearray" in table[1]
     finally:
         child.communicate("\n")
-
-
-def test_what_a_worker_has_started_counts_for_it_in_its_group_and_below_it() -> None:
-    there = [
-        Process(10, 1, 10, 1),
-        Process(11, 10, 10, 2),  # its child
-        Process(12, 1, 10, 4),  # whose parent is dead
-        Process(13, 11, 13, 8),  # in a group of its own
-        Process(14, 13, 13, 16),
-        Process(20, 1, 20, 32),
-        Process(30, 1, 30, 64),  # another program
-        Process(31, 99, 31, 128),
-    ]
-    assert held_below(there, {10, 20}) == {10: 31, 20: 32}
 
 
 def test_options_take_rays_names_and_refuse_wrong_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._ipc.reactor import Reactor
 from mray._ipc.table import POOLED, usable_cores
 from mray._runtime.node.members import Members
-from mray._runtime.node.memory_usage import Usage, held_below, largest, processes, read_usage
+from mray._runtime.node.memory_usage import Usage, largest, processes, read_usage
 from mray._scheduler import events
 from mray._scheduler.memory import Suspect, choose, suspects
 from mray._scheduler.scheduler import Scheduler
@@ -129,7 +129,9 @@ class MemoryMonitor:
             return
         self._asked_to_trim = False
         there = processes()
-        held = held_below(there, {worker.pid for worker in self._scheduler.workers.workers.values()})
+        held: dict[int, int] = {}
+        for process in there:
+            held[process.session] = held.get(process.session, 0) + process.held
         needed = usage.used - limit + int(usage.total * _MARGIN)
         scheduler = self._scheduler
         there_are = suspects(scheduler.workers.workers.values(), scheduler.members, lambda pid: held.get(pid, 0), self._members.is_lending)

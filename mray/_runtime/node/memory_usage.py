@@ -6,7 +6,7 @@ In the node. Memory that the kernel can take back at once (the page cache) does 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -79,13 +79,12 @@ def _of_group(version: int, directory: str, most: int) -> Usage | None:
 class Process:
     """A process of the machine, and the memory that its end would give back."""
 
-    __slots__ = ("group", "held", "parent", "pid")
+    __slots__ = ("held", "pid", "session")
 
-    def __init__(self, pid: int, parent: int, group: int, held: int) -> None:
+    def __init__(self, pid: int, session: int, held: int) -> None:
         self.pid = pid
-        self.parent = parent
-        #: The process group: for a worker, and what it has started unless that has made another one, the worker's pid.
-        self.group = group
+        #: The kernel's session id: for a worker and all processes that it has started, the worker's pid.
+        self.session = session
         self.held = held
 
 
@@ -96,27 +95,13 @@ def processes() -> list[Process]:
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    parent, group = map(int, file.read().rpartition(b")")[2].split()[1:3])
+                    session = int(file.read().rpartition(b")")[2].split()[3])
                 with open(f"/proc/{name}/statm", "rb") as file:
                     _size, resident, shared = map(int, file.read().split()[:3])
             except (OSError, ValueError):
                 continue
-            found.append(Process(int(name), parent, group, (resident - shared) * PAGE))
+            found.append(Process(int(name), session, (resident - shared) * PAGE))
     return found
-
-
-def held_below(found: Sequence[Process], pids: Container[int]) -> dict[int, int]:
-    """Bytes held by each of these pids and all that it has started, as far as that is in its process group or its parents are alive."""
-    by_pid = {process.pid: process for process in found}
-    held: dict[int, int] = {}
-    for process in found:
-        owner, above = process.group, by_pid.get(process.pid)
-        while owner not in pids and above is not None:
-            owner = above.pid
-            above = by_pid.get(above.parent)
-        if owner in pids:
-            held[owner] = held.get(owner, 0) + process.held
-    return held
 
 
 def largest(found: Sequence[Process], count: int = 10) -> str:

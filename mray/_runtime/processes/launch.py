@@ -29,7 +29,7 @@ OPTIONS = "options"
 _OPTIONS_FD = 6
 #: Carries the variables of a worker that is started by exec (they are in its environment too, expanded).
 WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
-#: Names a worker for everything that it starts, or its wrapper.
+#: Names a worker's process id for everything that its wrapper starts.
 PROCESS_VARIABLE = "MRAY_WORKER_PROCESS"
 #: The path by which a wrapped worker opens its lifeline: descriptors of a wrapper need not reach the processes that it starts.
 LIFELINE_VARIABLE = "MRAY_WORKER_LIFELINE"

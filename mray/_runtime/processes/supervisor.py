@@ -35,7 +35,7 @@ from mray._ipc.limits import advice, exhausted, is_passing
 from mray._ipc.output import TAIL_BYTES, last_lines
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.interpreters import Interpreters
-from mray._runtime.processes.launch import OPTIONS, PACKET, PROCESS_VARIABLE, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
+from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
 from mray._runtime.processes.worker_process import Stream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
 from mray._scheduler.jobs import ROOT_VARIABLE, job_of
@@ -50,8 +50,6 @@ _READ_BYTES = 64 * 1024
 #: Seconds after which the beginning of a line is shown: since its last output, and since it has been held back.
 _SILENCE = 0.2
 _LONGEST_HOLD = 0.8
-#: Seconds until what was in the middle of an exec, and had no variables to be known by, is looked at again.
-_EXEC = 0.1
 #: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
 _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
@@ -102,9 +100,8 @@ class Supervisor:
         self._waiting: deque[tuple[str, bytes]] = deque()
         #: Pids of workers that a dead zygote had forked and not reported: they are ended, and others started in their place.
         self._disowned: set[int] = set()
-        #: Process groups and names of dead workers: what is still in such a group, or was started with such a name, is ended.
-        self._dead_groups: set[int] = set()
-        self._dead_names: set[str] = set()
+        #: Session ids of dead workers: processes that still run under one are ended.
+        self._dead_sids: set[int] = set()
         self._zygote: socket.socket
         self.zygote_pid = 0
         self._zygote_failures = 0
@@ -198,10 +195,7 @@ class Supervisor:
         for pid in processes.children():
             if self._interpreters.knows(pid):
                 continue
-            if pid in self._by_pid or _group_of(pid) in self._by_pid or self._wrapped.has_group(_group_of(pid)):
-                continue
-            name = processes.variable_of(pid, PROCESS_VARIABLE)
-            if name is not None and name not in self.workers:
+            if pid not in self._by_pid and _session_id(pid) not in self._by_pid and not self._wrapped.has_session(_session_id(pid)):
                 processes.kill(pid)
                 self._disowned.add(pid)
         self._start_zygote()
@@ -374,7 +368,7 @@ class Supervisor:
             self._send_waiting()
         worker.pid = pid
         self._by_pid[pid] = worker
-        self._dead_groups.discard(pid)
+        self._dead_sids.discard(pid)
         self._disowned.discard(pid)
         self._close_theirs(worker)
 
@@ -429,7 +423,7 @@ class Supervisor:
             elif self._interpreters.child_ended(info.si_pid, status):
                 orphans = True
             elif self._wrapped.wrapper_ended(info.si_pid, status):
-                self._dead_groups.add(info.si_pid)
+                self._dead_sids.add(info.si_pid)
                 orphans = True
             else:
                 orphans = True
@@ -442,8 +436,7 @@ class Supervisor:
             return
         del self.workers[worker.process]
         # POINT worker reaped
-        self._dead_groups.add(pid)
-        self._dead_names.add(worker.process)
+        self._dead_sids.add(pid)
         self._end_orphans()
         for stream in worker.streams:
             self._drain(worker, stream)
@@ -458,7 +451,7 @@ class Supervisor:
         """Report the death of a wrapped worker; its wrapper may live on, and print."""
         del self.workers[worker.process]
         if worker.pid:
-            self._dead_groups.add(worker.pid)
+            self._dead_sids.add(worker.pid)
         for stream in worker.streams:
             self._read_rest(worker, stream)
         self._died(worker, worker.pid, status)
@@ -467,32 +460,15 @@ class Supervisor:
         for stream in worker.streams:
             self._drain(worker, stream)
 
-    def _end_orphans(self, again: bool = False) -> None:
-        """End the children that dead workers left behind. The children of such a child are found when it is reaped.
-
-        One that has made a process group of its own, as `timeout` does, is known by the name of its worker among its variables; one that
-        has neither, or a kernel session of its own, stays until the session ends.
-        """
-        groups, names = set[int](), set[str]()
-        unclear = False
+    def _end_orphans(self) -> None:
+        """End the children that dead workers left behind. The children of such a child are found when it is reaped."""
+        left = set()
         for pid in processes.children():
-            group = _group_of(pid)
-            if pid in self._by_pid or group in self._by_pid or not group:
-                continue
-            if group in self._dead_groups:
-                groups.add(group)
+            sid = _session_id(pid)
+            if sid in self._dead_sids and pid not in self._by_pid:
+                left.add(sid)
                 processes.kill(pid)
-            elif self._dead_names and os.getsid(pid) == os.getsid(0):
-                name = processes.variable_of(pid, PROCESS_VARIABLE)
-                if name is None:
-                    unclear = True
-                elif name in self._dead_names:
-                    names.add(name)
-                    processes.kill(pid)
-        if unclear and not again:  # perhaps in the middle of its exec
-            names = self._dead_names
-            self._reactor.call_later(_EXEC, partial(self._end_orphans, again=True))
-        self._dead_groups, self._dead_names = groups, names
+        self._dead_sids = left
 
     def end_all(self) -> None:
         """End every process below the node, and reap it. Blocks until the last one is gone."""
@@ -617,9 +593,8 @@ class Supervisor:
             return -1
 
 
-def _group_of(pid: int) -> int:
-    """The process group of a process: mostly the pid of the worker that it is, or that it descends from; 0 once it has ended."""
+def _session_id(pid: int) -> int:
     try:
-        return os.getpgid(pid)
+        return os.getsid(pid)
     except OSError:
         return 0

@@ -117,8 +117,8 @@ class WrappedWorkers:
         wrapped = self._by_process.get(process)
         return 0 if wrapped is None else wrapped.wrapper
 
-    def has_group(self, number: int) -> bool:
-        """Whether this is the process group of a wrapper or of its worker."""
+    def has_session(self, number: int) -> bool:
+        """Whether this is the kernel session of a wrapper or of its worker."""
         return number in self._by_wrapper or any(number == wrapped.worker.pid for wrapped in self._by_wrapper.values())
 
     def kill(self, process: str) -> None:
