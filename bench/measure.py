@@ -295,6 +295,31 @@ def actor_call(ray: Any) -> list[float]:
         return times(lambda: ray.get(actor.echo.remote("hello")), 2000, 300)
 
 
+def actor_call_beside(ray: Any) -> list[float]:
+    """While two others compute: they have the cores as much as they want."""
+
+    class Other:
+        def compute(self, seconds: float) -> None:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                pass
+
+    Echo = echo_actor(ray)
+    with session(ray):
+        actor = Echo.remote()
+        times(lambda: ray.get(actor.echo.remote("hello")), 1, 300)
+        others = [ray.remote(num_cpus=0)(Other).remote() for _ in range(2)]
+        ray.get([other.compute.remote(0) for other in others])
+        busy = [other.compute.remote(3) for other in others]
+        time.sleep(0.2)
+        samples = []
+        until = time.monotonic() + 2.5
+        while time.monotonic() < until:
+            samples += times(lambda: ray.get(actor.echo.remote("hello")), 50, 0)
+        ray.get(busy)
+    return samples
+
+
 def actor_flight(ray: Any) -> list[float]:
     Echo = echo_actor(ray)
     with session(ray):

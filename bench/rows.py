@@ -49,6 +49,7 @@ ROWS: tuple[Row, ...] = (
     Row("allreduce2_1m", "allreduce of 1 MiB in a graph, 2 actors", 1, 2, engines=("mray", "gloo")),
     Row("allreduce4_1m", "allreduce of 1 MiB in a graph, 4 actors", 1, 2, engines=("mray", "gloo")),
     Row("actor_call", "actor call, round trip", 12, 25),
+    Row("actor_call_beside", "actor call while two others compute", 5, None),
     Row("task_call", "task, round trip", 15, 30, engines=("mray", "ray", *POOLS)),
     Row("actor_flight", "actor calls in flight, one actor", 10, 20, rate=True),
     Row("submission", "actor call, submitting it alone", 10, None, engines=("mray", "ray", "pickle")),
