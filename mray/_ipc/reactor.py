@@ -518,8 +518,8 @@ class Reactor:
     def _look_into_rings(self, predicate: Predicate, spinner: Spinner, until: float) -> bool:
         """Look into the rings for a moment; whether the predicate holds.
 
-        There is no system call, but on oversubscribed cores a yield between two looks: one that others who compute have made long, in
-        which case this has taken until later than `until`, is a failure of spinning although the answer is there.
+        There is no system call, but on oversubscribed cores a yield between two looks. Processes that compute may make it a long one: an
+        answer that is found later than `until` counts as a failure of spinning.
         """
         rings, yields = self._rings, spinner.oversubscribed
         for _ in range(RING_LOOKS // len(rings)):
