@@ -166,7 +166,7 @@ def test_other_output_waits_until_the_debugging_is_over(program, terminal):
 
     ref = task.remote()
     mray.wait([speaks.remote() for _ in range(3)], num_returns=3)
-    print("result", mray.get(ref))
+    print(f"result {mray.get(ref)}")  # at once: lines of workers are printed beside it
     """
     screen = terminal(program(body))
     screen.expect(r"\(Pdb\) ")
