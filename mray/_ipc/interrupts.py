@@ -40,7 +40,21 @@ class InterruptGuard:
     (`mray._common.dropped_errors`), comes again a little later, at no price for who takes the lock.
     """
 
-    __slots__ = ("_due", "_held", "_installed", "_main", "_open", "_put_off", "again", "is_wanted", "landed", "later", "lock", "looks")
+    __slots__ = (
+        "_due",
+        "_held",
+        "_installed",
+        "_main",
+        "_open",
+        "_put_off",
+        "_queued",
+        "again",
+        "is_wanted",
+        "landed",
+        "later",
+        "lock",
+        "looks",
+    )
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
@@ -51,6 +65,8 @@ class InterruptGuard:
         self._installed = False
         #: An interrupt has come that is to come again.
         self._due = False
+        #: `again` has been asked to send it: set after `_due`, and taken back before that is looked at.
+        self._queued = False
         #: Nobody sleeps while owning it.
         self.lock: Any = None
         #: Has something called soon, in another thread or at a safe moment.
@@ -176,6 +192,7 @@ class InterruptGuard:
     def _interrupt(self) -> None:
         # A signal and no flag: by now the main thread may sleep. And not one signal: one that comes when that thread has looked for signals
         # and does not sleep yet ends no sleep.
+        self._queued = False
         if self._due and self._main is not None:
             signal.pthread_kill(self._main, signal.SIGINT)
             self.later(AGAIN_SECONDS, self._interrupt)
@@ -190,7 +207,9 @@ class InterruptGuard:
             return None
         if self.comes_again(frame):
             self._due = True
-            self.again(self._interrupt)
+            if not self._queued:  # another signal may come in the middle of that, and many would nest
+                self._queued = True
+                self.again(self._interrupt)
             return None
         self.landed()
         self.cuts()

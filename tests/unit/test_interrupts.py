@@ -125,6 +125,26 @@ def test_an_interrupt_that_met_the_lock_is_sent_until_it_lands(handlers: None, m
     guard.uninstall()
 
 
+def test_interrupts_that_come_while_one_is_put_off_do_not_nest(handlers: None) -> None:
+    guard = InterruptGuard()
+    soon: list[Callable[[], None]] = []
+
+    def again(callback: Callable[[], None]) -> None:
+        soon.append(callback)
+        if len(soon) < 100:
+            signal.raise_signal(signal.SIGINT)
+
+    guard.lock, guard.again = threading.RLock(), again
+    guard.install()
+    with guard.lock:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert len(soon) == 1
+    with pytest.raises(KeyboardInterrupt):
+        soon.pop()()
+    guard.uninstall()
+
+
 def alarm(_number: int, _frame: Any) -> None:
     raise Alarm
 
