@@ -77,7 +77,7 @@ BOUNDS = {
     "_graph.watch.device_spans:DeviceSpans.settle": "for SETTLING seconds",
     "_graph.ends:settle_devices": "for the seconds that it was given",
     "_graph.actor.loop:GraphService._spin": "for the spinner's window",
-    "_ipc.process:carrying": "for _LONGEST_EXEC seconds",
+    "_ipc.process:carrying": "for the seconds that it was given",
     "_ipc.reactor:Reactor._read_until": "for the spinner's window; then it sleeps",
     "_runtime.session.persistent:JoinedSession._node_lost": "for _CLEAN_SECONDS",
     "_runtime.observe.stack_signal:ask": "for the seconds that it was given",

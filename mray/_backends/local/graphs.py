@@ -42,7 +42,6 @@ class NeverSpins(Spinner):
 
     def __init__(self) -> None:
         AdaptiveSpinner.__init__(self, 0.0)
-        self.oversubscribed = False
 
     def may_take_turns(self) -> bool:
         return False

@@ -30,7 +30,6 @@ from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import serialize
 from mray._runtime.client.calls import Call
-from mray._runtime.connections.endpoint import CALLS_BEFORE_RING
 from mray.exceptions import ObjectRefStreamEndOfStreamError
 
 if TYPE_CHECKING:
@@ -143,10 +142,8 @@ class StreamReader:
 
     def tell(self, tell: do.Tell) -> None:
         """Tell the producer, which may wait for it, what was taken."""
-        link = self.stream.link
         self.send(m.STREAM_TAKEN, tell.taken)
-        if link.alone < CALLS_BEFORE_RING:
-            self._client.count_alone(link)
+        self._client.count_alone(self.stream.link)
 
     def promise(self, promise: do.Promise) -> None:
         self._follow(self.stream.promised([self.new_entry() for _ in range(promise.missing)]))

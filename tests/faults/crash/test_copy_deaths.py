@@ -80,7 +80,7 @@ def test_a_process_that_dies_while_it_makes_a_copy(run_text, tmp_path, point):
     check(run, "5")
 
 
-@pytest.mark.parametrize("point", POINTS[::2])
+@pytest.mark.parametrize("point", POINTS)
 def test_an_actor_that_dies_while_another_process_makes_a_copy(run_text, tmp_path, point):
     flag = tmp_path / "flag"
     rules = [{"at": point, "in": "actor", "once": str(flag), "do": "wait"}]
@@ -96,7 +96,7 @@ def test_an_actor_that_dies_while_another_process_makes_a_copy(run_text, tmp_pat
     check(run, "ActorDiedError")
 
 
-@pytest.mark.parametrize("point", POINTS[1::2])
+@pytest.mark.parametrize("point", POINTS)
 def test_a_graph_that_ends_while_another_process_makes_a_copy(run_text, tmp_path, point):
     flag = tmp_path / "flag"
     rules = [{"at": point, "in": "actor", "once": str(flag), "do": "wait"}]
