@@ -71,6 +71,9 @@ class GraphRef(Unique, ABC):
     def get_until(self, deadline: float, timeout: float) -> Any:
         """The result, once; `deadline` is the moment (of `mray._common.clock`) at which `timeout` seconds have passed."""
 
+    def put_back(self, value: Any) -> None:
+        """Undo `get`, which has brought this value."""
+
     @abstractmethod
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
         """`mray.wait` for a list of which this is one."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
+from mray._common.places import undone
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # type checkers have it, programs need not
@@ -45,6 +46,9 @@ class RefStream(Protocol):
     def take_nowait(self) -> ObjectRef | None:
         """The ref of the next item that is there, None if there is none."""
 
+    def put_back(self, ref: ObjectRef) -> None:
+        """Undo `take_nowait`, the last one."""
+
     def peek(self, count: int) -> list[ObjectRef]:
         """The refs of the next `count` items, which stay. Those behind the end fail with ObjectRefStreamEndOfStreamError, or with the error
         that ended it.
@@ -74,6 +78,12 @@ class DynamicObjectRefGenerator:
         return len(self._refs)
 
 
+def _give_back(local: dict[str, Any], ref: ObjectRef) -> None:
+    """Undo `next`."""
+    if not ref.is_nil():
+        local["self"].put_back(ref)
+
+
 class ObjectRefGenerator(Generic[T_co]):
     """The result of a call of a remote generator: an iterator, and asynchronous iterator, of the refs of its items.
 
@@ -97,6 +107,14 @@ class ObjectRefGenerator(Generic[T_co]):
     def __iter__(self) -> ObjectRefGenerator[T_co]:
         return self
 
+    def put_back(self, ref: ObjectRef) -> None:
+        """Undo ``next``, which has given this ref last."""
+        if ref is self._stream.done:
+            self._failure_taken = False
+        else:
+            self._stream.put_back(ref)
+
+    @undone(_give_back)
     def __next__(self) -> ObjectRef[T_co]:
         """The ref of the next item; waits for ever until it is yielded, or the process that runs the generator dies.
 
@@ -167,6 +185,7 @@ class ObjectRefGenerator(Generic[T_co]):
         for _ in range(num_refs):
             self._stream.take_nowait()
 
+    @undone(_give_back)
     def _next_sync(self, timeout_s: float | None = None) -> ObjectRef:
         """As ``next``, `timeout_s` seconds at most (None or -1: for ever), then ``ObjectRef.nil()``."""
         stream = self._stream

@@ -16,6 +16,7 @@ from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import ObjectRefGenerator
 from mray._common.clock import now
 from mray._common.options import check_namespace, plain
+from mray._common.places import undone
 from mray._common.tensor_transports import tensor_transport
 from mray.exceptions import RaySystemError
 
@@ -39,6 +40,15 @@ def shutdown(*, wait_for_processes: bool = True, _exiting_interpreter: bool = Fa
 
 
 # ---------------------------------------------------------------------------------------------- objects
+def _give_back(local: dict[str, Any], value: Any) -> None:
+    """Undo `get`: a graph's ref gives its result once."""
+    refs = local["object_refs"]
+    given, values = (refs, value) if isinstance(refs, list) else ([refs], [value])
+    for ref, each in zip(given, values, strict=True):
+        if isinstance(ref, GraphRef):
+            ref.put_back(each)
+
+
 @overload
 def get(object_refs: Sequence[ObjectRef[R]], *, timeout: float | None = None, _use_object_store: bool = False) -> list[R]: ...
 
@@ -63,6 +73,7 @@ def get(object_refs: Sequence[GraphRef], *, timeout: float | None = None, _use_o
 def get(object_refs: GraphRef, *, timeout: float | None = None, _use_object_store: bool = False) -> Any: ...
 
 
+@undone(_give_back)
 def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bool = False) -> Any:
     """The value of a ref, or the values of a list of refs, in order.
 
@@ -118,10 +129,16 @@ def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
         raise ValueError(
             "Invalid type of object refs. 'object_refs' must be a list of CompiledDAGRefs if there is any CompiledDAGRef within it."
         )
-    if not timeout or timeout < 0:
-        return [ref.get(timeout) for ref in refs]
-    deadline = now() + timeout
-    return [ref.get_until(deadline, timeout) for ref in refs]
+    deadline = now() + timeout if timeout and timeout > 0 else None
+    values: list[Any] = []
+    try:
+        for ref in refs:
+            values.append(ref.get(timeout) if deadline is None else ref.get_until(deadline, timeout))
+    except BaseException:
+        for ref, value in zip(refs, values, strict=False):
+            ref.put_back(value)
+        raise
+    return values
 
 
 def put(value: R, *, _owner: ActorHandle | None = None, _tensor_transport: str | None = None) -> ObjectRef[R]:

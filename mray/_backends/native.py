@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from mray._api.actor import check_session, make_handle
@@ -25,6 +26,7 @@ from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.reducers import cloud_dumps
 from mray._ipc.born import counts
+from mray._ipc.interrupts import guarded
 from mray._ipc.limits import explaining
 from mray._objects.ownership import why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
@@ -113,7 +115,7 @@ class NativeBackend(PlacementCalls, Backend):
     @classmethod
     def start(cls, options: SessionOptions) -> NativeBackend:
         """Start a session in this process, which becomes its driver, or join the one that the options' address names."""
-        with explaining("The session could not be started."):
+        with explaining("The session could not be started."), guarded():
             session: Session | JoinedSession = start_session(options) if options.address in (None, "local") else join_session(options)
             return cls._of_driver(session, options.log_to_driver)
 
@@ -134,30 +136,26 @@ class NativeBackend(PlacementCalls, Backend):
         return self.client.facts
 
     def shutdown(self) -> None:
-        host = self.graph_host
-        if host is not None:
-            host.close()
-        if self._session is not None:
-            self._session.end()
-        else:
-            self.client.close()
-        if host is not None:
-            host.settle()
-        if self._printer is not None:
-            self._printer.flush()
+        self._end_after_graphs(self.client.close if self._session is None else self._session.end)
 
     def after_reset(self) -> NativeBackend | None:
-        session, host = self._session, self.graph_host
+        session = self._session
         if not isinstance(session, Session) or self.client.fatal is not None:
             return None
-        if host is not None:
-            host.close()
-        session.reset()
-        if host is not None:
-            host.settle()
-        if self._printer is not None:
-            self._printer.flush()
+        self._end_after_graphs(session.reset)
         return self._of_driver(session, self._printer is not None)
+
+    def _end_after_graphs(self, end: Callable[[], object]) -> None:
+        """End the graphs of this process, then its session by `end`: all of it, also when a handler of a signal raises in one of the waits."""
+        with guarded(), ExitStack() as ending:
+            if self._printer is not None:
+                ending.callback(self._printer.flush)
+            host = self.graph_host
+            if host is not None:
+                ending.callback(host.settle)
+            ending.callback(end)
+            if host is not None:
+                host.close()
 
     # ------------------------------------------------------------------------------------ objects
     def put(self, value: Any) -> ObjectRef:

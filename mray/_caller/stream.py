@@ -137,6 +137,14 @@ class Stream:
             return [do.Tell(taken)]
         return []
 
+    def put_back(self, item: Any) -> None:
+        """The item that was taken last was not."""
+        state = self.state
+        if not state[DROPPED]:
+            self.items.appendleft(item)
+            state[TAKEN] -= 1
+            self.told = min(self.told, state[TAKEN])
+
     def looked_ahead(self, count: int) -> do.Instructions:
         """The reader wants the refs of the next items, which stay."""
         missing = count - len(self.items) - len(self.promises)

@@ -27,17 +27,24 @@ _DROPPING = {
 }
 
 
-def are_dropped(frame: FrameType | None) -> bool:
-    """Whether Python would drop an error that is raised into this frame, by all that can be seen: a finalizer of mray's is under way, or a
-    callback of the import system's or of the module weakref's.
+def dropping_frame(frame: FrameType | None, most: int = -1) -> FrameType | None:
+    """The outermost of `most` frames (-1: all), from this one on outwards, out of which Python would drop an error, by all that can be seen:
+    of a finalizer of mray's, or of a callback of the import system's or of the module weakref's.
     """
-    while frame is not None:
+    found = None
+    while frame is not None and most:
         code = frame.f_code
         path = _DROPPING.get(code.co_name)
         if path is not None and path in code.co_filename:
-            return True
+            found = frame
         frame = frame.f_back
-    return False
+        most -= 1
+    return found
+
+
+def are_dropped(frame: FrameType | None) -> bool:
+    """Whether Python would drop an error that is raised into this frame."""
+    return dropping_frame(frame) is not None
 
 
 def import_whole(name: str) -> ModuleType:

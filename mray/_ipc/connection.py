@@ -218,23 +218,16 @@ class Connection:
 
     def _put(self, ring: RingPair, form: int, body: bytes | memoryview) -> None:
         """Publish an entry of the ring, which has room, in the place of what is queued."""
-        # An interrupt between the entry and its book-keeping would repeat frames.
-        guard = self._reactor.guard
-        held = guard.enter()
         self._out.clear()
         self._out_bytes = 0
         if not ring.put(form, body, self._by_socket - self._base):
             # POINT reader of ring asleep
             self._out.append(_NUDGE)
             self._send_out()
-        guard.leave(held)
 
     def _send_out(self) -> None:
         """Give what is queued to the socket."""
         out = self._out
-        # An interrupt between the send and its book-keeping would repeat or skip bytes.
-        guard = self._reactor.guard
-        held = guard.enter()
         self._by_socket += len(out) - self._counted
         while out:
             chunk = self._next_chunk()
@@ -256,7 +249,6 @@ class Connection:
         else:
             self._out_bytes = 0
         self._counted = len(out)
-        guard.leave(held)
 
     def _torn(self, error: OSError) -> None:
         self._reactor.closed_descriptors.found(error)

@@ -1,24 +1,14 @@
-"""Handlers of signals that the user has installed: they run when Python runs them, and what they raise comes at a safe moment.
+"""Handlers of signals that the user has installed, and Python's own of SIGINT: mray says when they run (`mray._ipc.interrupts`).
 
-In the main thread of a driver, and of a worker, while a session lives. A handler may raise anything (a time limit does, and ``sys.exit``
-at a SIGTERM) between any two byte codes. Raised while a message is half dispatched it would lose that message, as an interrupt would (see
-`mray._ipc.interrupts`): so it waits for the end of that stretch.
-
-    signal ──▶ Python ──▶ what `signal.signal` was given, wrapped ──raises──▶ the guard: now, or when the stretch ends
-
-So handlers are wrapped where they are installed, those that are there when a session begins and those that come later: the two functions of
-the module `_signal`, which those of `signal` call, are replaced for so long. A caller of `signal.getsignal` gets the handler that was
-installed.
-
-Rejected: to block signals during a dispatch. That is two system calls for each, and Python hears of a signal through any other thread.
+In the main thread of a driver, and of a worker, while a session lives. Handlers are wrapped where they are installed, those that are there
+when a session begins and those that come later: the two functions of the module `_signal`, which those of `signal` call, are replaced for
+so long. A caller of `signal.getsignal` gets the handler that was installed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
@@ -27,12 +17,7 @@ from typing import Any, Protocol
 class Guard(Protocol):
     """The part of an `InterruptGuard` that handlers need."""
 
-    again: Callable[[Callable[[], None]], None]
-
-    def puts_off(self, error: type[KeyboardInterrupt] | BaseException) -> bool: ...
-    def comes_again(self, frame: FrameType | None) -> bool: ...
-    def cuts(self) -> None: ...
-    def interrupted(self, number: int, frame: FrameType | None) -> Any: ...
+    def came(self, number: int, frame: FrameType | None) -> None: ...
 
 
 #: Of the C library; the type checker does not know it. Its `valid_signals` makes no enumeration members, which take 50 us each time.
@@ -41,8 +26,11 @@ _install, _installed = _module.signal, _module.getsignal
 
 #: Of the session that this process is in.
 _guard: Guard | None = None
-#: By signal, what was raised where it could not be: the signal is sent once more for it.
-_late: dict[int, BaseException] = {}
+
+
+def run_handler(handler: Callable[[int, Any], Any], number: int, frame: FrameType | None) -> Any:
+    """Call a handler of the user's. See `is_of_handler`."""
+    return handler(number, frame)
 
 
 class Handler:
@@ -53,44 +41,20 @@ class Handler:
     def __init__(self, handler: Callable[[int, Any], Any]) -> None:
         self.handler = handler
 
-    def __call__(self, number: int, frame: Any) -> Any:
-        guard = _guard
-        error = _late.pop(number, None)
-        if error is None:
-            try:
-                return self.handler(number, frame)
-            except BaseException as raised:
-                if guard is None:
-                    raise
-                error = raised
-        try:
-            if guard is not None:
-                if guard.puts_off(error):
-                    return None
-                if guard.comes_again(frame):
-                    _late[number] = error
-                    guard.again(lambda: _send(number))
-                    return None
-                guard.cuts()
-            raise error
-        finally:
-            del error  # whose traceback has this frame
+    def __call__(self, number: int, frame: FrameType | None) -> Any:
+        if _guard is None or str(getattr(self.handler, "__module__", "")).startswith("mray."):
+            return run_handler(self.handler, number, frame)
+        return _guard.came(number, frame)
 
 
 def is_of_handler(error: BaseException) -> bool:
     """Whether an error that was caught came out of a handler, and is none of the code that it came into."""
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code is Handler.__call__.__code__:
+        if trace.tb_frame.f_code is run_handler.__code__:
             return True
         trace = trace.tb_next
     return False
-
-
-def _send(number: int) -> None:
-    main = threading.main_thread().ident
-    if number in _late and main is not None:
-        signal.pthread_kill(main, number)
 
 
 def _unwrapped(handler: Any) -> Any:
@@ -98,22 +62,23 @@ def _unwrapped(handler: Any) -> Any:
 
 
 def _signal(number: Any, handler: Any) -> Any:
-    if callable(handler) and not (type(handler) is Handler or (_guard is not None and handler == _guard.interrupted)):
+    if callable(handler) and type(handler) is not Handler:
         handler = Handler(handler)
     return _unwrapped(_install(number, handler))
 
 
-def _getsignal(number: Any) -> Any:
+def current_handler(number: Any) -> Any:
+    """The handler of a signal, as its user has installed it; `signal.SIG_DFL` and the like."""
     return _unwrapped(_installed(number))
 
 
 def guard_handlers(guard: Guard) -> None:
-    """From now on nothing that a handler raises cuts a stretch of this guard. Main thread only."""
+    """From now on this guard says when handlers run. Main thread only."""
     global _guard
     _guard = guard
-    _module.signal, _module.getsignal = _signal, _getsignal
+    _module.signal, _module.getsignal = _signal, current_handler
     for number in _module.valid_signals():
-        handler = _getsignal(number)
+        handler = current_handler(number)
         if callable(handler):
             _signal(number, handler)
 
@@ -130,4 +95,3 @@ def release_handlers(guard: Guard) -> None:
                 _install(number, handler.handler)
     _module.signal, _module.getsignal = _install, _installed
     _guard = None
-    _late.clear()

@@ -1,71 +1,112 @@
-"""Ctrl-C at a safe moment.
+"""Signals at a safe moment: Ctrl-C, and whatever handlers of the user's do.
 
-In the main thread of a driver, and of a worker, where it is how a task is cancelled. A KeyboardInterrupt may be raised between any two
-byte codes; raised while a message is half dispatched or half sent it would lose a reply, and while a lock is half taken it would keep it:
-whoever waits for either would wait for ever. So while a session lives, Python's own handler of SIGINT is replaced by one that puts the
-interrupt off to the end of such a stretch, or to where the stretch sleeps. A handler that the user has installed stays, and what it raises
-is put off likewise (`mray._ipc.handlers`).
+In the main thread of a driver, and of a worker, where Ctrl-C is how a task is cancelled. A handler may raise between any two byte codes (a
+time limit does, and ``sys.exit`` at a SIGTERM) and call anything. In the middle of mray's own code either would cut in half what belongs
+together: a message and its count, a lock, a reply that is taken and not yet kept; every later value may be wrong, or never come.
+
+    signal ──▶ Python ──▶ Handler ──▶ InterruptGuard.came
+                                        ├─ the user's code runs, or the thread sleeps for it ──▶ the user's handler, here and now
+                                        └─ mray's code runs ──▶ it waits for the first of:
+                                               mray's outermost function returns: the error is raised there, in the place of its value
+                                               the thread is about to sleep
+                                               the thread is found in code of the user's (it looks again and again)
+
+So mray's code is never cut, pays nothing for that, and a handler that has come runs before the user's next line. Which code runs is told by
+the stack (`mray._common.places`). The return of a function is noticed by a trace function of that frame alone; where there is another one
+(a debugger, coverage), looking again must do.
 
 A signal ends a sleep, but not one that is about to begin: it may come when the interpreter has looked for signals and the kernel has not
 put the thread to sleep yet, and ``_thread.interrupt_main`` sends none at all. The handler would then run when something else ends the
 sleep, which may be never. So the main thread of a driver looks again each second. Those of workers sleep on, of which there may be a
 thousand that have nothing to do: whoever cancels a task there sends the signal until it has landed (`mray._runtime.client.cancelling`).
 
-Rejected: `signal.set_wakeup_fd`. There is one for a process, and it is the user's: event loops take it, or warn when it is taken.
+Rejected: to mark each stretch that must not be cut (two calls in every wait, and what is forgotten is cut); to block signals (two
+system calls for each stretch, and Python hears of a signal through any other thread); `signal.set_wakeup_fd` (there is one for a process,
+and it is the user's); to raise in the user's frame once the function has returned (what it gave is lost: an item of a stream, say).
 """
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from _thread import get_ident
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-from mray._common.dropped_errors import are_dropped
-from mray._ipc.handlers import guard_handlers, release_handlers
+from mray._common.clock import now
+from mray._common.places import (
+    AFTER,
+    Place,
+    is_returning,
+    looks_for_signals,
+    place_of,
+    sleeps,
+    undone_by,
+    users_frame,
+)
+from mray._ipc.handlers import current_handler, guard_handlers, release_handlers, run_handler
 
 #: How long the main thread of a driver sleeps at most before it looks for signals, in seconds.
 LOOK_SECONDS = 1.0
 #: After so many seconds an interrupt that has not landed is sent again.
 AGAIN_SECONDS = 0.02
+#: So many seconds a handler waits for mray's code to come to an end, which takes micro- or milliseconds: then it runs wherever that is.
+PATIENCE = 3.0
+
+T = TypeVar("T")
+
+
+def _no_call(_frame: FrameType, _event: str, _arg: Any) -> None:
+    """Trace no further function."""
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Have handlers of signals wait while a session begins or ends, and has no guard of its own, or will have it no more. Any thread."""
+    guard = InterruptGuard()
+    guard.install()
+    try:
+        yield
+    finally:
+        guard.uninstall()
 
 
 class InterruptGuard:
-    """Marks stretches of the main thread that an interrupt must not cut.
-
-    ``was = guard.enter() ... guard.leave(was)`` around the stretch, ``with guard:`` inside it around a sleep: an interrupt that comes there
-    is raised, and the stretch goes on for whoever cleans up, and so is what a handler of the user's raises. Other threads
-    are never interrupted and pay a comparison. An interrupt that meets the main thread while it owns `lock`, or where Python would drop it
-    (`mray._common.dropped_errors`), comes again a little later, at no price for who takes the lock.
-    """
+    """Has handlers of signals run where they may raise. Main thread only, except `sleep`, `longest` and `is_open`."""
 
     __slots__ = (
-        "_due",
-        "_held",
-        "_installed",
-        "_main",
-        "_open",
-        "_put_off",
+                "_main",
+        "_pending",
         "_queued",
+        "_since",
+        "_trapped",
+        "_was_look",
         "again",
         "is_wanted",
         "landed",
+        "late",
         "later",
         "lock",
         "looks",
+        "serves",
     )
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
-        self._held = False
-        self._open = False
-        #: Raised when the stretch ends: KeyboardInterrupt, or the error of a handler of the user's.
-        self._put_off: type[KeyboardInterrupt] | BaseException | None = None
-        self._installed = False
-        #: An interrupt has come that is to come again.
-        self._due = False
-        #: `again` has been asked to send it: set after `_due`, and taken back before that is looked at.
+        #: Signals whose handlers are due, in the order in which they came; and since when.
+        self._pending: dict[int, None] = {}
+        self._since = 0.0
+        #: Raised by a handler between two calls of a worker: for the next one.
+        self.late: BaseException | None = None
+        #: The frame that is traced.
+        self._trapped: FrameType | None = None
+        #: Whether Python has looked for signals since the byte code before, in a traced frame of the user's.
+        self._was_look = False
+        #: Somebody looks again now and then, until no handler is due.
         self._queued = False
         #: Nobody sleeps while owning it.
         self.lock: Any = None
@@ -75,142 +116,175 @@ class InterruptGuard:
         self.later: Callable[[float, Callable[[], None]], None] = lambda _seconds, _callback: None
         #: Whether the main thread looks for signals now and then while it sleeps.
         self.looks = False
-        #: Asked in the handler, in the main thread: False drops the interrupt, which was meant for what is over.
+        #: Whether the main thread runs calls, and mray's code in between, which nobody may cut: a worker's.
+        self.serves = False
+        #: Asked before Ctrl-C is raised: False drops it, it was meant for what is over.
         self.is_wanted: Callable[[], bool] = lambda: True
-        #: Called in the handler when the interrupt is raised, or is going to be.
+        #: Called when Ctrl-C is raised, or is going to be.
         self.landed: Callable[[], None] = lambda: None
 
-    def enter(self) -> bool:
-        """Begin a stretch; returns what `leave` wants."""
-        if threading.get_ident() != self._main or self._held:
-            return True
-        self._held = True
-        return False
-
-    def leave(self, was_held: bool) -> None:
-        """End it; raises the KeyboardInterrupt that came meanwhile, or what a handler of the user's has raised."""
-        if was_held:
-            return
-        self._held = self._open = False
-        if self._put_off is not None:
-            self._raise()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the main thread sleeps, or is about to, and an interrupt is raised at once."""
-        return self._open
-
-    def __enter__(self) -> None:
-        """Inside a stretch, the thread is about to sleep; raises what was put off."""
-        if threading.get_ident() == self._main and self._held:
-            self._open = True
-            self._held = False
-            if self._put_off is not None:
-                self._held = True
-                self._open = False
-                self._raise()
-
-    def __exit__(self, *_: object) -> None:
-        """It is awake again."""
-        if self._open and threading.get_ident() == self._main:
-            self._held = True
-            self._open = False
+    # ------------------------------------------------------------------------------------ sleeping
+    @sleeps
+    def sleep(self, block: Callable[..., T], *args: Any) -> T:
+        """``block(*args)``, which may sleep: a handler runs at once meanwhile, and one that waits runs first. What it raises comes out here."""
+        if self._pending and get_ident() == self._main:
+            place = place_of(sys._getframe())
+            if place.is_open or place.sleeps:
+                self._run_at(place, sys._getframe())
+            del place
+        return block(*args)
 
     def longest(self, timeout: float | None) -> float:
         """How long the sleep that begins may last that is to end after so many seconds, or when something happens; -1 for ever."""
-        if self.looks and threading.get_ident() == self._main and (timeout is None or timeout > LOOK_SECONDS):
+        if self.looks and get_ident() == self._main and (timeout is None or timeout > LOOK_SECONDS):
             return LOOK_SECONDS
         return -1 if timeout is None else timeout
 
-    def admit(self) -> None:
-        """User code begins, in the middle of a stretch; raises what was put off."""
-        self.leave(False)
+    @property
+    def is_open(self) -> bool:
+        """Whether the main thread sleeps, is about to, or runs a handler in a sleep. Any thread; for tests."""
+        frame = sys._current_frames().get(self._main or 0)
+        while frame is not None and frame.f_code is not InterruptGuard.sleep.__code__:
+            frame = frame.f_back
+        return frame is not None
 
-    def dismiss(self) -> None:
-        """User code is over: an interrupt that comes, or has come, too late for it is nobody's. More than once is safe."""
-        self._held = True
-        if self._put_off is KeyboardInterrupt:
-            self._put_off = None
+    def owns_lock(self) -> bool:
+        """Whether the thread that asks owns `lock`."""
+        return self.lock is not None and bool(self.lock._is_owned())  # noqa: SLF001  (Python's)
 
-    def _raise(self) -> None:
-        error, self._put_off = self._put_off, None
+    # ------------------------------------------------------------------------------------ calls of a worker
+    def raise_late(self) -> None:
+        """A call of the user's begins: raise what is `late`."""
+        error, self.late = self.late, None
         try:
             assert error is not None
             raise error
         finally:
             del error  # whose traceback has this frame
 
-    # ------------------------------------------------------------------------------------ handlers of the user's
-    def puts_off(self, error: type[KeyboardInterrupt] | BaseException) -> bool:
-        """Whether this, raised by a handler, has to wait for the end of a stretch; it is raised then. In a handler."""
-        if not self._held or threading.get_ident() != self._main:  # (a child that another thread has forked has a copy of the word)
-            return False
-        before = self._put_off
-        if before is not None and before is not error:  # as if the second were raised while the first is
-            error = error if isinstance(error, BaseException) else error()
-            if error.__context__ is None:
-                error.__context__ = before if isinstance(before, BaseException) else before()
-        self._put_off = error
-        return True
+    # ------------------------------------------------------------------------------------ handlers
+    def came(self, number: int, frame: FrameType | None) -> None:
+        """A signal has come, and this frame ran. In the handler."""
+        place = place_of(frame, self.owns_lock())
+        is_interrupt = current_handler(number) is signal.default_int_handler
+        if is_interrupt and ((self.serves and place.is_idle) or not self.is_wanted()):
+            self._pending.pop(number, None)
+            return
+        if number not in self._pending:
+            if not self._pending:
+                self._since = now()
+            self._pending[number] = None
+        try:
+            if place.is_open or place.sleeps or now() - self._since > PATIENCE:
+                self._run_at(place, frame)
+            else:
+                if is_interrupt:
+                    self.landed()
+                self._trap(place)
+        finally:
+            if self._pending and not self._queued:  # another signal may come in the middle of that, and many would nest
+                self._queued = True
+                self.again(self._look_later)
 
-    def comes_again(self, frame: FrameType | None) -> bool:
-        """Whether what a handler raises into this frame has to come again a little later. In a handler."""
-        return self.owns_lock() or (not self._open and are_dropped(frame))
+    def _run_at(self, place: Place, frame: FrameType | None) -> None:
+        """Run the handlers that are due, here. Between two calls of a worker an error is the next call's, but SystemExit ends the worker."""
+        try:
+            self._run_due(frame)
+        except BaseException as error:
+            if not self.serves or not place.is_idle or isinstance(error, SystemExit):
+                raise
+            error.__context__ = error.__context__ or self.late
+            self.late = error
 
-    def owns_lock(self) -> bool:
-        """Whether the thread that asks owns `lock`."""
-        return self.lock is not None and bool(self.lock._is_owned())  # noqa: SLF001  (Python's)
+    def _run_due(self, frame: FrameType | None) -> None:
+        """Run the handlers that are due, until one raises; raises that."""
+        self._release()
+        pending = self._pending
+        while pending:
+            number = next(iter(pending))
+            del pending[number]
+            handler = current_handler(number)
+            if handler is signal.default_int_handler:
+                if not self.is_wanted():
+                    continue
+                self.landed()
+            if callable(handler):  # else the user has taken it back meanwhile
+                run_handler(handler, number, frame)
 
-    def cuts(self) -> None:
-        """Something is raised now. In a handler."""
-        if self._open:
-            self._held = True
-            self._open = False
+    def _look_later(self) -> None:
+        self.later(AGAIN_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        """Have the first handler that is due called again in the main thread, until there is none. Any thread."""
+        self._queued = False
+        number = next(iter(tuple(self._pending)), None)
+        if number is None:
+            return
+        self._queued = True
+        if get_ident() != self._main:
+            _thread.interrupt_main(number)
+            if now() - self._since > PATIENCE and self._main is not None and callable(current_handler(number)):
+                # It may sleep where mray does not know of. (A flag alone ends no sleep.)
+                signal.pthread_kill(self._main, number)
+        self._look_later()
+
+    # ------------------------------------------------------------------------------------ the end of mray's code
+    def _trap(self, place: Place) -> None:
+        frame = place.frame
+        if frame is None or self._trapped is not None or sys.gettrace() is not None:
+            return
+        self._trapped = frame
+        frame.f_trace_lines = False
+        if place.how == AFTER:
+            self._was_look = looks_for_signals(frame)
+            frame.f_trace_opcodes = True
+            frame.f_trace = self._step
+        else:
+            frame.f_trace = self._returned
+        sys.settrace(_no_call)
+
+    def _release(self) -> None:
+        """Trace nothing any more."""
+        frame, self._trapped = self._trapped, None
+        if frame is not None:
+            if sys.gettrace() is _no_call:
+                sys.settrace(None)
+            frame.f_trace_lines, frame.f_trace_opcodes, frame.f_trace = True, False, None
+
+    def _returned(self, frame: FrameType, event: str, value: Any) -> Any:
+        """The trace function of mray's outermost frame."""
+        if event != "return":
+            return self._returned
+        gives = is_returning(frame)
+        try:
+            self._run_due(frame.f_back or frame)
+        except BaseException:
+            undo = undone_by.get(frame.f_code)
+            if undo is not None and gives:
+                undo(frame.f_locals, value)
+            raise
+        return None
+
+    def _step(self, frame: FrameType, event: str, _value: Any) -> Any:
+        """The trace function of a frame of the user's."""
+        if event == "opcode":
+            if self._was_look:
+                self._run_due(frame)
+                return None
+            self._was_look = looks_for_signals(frame)
+        elif event == "return":
+            self._release()
+            self._trap(Place(False, False, users_frame(frame.f_back), AFTER))
+        return self._step
 
     # ------------------------------------------------------------------------------------ installing
     def install(self) -> None:
-        """Take over from Python's own handler, if that is what there is; guard the user's. Main thread only; elsewhere nothing happens."""
-        if threading.get_ident() != self._main:
-            return
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self.interrupted)
-            self._installed = True
-        guard_handlers(self)
+        """Guard the handlers that are there, and those that come. Main thread only; elsewhere nothing happens."""
+        if get_ident() == self._main:
+            guard_handlers(self)
 
     def uninstall(self) -> None:
-        """Give Python its handler back, unless somebody has replaced ours, and the user theirs. In another thread than the main one they
-        stay, and are harmless.
-        """
-        if threading.get_ident() != self._main:
-            return
-        release_handlers(self)
-        if self._installed:
-            if signal.getsignal(signal.SIGINT) == self.interrupted:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-            self._installed = False
-
-    def _interrupt(self) -> None:
-        # A signal and no flag: by now the main thread may sleep. And not one signal: one that comes when that thread has looked for signals
-        # and does not sleep yet ends no sleep.
-        self._queued = False
-        if self._due and self._main is not None:
-            signal.pthread_kill(self._main, signal.SIGINT)
-            self.later(AGAIN_SECONDS, self._interrupt)
-
-    def interrupted(self, number: int, frame: FrameType | None) -> Any:
-        """The handler of SIGINT."""
-        self._due = False
-        if not self.is_wanted():
-            return None
-        if self.puts_off(KeyboardInterrupt):
-            self.landed()
-            return None
-        if self.comes_again(frame):
-            self._due = True
-            if not self._queued:  # another signal may come in the middle of that, and many would nest
-                self._queued = True
-                self.again(self._interrupt)
-            return None
-        self.landed()
-        self.cuts()
-        return signal.default_int_handler(number, frame)
+        """Handlers are as their users have installed them. In another thread than the main one they stay guarded, which is harmless."""
+        if get_ident() == self._main:
+            with contextlib.suppress(ValueError):
+                release_handlers(self)

@@ -133,7 +133,6 @@ class Introductions:
         """
         if not self._is_ready(select.POLLIN, _LOOK_SECONDS):
             return 0
-        was_held = self._guard.enter()  # an answer is not lost between the channel and its place
         try:
             of = _number(self._channel.recv(_PACKET, socket.MSG_PEEK | socket.MSG_DONTWAIT))
             if of in (number, in_front) or of not in self._answers:
@@ -146,9 +145,7 @@ class Introductions:
                 return 0
         except BlockingIOError:  # another thread was quicker
             return 0
-        finally:
-            self._guard.leave(was_held)
-        sleep(_MOMENT)
+        self._guard.sleep(sleep, _MOMENT)
         return of
 
     def _is_ready(self, event: int, seconds: float) -> bool:
@@ -158,7 +155,7 @@ class Introductions:
             return True
         poll = select.poll()
         poll.register(fd, event)
-        return bool(poll.poll(seconds * 1000))
+        return bool(self._guard.sleep(poll.poll, seconds * 1000))
 
     def close(self) -> None:
         """The process leaves its session. Closing twice is safe."""

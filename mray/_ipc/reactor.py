@@ -36,6 +36,7 @@ from time import monotonic
 from typing import Protocol
 
 from mray._common.log import logger
+from mray._common.places import dispatches, precedes_dispatch
 from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray._ipc.connection import Connection, HangupCallback, MessageCallback
 from mray._ipc.doorbell import new_wakeup_fd
@@ -73,6 +74,8 @@ class Reactor:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
+        #: Those that are called once for what comes.
+        self._edges: dict[int, Callable[[int], None]] = {}
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._timers = Timers()
         self._deferred: deque[Callable[[], None]] = deque()
@@ -148,8 +151,8 @@ class Reactor:
         self.wakeup_fds = (*self.wakeup_fds, fd)
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call `callback(events)` in the reading thread once whenever something new comes at `fd`; undone by `forget`."""
-        self._callbacks[fd] = callback
+        """Call `callback(events)` in the reading thread once whenever something new comes at `fd`, or for nothing; undone by `forget`."""
+        self._callbacks[fd] = self._edges[fd] = callback
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
 
     def unwatch_wakeup(self, fd: int) -> None:
@@ -165,6 +168,7 @@ class Reactor:
     def forget(self, fd: int) -> None:
         """Stop watching a descriptor that is about to be closed."""
         if self._callbacks.pop(fd, None) is not None:
+            self._edges.pop(fd, None)
             with contextlib.suppress(OSError, ValueError):
                 self._epoll.unregister(fd)
 
@@ -281,6 +285,7 @@ class Reactor:
             self.closed_descriptors.ring(self.wakeup_fd)
 
     # ------------------------------------------------------------------------------------ one iteration
+    @dispatches
     def run_once(self, timeout: float | None = None) -> None:
         """Poll once, `timeout` seconds at most (``None``: until something happens, mostly), and dispatch.
 
@@ -293,52 +298,53 @@ class Reactor:
             timeout = self._timers.shorten(timeout)
         if self.closed_descriptors.error is not None:
             raise self.closed_descriptors.error
-        guard = self.guard
-        held = guard.enter()
         try:
-            try:
-                events = self._epoll.poll(0) if timeout == 0 else self._sleep(timeout)
-            except OSError as error:
-                if self.closed_descriptors.found(error) is error:
-                    raise
-                return
-            # A callback that is deferred from here on is called before the next sleep: it needs no doorbell.
-            self.asleep = False
-            self._polled = self.activity
-            self._unasked = 0
-            for connection in self._rings:
-                connection.read_ring()
-            callbacks = self._callbacks
-            for fd, mask in events:
-                callback = callbacks.get(fd)
-                if callback is not None:
-                    try:
-                        callback(mask)
-                    except Exception as error:
-                        self.failed("A callback of the reactor", error)
-            for poller in self._pollers:
-                self._call_safely(poller)
-            if self._timers:
-                for due in self._timers.take_due():
-                    self._call_safely(due)
-            if self._deferred:
-                self.run_deferred()
-        finally:
-            guard.leave(held)
+            events = self._epoll.poll(0) if timeout == 0 else self._sleep(timeout)
+        except OSError as error:
+            if self.closed_descriptors.found(error) is error:
+                raise
+            return
+        # A callback that is deferred from here on is called before the next sleep: it needs no doorbell.
+        self.asleep = False
+        self._polled = self.activity
+        self._unasked = 0
+        for connection in self._rings:
+            connection.read_ring()
+        callbacks = self._callbacks
+        for fd, mask in events:
+            callback = callbacks.get(fd)
+            if callback is not None:
+                try:
+                    callback(mask)
+                except Exception as error:
+                    self.failed("A callback of the reactor", error)
+        for poller in self._pollers:
+            self._call_safely(poller)
+        if self._timers:
+            for due in self._timers.take_due():
+                self._call_safely(due)
+        if self._deferred:
+            self.run_deferred()
 
+    @precedes_dispatch
     def _sleep(self, timeout: float | None) -> list[tuple[int, int]]:
         if self._dirty:
             self.flush()  # peers may wait for these messages
         guard = self.guard
         if guard.looks and (timeout is None or timeout > LOOK_SECONDS):
             timeout = LOOK_SECONDS
-        with guard:
-            events = self._epoll.poll(timeout)
+        try:
+            events = guard.sleep(self._epoll.poll, timeout)
+        except BaseException:  # of a handler: what comes but once may have come
+            for callback in self._edges.values():
+                callback(0)
+            raise
         if not events and guard.looks:
             self.closed_descriptors.look(self._callbacks)
             self.closed_descriptors.look((self.wakeup_fd,))
         return events
 
+    @dispatches
     def run_deferred(self) -> None:
         """Call what finalizers have deferred; from any thread that holds no lock of its own."""
         deferred = self._deferred
@@ -371,23 +377,19 @@ class Reactor:
     def look(self) -> bool:
         """Read what has arrived and send what was posted, without waiting. False: another thread reads."""
         self.activity += 1
-        held = self.guard.enter()
-        try:
-            if self._dirty:
-                self.flush()
-            if self._reader == get_ident():
-                self._run_once_and_notify(0)
-                return True
-            if not self._reading.acquire(False):
-                return False
-            self._reader = get_ident()
-            try:
-                self._run_once_and_notify(0)
-            finally:
-                self._release_reading()
+        if self._dirty:
+            self.flush()
+        if self._reader == get_ident():
+            self._run_once_and_notify(0)
             return True
+        if not self._reading.acquire(False):
+            return False
+        self._reader = get_ident()
+        try:
+            self._run_once_and_notify(0)
         finally:
-            self.guard.leave(held)
+            self._release_reading()
+        return True
 
     def wait_until(
         self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True, before_sleep: Callable[[], None] | None = None
@@ -400,32 +402,28 @@ class Reactor:
         callers that have spun themselves. `before_sleep` is called when it has spun in vain, before it sleeps.
         """
         self.activity += 1
-        held = self.guard.enter()
+        if self._dirty:
+            self.flush()
+        if predicate():
+            return True
+        self.waits += 1
+        deadline = None if timeout is None else monotonic() + timeout
+        thread = get_ident()
+        if self._reader == thread:
+            # A deferred callback of the user waits: nobody else reads.
+            return self._read_until(predicate, deadline, spin, before_sleep)
+        if not self._reading.acquire(False):
+            if before_sleep is not None:
+                before_sleep()
+            if not self._become_reader(predicate, deadline):
+                return bool(predicate())
+        self._reader = thread
         try:
-            if self._dirty:
-                self.flush()
-            if predicate():
-                return True
-            self.waits += 1
-            deadline = None if timeout is None else monotonic() + timeout
-            thread = get_ident()
-            if self._reader == thread:
-                # A deferred callback of the user waits: nobody else reads.
-                return self._read_until(predicate, deadline, spin, before_sleep)
-            if not self._reading.acquire(False):
-                if before_sleep is not None:
-                    before_sleep()
-                if not self._become_reader(predicate, deadline):
-                    return bool(predicate())
-            self._reader = thread
-            try:
-                if self.closed and predicate():
-                    return True  # the session ended before this thread became the reader, and the waiter was told
-                return self._read_until(predicate, deadline, spin, before_sleep)
-            finally:
-                self._release_reading()
+            if self.closed and predicate():
+                return True  # the session ended before this thread became the reader, and the waiter was told
+            return self._read_until(predicate, deadline, spin, before_sleep)
         finally:
-            self.guard.leave(held)
+            self._release_reading()
 
     def is_amidst(self) -> bool:
         """Whether the thread that asks reads at the moment, or owns the lock under which messages are dispatched.
@@ -453,8 +451,7 @@ class Reactor:
                 remaining = None if deadline is None else deadline - monotonic()
                 if remaining is not None and remaining <= 0:
                     return False
-                with self.guard:
-                    waiter.lock.acquire(True, self.guard.longest(remaining))
+                self.guard.sleep(waiter.lock.acquire, True, self.guard.longest(remaining))
         finally:
             self._waiters.remove(waiter)
             # The thread that stopped reading meanwhile may have counted on this one.
@@ -515,6 +512,7 @@ class Reactor:
                     spinner.slept(monotonic() - begun)
                 return True
 
+    @dispatches
     def _look_into_rings(self, predicate: Predicate, spinner: Spinner, until: float) -> bool:
         """Look into the rings for a moment; whether the predicate holds.
 

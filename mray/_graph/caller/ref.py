@@ -14,6 +14,7 @@ from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._channel.base import Failed
 from mray._common.clock import now
+from mray._common.places import undone
 from mray._graph.caller.executions import Executions
 from mray._graph.caller.receive import receive_into
 from mray._graph.host import GraphHost
@@ -103,6 +104,12 @@ class CompiledDAGRef(Claim):
         self._channel = channel
         self._done = False
 
+    def put_back(self, value: Any) -> None:
+        """Undo `get`."""
+        self._graph.put_back(self._index, self._channel, value)
+        self._done = False
+
+    @undone(lambda local, value: local["self"].put_back(value))
     def get(self, timeout: float | None = None, out: Any = None) -> Any:
         """The value, or raise the exception of the method that failed.
 
@@ -124,8 +131,7 @@ class CompiledDAGRef(Claim):
         try:
             return receive_into(value, out)
         except BaseException:
-            self._graph.put_back(self._index, self._channel, value)
-            self._done = False
+            self.put_back(value)
             raise
 
     def get_until(self, deadline: float, timeout: float) -> Any:

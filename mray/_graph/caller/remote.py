@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._channel.base import Failed
 from mray._common.messages import FAILED
+from mray._common.places import undone
 from mray._graph.caller.copies import Copying, died
 from mray._graph.caller.executions import Retired
 from mray._graph.caller.handle import restore_graph
@@ -455,6 +456,7 @@ class RemoteRef(Claim):
         #: The value, when it did not fit into `out`.
         self._held: list[Any] = []
 
+    @undone(lambda local, value: local["self"].put_back(value))
     def get(self, timeout: float | None = None, out: Any = None) -> Any:
         """As `CompiledDAGRef.get`; RayChannelError as soon as the process that compiled the graph has died."""
         if timeout is None:
@@ -465,8 +467,11 @@ class RemoteRef(Claim):
         try:
             return receive_into(value, out)
         except BaseException:
-            self._held.append(value)
+            self.put_back(value)
             raise
+
+    def put_back(self, value: Any) -> None:
+        self._held.append(value)
 
     def get_until(self, deadline: float, timeout: float) -> Any:
         return self._fetch(deadline, timeout)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -204,27 +203,4 @@ class Interrupts:
 
     def _is_wanted(self) -> bool:
         """Whether the SIGINT that has come is for the task that runs now. Main thread, in the handler."""
-        if self._context.actor_id:
-            return _user_code_runs()
         return not self.active or self.is_cancelled(self._context.task_id)
-
-
-def _user_code_runs() -> bool:
-    """Whether the main thread of this actor is in code of the user's, or in a function that it has called.
-
-    Tasks set a mark when their code begins and ends; an actor's calls are too short for that. An interrupt between two calls, or between
-    two operations of a graph, must not raise: a call just taken from the inbox would be lost, and its caller would wait for ever.
-    """
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename != _WORKER:
-        if not frame.f_code.co_filename.startswith(_RUNTIME) or "-packages" in frame.f_code.co_filename.removeprefix(_PACKAGE):
-            return True
-        frame = frame.f_back
-    return False
-
-
-#: Paths of the runtime's own frames: this package, the standard library, and the interpreter's frozen modules.
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_RUNTIME = (_PACKAGE, os.path.dirname(os.__file__) + os.sep, "<frozen ")
-#: The file of the main loop: the search of the stack ends there.
-_WORKER = os.path.join(_PACKAGE, "_runtime", "worker", "worker.py")

@@ -193,6 +193,11 @@ class StreamReader:
                     self._follow(instructions)
         return ObjectRef(return_id(self._task_id, taken + 1), item)
 
+    def put_back(self, ref: ObjectRef) -> None:
+        """See `RefStream`."""
+        with self._client.lock:
+            self.stream.put_back(ref._entry)
+
     def peek(self, count: int) -> list[ObjectRef]:
         """See `RefStream`."""
         client = self._client

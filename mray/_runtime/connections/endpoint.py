@@ -303,18 +303,13 @@ class Endpoint:
         if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
             return
         reactor = self.reactor
-        # An interrupt in between would leave a pair that nobody looks into, or one whose entries wait for frames that were never sent.
-        held = reactor.guard.enter()
-        try:
-            if reactor.has_room_for_ring():
-                assert reactor.table is not None
-                if connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", reactor.table, reactor.row):
-                    reactor.watch_ring(connection)
-            else:
-                connection.alone = 0
-                reactor.retire_idle_ring()
-        finally:
-            reactor.guard.leave(held)
+        if reactor.has_room_for_ring():
+            assert reactor.table is not None
+            if connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", reactor.table, reactor.row):
+                reactor.watch_ring(connection)
+        else:
+            connection.alone = 0
+            reactor.retire_idle_ring()
 
     def _on_offer_ring(self, connection: Connection, name: str, row: int) -> None:
         if self.reactor.has_room_for_ring():

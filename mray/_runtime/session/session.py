@@ -109,16 +109,17 @@ class SessionHold(ABC):
             return
         self._ended = True
         client = self.client
-        if not client.node.closed:
-            client.node.send((m.SHUTDOWN,))
-            # POINT shutdown told
-            try:
+        try:
+            if not client.node.closed:
+                client.node.send((m.SHUTDOWN,))
+                # POINT shutdown told
                 client.reactor.wait_until(self._is_over, _END_SECONDS + settings.PROFILER_TIMEOUT.get())
-            except RaySystemError:
-                if client.reactor.closed_descriptors.error is None:
-                    raise
-        client.close()
-        client.reactor.guard.uninstall()
+        except RaySystemError:
+            if client.reactor.closed_descriptors.error is None:
+                raise
+        finally:  # a handler of a signal may have raised in there
+            client.close()
+            client.reactor.guard.uninstall()
         if client.reactor.closed_descriptors.error is not None:
             logger.warning("%s What this process had there has been removed.", client.reactor.closed_descriptors.error)
 
@@ -152,7 +153,13 @@ class Session(SessionHold):
     def end(self) -> None:
         if not self._holds():
             return
-        super().end()
+        try:
+            super().end()
+        finally:
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        """Nothing of the session is left."""
         reap_node(self.node_pid, _END_SECONDS if self.client.reactor.closed_descriptors.error is None else _CUT_SECONDS)
         # POINT node reaped
         if os.path.exists(self.directory):

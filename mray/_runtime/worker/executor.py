@@ -190,7 +190,6 @@ class Executor:
 
     def run_task(self, connection: Connection, call: TaskInvocation) -> str:
         """TASK. Returns the call's name."""
-        self.guard.dismiss()
         name, options = self.name_of(call, call.name.rpartition(".")[2]), call.options
         most = options.get("max_calls") if options is not None else None
         is_last = most is not None and self._is_last(call.function_id, most)

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from mray._common.ids import TaskID
 from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
+from mray._common.places import runs_users
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import InterruptGuard
 from mray._runtime.client.context import Context, Running
@@ -96,8 +97,11 @@ class ActorCall(RunningCall):
 
     __slots__ = ()
 
+    @runs_users
     def begin(self, executor: CallRunner) -> Any:
         args, kwargs = executor.arguments_on_main(self.connection, self.call)
+        if executor.guard.late is not None:
+            executor.guard.raise_late()
         return executor.bound(self.call)(*args, **kwargs)
 
 
@@ -106,21 +110,22 @@ class TaskCall(RunningCall):
 
     __slots__ = ()
 
+    @runs_users
     def begin(self, executor: CallRunner) -> Any:
         executor.begin_interruptible(self.task_id)
         function = executor.function(self.call)
         self.function_name = f"{function.__module__}.{self.call.name.rpartition('.')[2]}"
         args, kwargs = executor.arguments_on_main(self.connection, self.call)
+        if executor.guard.late is not None:
+            executor.guard.raise_late()
         # POINT task unpacked
-        executor.guard.admit()
         return function(*args, **kwargs)
 
-    def end(self, executor: CallRunner) -> None:
+    def end(self, _executor: CallRunner) -> None:
         # POINT task returned
-        executor.guard.dismiss()
+        pass
 
-    def outcome(self, executor: CallRunner, error: BaseException) -> BaseException:
-        executor.guard.dismiss()
+    def outcome(self, _executor: CallRunner, error: BaseException) -> BaseException:
         return error
 
 
@@ -134,6 +139,7 @@ class GroupCall(RunningCall):
         self.group = group
         self.began = perf_counter()
 
+    @runs_users
     def begin(self, executor: CallRunner) -> Any:
         args, kwargs = executor.arguments(self.connection, self.call)
         return executor.bound(self.call)(*args, **kwargs)

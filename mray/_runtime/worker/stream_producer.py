@@ -24,6 +24,7 @@ from mray._common import messages as m
 from mray._common.ids import return_id
 from mray._common.invocations import Result
 from mray._common.log import logger
+from mray._common.places import runs_users
 from mray._ipc.connection import Connection
 from mray._objects.serializer import PLAIN_TYPES
 from mray._runtime.objects.owner import INLINE_BYTES
@@ -338,18 +339,13 @@ class Producers:
             if producer.together:
                 self._executor.client.reactor.wake()  # other producers may have waited for this one's items to be taken
 
+    @runs_users
     def _drive(self, producer: Producer, generator: Iterator[Any]) -> None:
-        guard = self._executor.client.reactor.guard
         values = _Answered(generator)
         for value in values:
-            # A cancellation must not come between an item and its count.
-            held = guard.enter()
-            try:
-                producer.put(value)
-                values.stored()
-                producer.pause()
-            finally:
-                guard.leave(held)
+            producer.put(value)
+            values.stored()
+            producer.pause()
             if producer.is_unread():
                 _close(generator)
                 return
@@ -367,6 +363,7 @@ class _Answered:
     def __iter__(self) -> _Answered:
         return self
 
+    @runs_users
     def __next__(self) -> Any:
         stats, generator = self._stats, self._generator
         value = next(self._values) if stats is None or generator is None or not _takes(generator) else generator.send(stats)

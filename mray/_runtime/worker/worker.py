@@ -290,7 +290,7 @@ class Worker:
         executor = self.executor
         note = self.recent.append
         context = self.context
-        reactor.guard.dismiss()
+        reactor.guard.serves = True
         self._thread = threading.get_ident()
         while True:
             if inbox:
@@ -406,7 +406,6 @@ class Worker:
         context.runtime_env = spec.get("runtime_env") or {}
         context.placement = spec.get("current_group")
         self._set_up(spec)
-        self.client.reactor.guard.admit()
         failure = self.executor.become(actor_id, spec, incarnation)
         # POINT actor constructed
         loop = self.groups.main

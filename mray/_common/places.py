@@ -1,0 +1,199 @@
+"""Where a signal has met the main thread: in code of the user's, in mray's own, or in a sleep.
+
+Pure: frames in, a `Place` out. A handler of the user's may raise, and call anything. In the middle of mray's own code either would cut in
+half what belongs together (a message that is sent and counted, a lock, a reply that is taken and kept), so `mray._ipc.interrupts` has it run
+where the user's code goes on.
+
+Note [whose code]
+-----------------
+A frame is told by the module of its globals. Python's library, and packages that mray calls, work for whoever called them: the frame
+outside of theirs decides. The command line, the examples and the pytest plugin are programs like the user's. Functions of mray's that
+call one of the user's, and do nothing else that must not be cut, count as the user's (`runs_users`): that function may be one of C, which
+has no frame.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from opcode import opname
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, TypeVar
+
+from mray._common.dropped_errors import dropping_frame
+
+#: Of a frame.
+OWN, LIBRARY, USERS = "own", "library", "user's"
+#: How a handler gets its turn later: when mray's outermost function `RETURNS`, in which the error is raised; or the user's code has gone on
+#: to a place `AFTER` that, where Python itself would look for signals.
+RETURNS, AFTER = "returns", "after"
+
+_PROGRAMS = ("mray.cli", "mray.examples", "mray.pytest_plugin", "mray.__main__")
+_LIBRARIES = frozenset({*sys.stdlib_module_names, "cloudpickle", "numpy", "posix_ipc", "torch", "cupy"})
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+_sleeps: set[CodeType] = set()
+_runs_users: set[CodeType] = set()
+_dispatches: set[CodeType] = set()
+_precedes: set[CodeType] = set()
+#: Of functions that take something away when they return it: called with their locals and the value.
+undone_by: dict[CodeType, Callable[[dict[str, Any], Any], None]] = {}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def sleeps(function: F) -> F:
+    """This function sleeps, and may be left at any of its byte codes."""
+    _sleeps.add(function.__code__)
+    return function
+
+
+def runs_users(function: F) -> F:
+    """This function calls one of the user's, and may be left at any of its byte codes, as that may."""
+    _runs_users.add(function.__code__)
+    return function
+
+
+def dispatches(function: F) -> F:
+    """This function handles what has come, whosever it is: nothing that it calls may be cut, not even the user's."""
+    _dispatches.add(function.__code__)
+    return function
+
+
+def precedes_dispatch(function: F) -> F:
+    """While this function runs, the one that dispatches and has called it does not dispatch yet."""
+    _precedes.add(function.__code__)
+    return function
+
+
+def undone(undo: Callable[[dict[str, Any], Any], None]) -> Callable[[F], F]:
+    """When an error is raised in the place of the value that this function returns, `undo(locals, value)` puts the value back."""
+
+    def note(function: F) -> F:
+        undone_by[function.__code__] = undo
+        return function
+
+    return note
+
+
+class Place(NamedTuple):
+    """Where the main thread is."""
+
+    #: A handler may run here: in the user's code, or in a sleep that it has called for.
+    is_open: bool
+    #: The thread sleeps.
+    sleeps: bool
+    #: Else: the frame to wait for, and how; None when there is none of the user's, in a worker between two calls.
+    frame: FrameType | None = None
+    how: str = RETURNS
+
+    @property
+    def is_idle(self) -> bool:
+        """No code of the user's is under way."""
+        return self.frame is None and not self.is_open
+
+
+def kind_of(frame: FrameType) -> str:
+    """Whose code a frame runs. See Note [whose code]."""
+    if frame.f_code in _runs_users:
+        return USERS
+    name = frame.f_globals.get("__name__")
+    if type(name) is not str:
+        return USERS
+    root = name.partition(".")[0]
+    if root == "mray":
+        return USERS if name.startswith(_PROGRAMS) else OWN
+    return LIBRARY if root in _LIBRARIES else USERS
+
+
+def place_of(innermost: FrameType | None, is_locked: bool = False) -> Place:
+    """The place of a thread whose innermost frame this is; `is_locked`: it owns a lock of mray's, whatever code it runs."""
+    if innermost is None:  # at the prompt of an interpreter
+        return Place(True, False)
+    asleep = innermost.f_code in _sleeps and not _is_dispatching(innermost)
+    dropping = dropping_frame(innermost)
+    own = _outermost_own(innermost, is_locked) if dropping is None else None
+    if dropping is not None:
+        frame: FrameType | None = dropping.f_back
+        # What dropped the object is perhaps mray's.
+        own = _region(dropping) if frame is not None and kind_of(frame) == OWN else None
+        if own is None:
+            users = users_frame(frame)
+            return Place(False, asleep, users, AFTER)
+    if own is None:
+        return Place(True, asleep)
+    outside = own.f_back
+    users = users_frame(outside)
+    if users is None:
+        return Place(False, asleep)
+    if asleep:
+        return Place(True, True)
+    if users is not outside or own.f_code.co_flags & _SUSPENDED or dropping_frame(own, 1) is not None:
+        return Place(False, False, users, AFTER)
+    return Place(False, False, own, RETURNS)
+
+
+def _is_dispatching(innermost: FrameType) -> bool:
+    """Whether a function below the user's next one dispatches what has come."""
+    inner, frame = innermost, innermost.f_back
+    while frame is not None and kind_of(frame) != USERS:
+        if frame.f_code in _dispatches and inner.f_code not in _precedes:
+            return True
+        inner, frame = frame, frame.f_back
+    return False
+
+
+def _outermost_own(innermost: FrameType, is_locked: bool) -> FrameType | None:
+    """The outermost of mray's frames between the user's code that must wait and what goes on; None when the user's may be cut here."""
+    frame: FrameType | None = innermost
+    while frame is not None:
+        kind = kind_of(frame)
+        if kind == OWN:
+            return _region(frame)
+        if kind == USERS:
+            break
+        frame = frame.f_back
+    # The user's, which mray may have called in the middle of something.
+    while frame is not None and frame.f_code not in _runs_users:
+        if frame.f_code in _dispatches or (is_locked and kind_of(frame) == OWN):
+            return _region(frame)
+        frame = frame.f_back
+    return None
+
+
+def _region(frame: FrameType) -> FrameType:
+    """The outermost frame of mray's before one of the user's, from one of mray's on outwards."""
+    own = frame
+    each = frame.f_back
+    while each is not None:
+        kind = kind_of(each)
+        if kind == USERS:
+            break
+        if kind == OWN:
+            own = each
+        each = each.f_back
+    return own
+
+
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """The first frame of the user's from this one on outwards."""
+    while frame is not None and kind_of(frame) != USERS:
+        frame = frame.f_back
+    return frame
+
+
+# ---------------------------------------------------------------------------------------- byte codes
+#: After these the interpreter looks for signals.
+_LOOKS = tuple(name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE")) for name in opname)
+_RETURNS = tuple(name.startswith("RETURN_") for name in opname)
+
+
+def looks_for_signals(frame: FrameType) -> bool:
+    """Whether Python looks for signals after the byte code that a frame is about to run."""
+    return _LOOKS[frame.f_code.co_code[frame.f_lasti]]
+
+
+def is_returning(frame: FrameType) -> bool:
+    """Whether a frame that is being left returns a value, and no error goes through it."""
+    return _RETURNS[frame.f_code.co_code[frame.f_lasti]]

@@ -1,0 +1,165 @@
+"""Cut rounds of work at byte codes of mray's, one after the other, and look whether all is well after each.
+
+    python sweep.py KIND [STRIDE [MANNER]]
+
+MANNER `alarm`: a handler raises. `interrupt`: Ctrl-C. `collect`: the collector runs finalizers that call mray.
+Prints a line of JSON: the places that were tried, and what was wrong there.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import signal
+import sys
+import time
+import traceback
+import weakref
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from steps import as_own, at_step  # noqa: E402
+from work import KINDS, twice  # noqa: E402
+
+import mray  # noqa: E402
+
+
+class Cut(Exception):
+    """What the handler raises."""
+
+
+def alarm(_number: int, _frame: Any) -> None:
+    raise Cut
+
+
+class Cutter:
+    """Raises in the handler of a signal."""
+
+    def __init__(self, manner: str) -> None:
+        self.number = signal.SIGINT if manner == "interrupt" else signal.SIGALRM
+        if manner == "alarm":
+            signal.signal(signal.SIGALRM, alarm)
+        number = self.number
+        # A signal comes from nowhere: the innermost function is mray's.
+        self.act = as_own(lambda: signal.raise_signal(number))
+
+    def settle(self, came: bool, was_cut: bool) -> str:
+        """What is wrong about the error; it has come, once, or comes now."""
+        if not came or was_cut:
+            return ""
+        until = time.monotonic() + 2
+        try:
+            while time.monotonic() < until:
+                pass
+        except (Cut, KeyboardInterrupt):
+            return "late"
+        return "lost"
+
+
+class Garbage:
+    """A cycle whose end calls mray."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.itself = self
+        self.collector = collector
+
+    def __del__(self) -> None:
+        self.collector.use("__del__")
+
+
+class Watched:
+    """A cycle with a weak reference that calls mray."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+class Collector:
+    """Has the garbage collector run finalizers."""
+
+    def __init__(self) -> None:
+        gc.disable()
+        self.actor: Any = None
+        self.wrong = ""
+        self.used = 0
+
+    def use(self, where: str) -> None:
+        """Of a finalizer: every verb."""
+        if not mray.is_initialized():
+            return
+        try:
+            value = self.used
+            if where == "__del__":
+                assert mray.get(mray.put(value), timeout=20) == value
+                assert mray.get(twice.remote(value), timeout=20) == 2 * value
+            else:
+                refs = [twice.remote(value), mray.put(value)]
+                mray.wait(refs, num_returns=2, timeout=20)
+            self.used += 1
+        except BaseException as error:
+            self.wrong = f"{where}: {type(error).__name__}: {str(error)[:200]}"
+
+    def act(self) -> None:
+        Garbage(self)
+        watched = Watched()
+        self.reference = weakref.ref(watched, lambda _ref: self.use("weakref"))
+        del watched
+        gc.collect()
+
+    def settle(self, came: bool, _was_cut: bool) -> str:
+        wrong, self.wrong = self.wrong, ""
+        return wrong
+
+
+def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
+    """The numbers of one kind of work."""
+    mray.init(num_cpus=2, logging_level="ERROR")
+    work = KINDS[name]()
+    cutter: Any = Collector() if manner == "collect" else Cutter(manner)
+    wrong: dict[str, str] = {}
+    late: list[str] = []
+    tried = k = 0
+    begun = time.monotonic()
+    for _ in range(3):
+        work.round(0)
+        work.check(0)
+    while True:
+        faulthandler.dump_traceback_later(60, exit=True)
+        where = ""
+        try:
+            was_cut = True
+            try:
+                with at_step(k, cutter.act) as steps:
+                    work.round(k)
+                was_cut = False
+            except (Cut, KeyboardInterrupt):
+                pass
+            where = steps.where
+            said = cutter.settle(steps.came, was_cut)
+            if said == "late":
+                late.append(where)
+            elif said:
+                wrong[where] = said
+            work.check(k)
+            if not steps.came:
+                break
+        except BaseException as error:
+            wrong[where or f"step {k}"] = f"{type(error).__name__}: {str(error)[:300]}" + traceback.format_exc()[-1500:]
+            if len(wrong) > 5:
+                break
+        tried += 1
+        k += stride
+    faulthandler.dump_traceback_later(30, exit=True)
+    if len(wrong) <= 5:
+        work.end()
+    return {"kind": name, "manner": manner, "tried": tried, "wrong": wrong, "late": late, "seconds": round(time.monotonic() - begun, 1)}
+
+
+if __name__ == "__main__":
+    kind = sys.argv[1]
+    given = int(sys.argv[2]) if len(sys.argv) > 2 else getattr(KINDS[kind], "stride", 41)
+    print(json.dumps(sweep(kind, given, sys.argv[3] if len(sys.argv) > 3 else "alarm")), flush=True)
+    mray.shutdown()
