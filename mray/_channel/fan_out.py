@@ -9,21 +9,29 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._channel.base import ChannelWriter, Failed
+from mray.exceptions import RayChannelError
 
 
 class FanOutWriter(ChannelWriter):
     """Writes to all of `writers`, or to none of them when one has no room."""
 
-    __slots__ = ("_failure", "_writers")
+    __slots__ = ("_failure", "_is_cut", "_writers")
 
     def __init__(self, writers: Sequence[ChannelWriter], failure: Callable[[BaseException], bytes]) -> None:
         self._writers = tuple(writers)
         self._failure = failure
+        #: An exception from outside may have come between two of them.
+        self._is_cut = False
 
     def try_write(self, value: Any) -> bool:
         if not self.has_room():
             return False
         first, *others = self._writers
+        if self._is_cut:
+            for writer in others:
+                if writer.position() < first.position():
+                    writer.try_write(Failed(self._failure(RayChannelError("The execution was cut off as it began."))))
+        self._is_cut = True
         if not first.try_write(value):
             return False
         for writer in others:
@@ -33,7 +41,11 @@ class FanOutWriter(ChannelWriter):
                 # The first one's readers have the value: the execution has begun, so that it must fail rather than be refused.
                 sent = writer.try_write(Failed(self._failure(error)))
             assert sent, "nobody but the writer takes room away"
+        self._is_cut = False
         return True
+
+    def position(self) -> int:
+        return self._writers[0].position()
 
     def has_room(self) -> bool:
         return False not in [writer.has_room() for writer in self._writers]  # each is asked

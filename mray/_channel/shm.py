@@ -337,20 +337,23 @@ class ShmReader(ChannelReader):
             if message is None:
                 return NOTHING
             form, payload = message
-            if form == TEXT:
-                return payload.decode()
-            if form == PICKLED:
-                return _loads(payload)
-            if form == BYTES:
-                return payload
-            return self._decode(form, payload)
+            try:
+                if form == TEXT:
+                    return payload.decode()
+                if form == PICKLED:
+                    return _loads(payload)
+                if form == BYTES:
+                    return payload
+                return self._decode(form, payload)
+            except (WriterGoneError, DamagedError):
+                raise
+            except Exception as error:
+                return Failed(self._failure(error))
         except WriterGoneError:
             self._ring.give_up()
             return NOTHING
         except DamagedError as error:
             self._ring.give_up()  # what else is there can be trusted no more than this
-            return Failed(self._failure(error))
-        except Exception as error:
             return Failed(self._failure(error))
         finally:
             ring = self._ring

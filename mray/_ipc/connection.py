@@ -13,6 +13,11 @@ The peer's user id is checked before a byte is read. A connection that ends, by 
 exactly once, in the reading thread. The fault of the frame is logged at this end, and told to the other (PROTOCOL_ERROR). So is an
 exception of this process's own while it acts on a message (FAULT, see `mray._ipc.faults`): `refused` then says at both ends why nothing
 that was said over this connection will be answered.
+
+Note [dispatch and the collector]
+---------------------------------
+While messages are handed on the garbage collector is off: it may run finalizers of the user's at any allocation, and one that waits there
+for an answer waits for a message that lies behind the one in hand. What it has not collected it collects a little later.
 """
 
 from __future__ import annotations
@@ -24,10 +29,10 @@ import os
 import select
 import socket
 import struct
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from gc import disable, enable, isenabled
 from typing import Any
 
 from mray._common.log import logger
@@ -36,6 +41,7 @@ from mray._common.protocol import misfit
 from mray._ipc.closed_descriptors import is_closed
 from mray._ipc.faults import fault_line, fault_text, message_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
+from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.ring import DamagedError
 from mray._ipc.ring_pair import SEVERAL, RingPair
 from mray._ipc.table import SessionTable
@@ -125,7 +131,7 @@ class Connection:
         self.on_message = on_message
         self.on_hangup = on_hangup
         self._reactor = reactor
-        self._lock = threading.Lock()
+        self._lock = QuietLock()
         #: Frames not yet given to the kernel. Invariant: only touched under `_lock`.
         self._out: deque[bytes | memoryview] = deque()
         self._out_bytes = 0
@@ -363,24 +369,31 @@ class Connection:
         ring = self._inward
         if ring is None or not ring.has_more():
             return False
-        while not self.closed:
-            try:
-                entry = ring.next()
-                if entry is None:
-                    break
-                form, body = entry
-                read = decode_message if self.careful else marshal.loads
-                messages = [read(frame) for frame in _frames(body)] if form else (read(body),)
-            except Exception as error:  # of any kind: it was not made for what it has not written
-                self.refuse(repr(error))
-                break
-            for message in messages:
+        collects = isenabled()  # See Note [dispatch and the collector].
+        if collects:
+            disable()
+        try:
+            while not self.closed:
                 try:
-                    self.on_message(self, message)
-                except Exception as error:
-                    if self.give_up(message, error):
-                        self.hang_up()
-                    return True
+                    entry = ring.next()
+                    if entry is None:
+                        break
+                    form, body = entry
+                    read = decode_message if self.careful else marshal.loads
+                    messages = [read(frame) for frame in _frames(body)] if form else (read(body),)
+                except Exception as error:  # of any kind: it was not made for what it has not written
+                    self.refuse(repr(error))
+                    break
+                for message in messages:
+                    try:
+                        self.on_message(self, message)
+                    except Exception as error:
+                        if self.give_up(message, error):
+                            self.hang_up()
+                        return True
+        finally:
+            if collects:
+                enable()
         return True
 
     @property
@@ -406,14 +419,21 @@ class Connection:
             self.hang_up()
             return
         self.reads += 1
-        if self._partial:
-            self._partial += buffer[:count]
-            whole = self._take(memoryview(self._partial), len(self._partial))
-            del self._partial[:whole]
-        else:
-            whole = self._take(buffer, count)
-            if whole < count and not self.closed:
-                self._partial += buffer[whole:count]
+        collects = isenabled()  # See Note [dispatch and the collector].
+        if collects:
+            disable()
+        try:
+            if self._partial:
+                self._partial += buffer[:count]
+                whole = self._take(memoryview(self._partial), len(self._partial))
+                del self._partial[:whole]
+            else:
+                whole = self._take(buffer, count)
+                if whole < count and not self.closed:
+                    self._partial += buffer[whole:count]
+        finally:
+            if collects:
+                enable()
 
     def read_rest(self) -> None:
         """Hand on what a dead peer had still sent: a reply is a reply, also of somebody who died after it."""

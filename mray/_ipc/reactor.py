@@ -82,8 +82,8 @@ class Reactor:
         #: Holders of messages that nobody has flushed; a dict for its order and its `popitem`.
         self._dirty: dict[Flushable, None] = {}
 
-        #: The right to read. Invariant: only its holder polls and dispatches.
-        self._reading = threading.Lock()
+        #: The right to read. Invariant: only its holder polls and dispatches. (Reentrant: a finalizer may want it as it is being taken.)
+        self._reading = threading.RLock()
         #: The thread that holds it.
         self._reader = 0
         self._waiters: list[Waiter] = []
@@ -412,18 +412,19 @@ class Reactor:
         if self._reader == thread:
             # A deferred callback of the user waits: nobody else reads.
             return self._read_until(predicate, deadline, spin, before_sleep)
-        if not self._reading.acquire(False):
-            if before_sleep is not None:
-                before_sleep()
-            if not self._become_reader(predicate, deadline):
-                return bool(predicate())
-        self._reader = thread
         try:
+            if not self._reading.acquire(False):
+                if before_sleep is not None:
+                    before_sleep()
+                if not self._become_reader(predicate, deadline):
+                    return bool(predicate())
+            self._reader = thread
             if self.closed and predicate():
                 return True  # the session ended before this thread became the reader, and the waiter was told
             return self._read_until(predicate, deadline, spin, before_sleep)
         finally:
-            self._release_reading()
+            if self._reader == thread or self._reading._is_owned():
+                self._release_reading()
 
     def is_amidst(self) -> bool:
         """Whether the thread that asks reads at the moment, or owns the lock under which messages are dispatched.
@@ -455,7 +456,7 @@ class Reactor:
         finally:
             self._waiters.remove(waiter)
             # The thread that stopped reading meanwhile may have counted on this one.
-            if not reading.locked():
+            if not self._reader:
                 self._offer_reading()
 
     def _release_reading(self) -> None:

@@ -39,7 +39,6 @@ import itertools
 import mmap
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +47,7 @@ from mray._common.messages import PACKED, PICKLED
 from mray._ipc.born import Born, counts, size_with_headers
 from mray._ipc.copying import end_helpers
 from mray._ipc.mapped import Claimable, Mapped, address_of, find
+from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.segment import SHM, Segment, is_file, is_there, link, new_nonce, open_read_only, round_up, shared_memory_left, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Entry
@@ -112,7 +112,7 @@ class SegmentStore:
         self.limit = limit
         self._most_kept = int(limit * most_kept)
         self._numbers = itertools.count()
-        self._lock = threading.Lock()
+        self._lock = QuietLock()
         #: Segments whose value is alive, by name.
         self._used: dict[str, Segment] = {}
         #: Segments free for reuse by name, the longest unused first.

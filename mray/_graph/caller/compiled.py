@@ -126,7 +126,8 @@ class CompiledGraph(Depicted):
         sources = graph.results
         self._readers = tuple(made.ends.readers[_channel_index(plan, source)] for source in sources)
         picks = [_picker(sources.index(output.source), output) for output in graph.outputs if output.source is not None]
-        self._results = Results([reader.try_read for reader in self._readers], picks)
+        lost = lambda: Failed(host.failure(RayChannelError(_LOST), "get"))  # noqa: E731
+        self._results = Results([reader.try_read for reader in self._readers], picks, [reader.position for reader in self._readers], lost)
         #: The only reader, for the fast path of a graph with one whole output; else None.
         self._fast_read = self._readers[0].try_read if len(sources) == len(graph.outputs) == 1 and graph.outputs[0].key is None else None
         #: The same; None while a caller waits for room, and every result that is taken must wake it.
@@ -140,8 +141,10 @@ class CompiledGraph(Depicted):
         #: callers wait.
         self._strict = not (limits.wait or limits.enable_asyncio or limits.reads_ahead)
         self._reads_ahead = limits.wait or limits.reads_ahead
-        #: The number of submitted executions.
+        #: The number of submitted executions whose refs were made: as many as the input channel has messages, unless `_is_cut`.
         self._submitted = 0
+        #: An exception from outside may have come between a message of the input and its ref (see `_mend`).
+        self._is_cut = False
 
         #: Whether an actor of the graph lives in this very process, whose main thread must then run its program while it waits.
         cores = usable_cores()
@@ -169,19 +172,33 @@ class CompiledGraph(Depicted):
         with self._lock:
             if self._stopped:
                 self._raise_stopped()
+            if self._is_cut:
+                self._mend()
             results = self._results
             if results.dropped:
                 results.note_dropped()
             if self._submitted - results.finished >= self._most:
                 self._make_way()
+            self._is_cut = True
             if not self._try_write(value):
                 self._write_later(value)
             # Not before: waiting releases the lock.
             index = self._submitted
+            made = CompiledDAGRef(self, index) if self.outputs is None else [CompiledDAGRef(self, index, output) for output in self.outputs]
             self._submitted = index + 1
-        if self.outputs is None:
-            return CompiledDAGRef(self, index)
-        return [CompiledDAGRef(self, index, output) for output in self.outputs]
+            self._is_cut = False
+        return made
+
+    def _mend(self) -> None:
+        """Give up executions that nobody has a ref of: their input was sent, and an exception from outside came. Lock held.
+
+        A handler of a signal never raises in there (`mray._ipc.interrupts`); what another thread has raised in this one may come between any
+        two byte codes. The ring says which execution a message is.
+        """
+        sent = self._writer.position()
+        self._results.dropped.extend((index, None) for index in range(self._submitted, sent))
+        self._submitted = sent
+        self._is_cut = False
 
     async def execute_async(self, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in any event loop."""
@@ -234,14 +251,17 @@ class CompiledGraph(Depicted):
                 self._raise_stopped()
             if self._is_retired:
                 raise Retired
+            if self._is_cut:
+                self._mend()
             if not self._way_is_clear():
                 if not wait and not self._results.next_is_unwanted():
                     raise self._too_many()
                 return -1
-            if not self._try_write(value):
-                return -1
-            index = self._submitted
-            self._submitted = index + 1
+            self._is_cut = True
+            index = self._submitted if self._try_write(value) else -1
+            if index >= 0:
+                self._submitted = index + 1
+            self._is_cut = False
         return index
 
     def _write_later(self, value: Any) -> None:
@@ -355,17 +375,17 @@ class CompiledGraph(Depicted):
         read = self._only_read
         results = self._results
         value: Any = NOTHING
-        if read is not None and index == results.finished and not self._stopped and not results.unwanted and self._lock.acquire(False):
-            try:
+        if read is not None and index == results.finished and not self._stopped and not results.unwanted:
+            with self._lock:
                 # Another thread may have read first.
-                if index == results.finished and self._only_read is read:
+                if index == results.finished and self._only_read is read and not results.is_cut:
+                    results.is_cut = True
                     value = read()
                     if value is NOTHING and timeout is None:
                         value = self._spin(read)
                     if value is not NOTHING:
                         results.skip_one()
-            finally:
-                self._lock.release()
+                    results.is_cut = False
         return value if value is not NOTHING else self._await(index, output, timeout, deadline)
 
     def error(self, failed: Failed) -> BaseException:
@@ -493,16 +513,16 @@ class CompiledGraph(Depicted):
 
     def _wait_unlocked(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         """Wait without the lock; returns also when the graph stops. False when the deadline has passed."""
-        self._lock.release()
         try:
+            self._lock.release()
             return self.wait_until(lambda: self._stopped or predicate(), deadline)
         finally:
             self._lock.acquire()
 
     def _unlocked(self, function: Callable[[], T]) -> T:
         """Call a slow function without the lock."""
-        self._lock.release()
         try:
+            self._lock.release()
             return function()
         finally:
             self._lock.acquire()
@@ -855,6 +875,7 @@ class CompiledGraph(Depicted):
 CompiledDAG = CompiledGraph
 
 _SOME = range(8)
+_LOST = "The result was lost: an exception came from outside (another thread raised it in this one) while it was being read."
 
 T = TypeVar("T")
 

@@ -18,8 +18,19 @@ TAKEN = object()
 class Results:
     """Not locked: the graph's lock guards everything but `dropped`."""
 
-    def __init__(self, reads: Sequence[Callable[[], Any]], picks: Sequence[Callable[[list[Any]], Any]]) -> None:
+    def __init__(
+        self,
+        reads: Sequence[Callable[[], Any]],
+        picks: Sequence[Callable[[list[Any]], Any]],
+        positions: Sequence[Callable[[], int]] = (),
+        lost: Callable[[], Failed] | None = None,
+    ) -> None:
+        """`positions` say how many messages each reader has brought; `lost` makes what is in the place of one that is lost."""
         self._reads = tuple(reads)
+        self._positions = tuple(positions)
+        self._lost = lost
+        #: An exception from outside may have come between a message and its count (see `_mend`).
+        self.is_cut = False
         #: For each output, the function that makes it from the readers' values.
         self._picks = tuple(picks)
         #: The number of finished executions: all their outputs have come, or they have failed.
@@ -40,6 +51,9 @@ class Results:
 
     def advance(self) -> bool:
         """Read values that have come for the first unfinished execution; whether it is finished now."""
+        if self.is_cut:
+            self._mend()
+        self.is_cut = True
         values = self._partial
         missing = False
         failed: Failed | None = None
@@ -57,10 +71,20 @@ class Results:
                 missing = True
             elif values[number].__class__ is Failed and failed is None:
                 failed = values[number]
+        self.is_cut = False
         if missing and failed is None:
             return False
         self._finish(values, failed)
         return True
+
+    def _mend(self) -> None:
+        """Count the messages that the readers have brought: an exception from outside came before they were."""
+        for number, position in enumerate(self._positions):
+            came, there = self._came[number], position()
+            if came <= self.finished < there and self._lost is not None:
+                self._partial[number] = self._lost()
+            self._came[number] = there
+        self.is_cut = False
 
     def catch_up(self) -> bool:
         """Read what executions that have failed left behind; whether nothing of finished ones is to come any more."""

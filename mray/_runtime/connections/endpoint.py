@@ -28,7 +28,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -40,6 +39,7 @@ from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect, encode, peer_pid
 from mray._ipc.faults import fault_text, message_name
 from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
+from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import segment_prefix
 from mray._ipc.segment import new_nonce
@@ -79,7 +79,7 @@ class Endpoint:
         self.session_dir = session_dir
         self.process = process
         self.role = role
-        self.lock = threading.RLock()
+        self.lock = QuietLock()
         self.reactor = reactor or Reactor()
         guard = self.reactor.guard
         guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later

@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from opcode import opname
 from types import FrameType, FunctionType
 from typing import Any
 
-from mray._common.places import OWN, kind_of
+from mray._common.places import OWN, kind_of, looks_for_signals
 
 
 def as_own(function: Callable[..., Any]) -> Any:
@@ -27,6 +28,14 @@ def as_own(function: Callable[..., Any]) -> Any:
     )
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
+
+
+_PLAIN = ("LOAD_FAST", "LOAD_CONST", "STORE_FAST", "POP", "COPY", "SWAP", "JUMP", "RETURN", "NOP", "PRECALL", "PUSH", "RESUME", "CACHE")
+
+
+def allocates(frame: FrameType) -> bool:
+    """Whether the byte code that a frame is about to run may make an object."""
+    return not opname[frame.f_code.co_code[frame.f_lasti]].startswith(_PLAIN)
 
 
 class Steps:
@@ -44,14 +53,24 @@ class Steps:
 
 
 @contextlib.contextmanager
-def at_step(wanted: int, act: Callable[[], object]) -> Iterator[Steps]:
-    """Call `act` at the byte code with this number, from 0 on."""
+def at_step(wanted: int, act: Callable[[], object], *, looks: bool | None = None) -> Iterator[Steps]:
+    """Call `act` at the byte code with this number, from 0 on.
+
+    `looks`: only those before which Python looks for signals are counted; False: those in which the collector may run as well, which is where
+    something is allocated, and since Python 3.12 where it looks for signals.
+    """
     steps = Steps(wanted)
+    before: list[Any] = [None, False]
 
     def in_frame(frame: FrameType, event: str, _arg: Any) -> Any:
         if steps.where:
             return None
         if event == "opcode":
+            same, looked = before
+            before[:] = frame, looks_for_signals(frame)
+            may = same is frame and looked
+            if looks is not None and not (may or (not looks and allocates(frame))):
+                return traced
             if steps.count == wanted:
                 sys.settrace(None)
                 steps.where = f"{frame.f_globals['__name__']}:{frame.f_code.co_name}:{frame.f_lineno}+{frame.f_lasti}"
@@ -72,5 +91,6 @@ def at_step(wanted: int, act: Callable[[], object]) -> Iterator[Steps]:
     try:
         yield steps
     finally:
+        before[:] = None, False
         if not steps.where:
             sys.settrace(None)

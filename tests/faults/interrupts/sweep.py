@@ -2,7 +2,8 @@
 
     python sweep.py KIND [STRIDE [MANNER]]
 
-MANNER `alarm`: a handler raises. `interrupt`: Ctrl-C. `collect`: the collector runs finalizers that call mray.
+MANNER `alarm`: a handler raises. `interrupt`: Ctrl-C. `collect`: the collector runs finalizers that call mray. `async`: another thread has
+raised an error in this one, which nobody can put off.
 Prints a line of JSON: the places that were tried, and what was wrong there.
 """
 
@@ -35,11 +36,18 @@ def alarm(_number: int, _frame: Any) -> None:
     raise Cut
 
 
+def raise_cut() -> None:
+    raise Cut
+
+
 class Cutter:
     """Raises in the handler of a signal."""
 
     def __init__(self, manner: str) -> None:
         self.number = signal.SIGINT if manner == "interrupt" else signal.SIGALRM
+        if manner == "async":
+            self.act = as_own(raise_cut)
+            return
         if manner == "alarm":
             signal.signal(signal.SIGALRM, alarm)
         number = self.number
@@ -81,7 +89,7 @@ class Collector:
     """Has the garbage collector run finalizers."""
 
     def __init__(self) -> None:
-        gc.disable()
+        gc.set_threshold(0)  # it runs when we say, unless it is off
         self.actor: Any = None
         self.wrong = ""
         self.used = 0
@@ -93,11 +101,11 @@ class Collector:
         try:
             value = self.used
             if where == "__del__":
-                assert mray.get(mray.put(value), timeout=20) == value
-                assert mray.get(twice.remote(value), timeout=20) == 2 * value
+                assert mray.get(mray.put(value), timeout=4) == value
+                assert mray.get(twice.remote(value), timeout=4) == 2 * value
             else:
                 refs = [twice.remote(value), mray.put(value)]
-                mray.wait(refs, num_returns=2, timeout=20)
+                mray.wait(refs, num_returns=2, timeout=4)
             self.used += 1
         except BaseException as error:
             self.wrong = f"{where}: {type(error).__name__}: {str(error)[:200]}"
@@ -107,7 +115,8 @@ class Collector:
         watched = Watched()
         self.reference = weakref.ref(watched, lambda _ref: self.use("weakref"))
         del watched
-        gc.collect()
+        if gc.isenabled():
+            gc.collect()
 
     def settle(self, came: bool, _was_cut: bool) -> str:
         wrong, self.wrong = self.wrong, ""
@@ -132,7 +141,7 @@ def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
         try:
             was_cut = True
             try:
-                with at_step(k, cutter.act) as steps:
+                with at_step(k, cutter.act, looks={"async": True, "collect": False}.get(manner)) as steps:
                     work.round(k)
                 was_cut = False
             except (Cut, KeyboardInterrupt):
@@ -143,6 +152,7 @@ def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
                 late.append(where)
             elif said:
                 wrong[where] = said
+                print(where, said, file=sys.stderr)
             work.check(k)
             if not steps.came:
                 break

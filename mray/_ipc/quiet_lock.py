@@ -1,0 +1,47 @@
+"""A lock that user code may want at any moment, even in the middle of what it guards.
+
+The garbage collector may run at any allocation of any thread, and with it finalizers of the user's, which may call anything: `get` in
+``__del__`` of a garbage cycle, say. In a thread that owns the lock such a call finds what the lock guards half changed, and waits for ever for
+an answer that nobody asked for. So the collector is off while the lock is owned. What it has not collected it collects a little later.
+
+Rejected: to run the collector ourselves (it costs what it costs, more often); to serve such calls in another thread (it would wait for the
+lock).
+"""
+
+from __future__ import annotations
+
+import _thread
+from gc import disable, enable, isenabled
+
+
+class QuietLock(_thread.RLock):
+    """A reentrant lock; ``with lock:`` only."""
+
+    __slots__ = ("_collects", "_depth")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        #: Whether the collector is to be on again when the lock is free.
+        self._collects = False
+
+    def __enter__(self) -> bool:
+        collects = isenabled()
+        if collects:
+            disable()
+        self.acquire()
+        if not self._depth:
+            if not collects and isenabled():  # the owner before has put it on again
+                disable()
+                collects = True
+            self._collects = collects
+        self._depth += 1
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self._depth = depth = self._depth - 1
+        collects = self._collects and not depth
+        if collects:
+            self._collects = False
+        self.release()
+        if collects:
+            enable()  # not before: what runs then may wait for a thread that wants the lock
