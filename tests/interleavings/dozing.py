@@ -57,8 +57,8 @@ class Lock:
         if _run().access(CHANGE, self.location, lambda _old: 1):
             raise RuntimeError("release unlocked lock")
 
-    def locked(self) -> bool:
-        return not _run().access(GET, self.location)
+    def _is_owned(self) -> bool:
+        return False  # asked of threads that do not read
 
 
 class Shared:
@@ -265,7 +265,7 @@ class Threads:
     def _in_place(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reactor, "Waiter", Waiter)
-            stand_in = types.SimpleNamespace(Lock=lambda: Lock("waiter"), get_ident=threading.get_ident, Thread=threading.Thread)
+            stand_in = types.SimpleNamespace(Lock=lambda: Lock("waiter"), RLock=threading.RLock, get_ident=threading.get_ident, Thread=threading.Thread)
             patch.setattr(reactor, "threading", stand_in)
             patch.setattr(waiting, "threading", stand_in)  # a waiter's own lock is of that module
             yield
