@@ -128,9 +128,9 @@ def test_another_name_begins_another_line():
 class Printed:
     """The texts that a printer of lines puts on the driver's streams."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, prefix: str, folds: str = "0") -> None:
         monkeypatch.setenv("MRAY_LOG_PREFIX", prefix)
-        monkeypatch.setenv("MRAY_DEDUP_LOGS", "0")
+        monkeypatch.setenv("MRAY_DEDUP_LOGS", folds)
         self.said = {1: "", 2: ""}
         monkeypatch.setattr(output, "_print", self._print)
         self.printer = output.OutputPrinter()
@@ -155,3 +155,20 @@ def test_pieces_of_lines_come_as_they_were_written(monkeypatch):
 def test_with_a_prefix_each_piece_has_a_line(monkeypatch):
     said = Printed(monkeypatch, "1").of((7, 1, "f", "a"), (7, 1, "f", "b"), (7, 1, "f", "\n"), (7, 1, "f", "\n"), (7, 1, "f", "c"))
     assert said[1] == "(f pid=7) a\n(f pid=7) b\n(f pid=7) \n(f pid=7) c\n"
+
+
+def test_of_lines_of_several_workers_only_equal_ones_are_folded(monkeypatch):
+    spoken = [(pid, 1, "f", f"{text}\n") for pid in (7, 8, 9) for text in ("step 1", f"step {pid}", f"0x{pid}")]
+    said = Printed(monkeypatch, "0", "1").of(*spoken, (9, 2, "f", "step 1\n"))
+    assert said[1].splitlines()[:-1] == ["step 1", "step 7", "0x7", "step 8", "0x8", "step 9", "0x9"]
+    assert said[1].splitlines()[-1].startswith("step 1 [repeated 2x] (Equal lines of several workers are printed once.")
+    assert said[2] == "step 1\n"
+
+
+def test_lines_that_are_remembered_for_folding_are_few(monkeypatch):
+    printed = Printed(monkeypatch, "0", "1")
+    most = output._MOST_SEEN
+    lines = [f"line {number}" for number in range(most + 10)]
+    long = "x" * (output._LONGEST_SEEN + 1)
+    said = printed.of((7, 1, "f", "\n".join([*lines, long]) + "\n"), (8, 1, "f", f"line {most}\n{long}\nline 0\n"))
+    assert said[1].splitlines() == [*lines, long, long, "line 0", f"line {most}"]

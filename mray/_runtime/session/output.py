@@ -3,15 +3,15 @@
 In the driver. The thread that reads puts lines into a queue; one thread prints them, so that a terminal that is slow or stopped holds up no
 other work. Lines that come faster than they are printed are counted and left to the log files.
 
-On a terminal and in a notebook each line gets the name and pid of its worker, in Ray's colours, and equal lines of several workers (numbers
-apart) are printed once; the count of repetitions follows a few seconds later, or when the session ends. Elsewhere a program reads the
-lines: each is printed as it was written. Settings turn either on or off.
+On a terminal and in a notebook each line gets the name and pid of its worker, in Ray's colours, and equal lines of several workers are
+printed once; the count of repetitions follows a few seconds later, or when the session ends. Every line that differs is printed: Ray
+takes words with digits for equal, and so shows 2 of 12 numbers that tasks print. Elsewhere a program reads the lines: each is printed as
+it was written. Settings turn either on or off.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 import threading
 from queue import Empty, SimpleQueue
@@ -26,13 +26,15 @@ from mray._runtime.session.breakpoints import Visitor
 
 #: Seconds for which equal lines of other workers are counted instead of printed.
 _WINDOW = 5.0
+#: So many lines are remembered for that time, and none longer than this, in characters.
+_MOST_SEEN = 4096
+_LONGEST_SEEN = 4096
 #: Characters that may wait to be printed.
 _BACKLOG = 8 << 20
 
 #: Ray's colours: of the name and pid before a line, and of the count of repetitions behind it.
 _CYAN, _GREEN, _PLAIN = "\x1b[36m", "\x1b[32m", "\x1b[0m"
 
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _HINT = " (Equal lines of several workers are printed once. Set RAY_DEDUP_LOGS=0 or MRAY_DEDUP_LOGS=0 to see all of them.)"
 
 #: pid, stream, name, text
@@ -58,7 +60,8 @@ class OutputPrinter:
     def __init__(self) -> None:
         self._deduplicate = settings.DEDUP_LOGS.get()
         self._prefix = settings.LOG_PREFIX.get()
-        self._seen: dict[str, _Repeated] = {}
+        #: By stream and text, the oldest first.
+        self._seen: dict[tuple[int, str], _Repeated] = {}
         self._hinted = False
         self._queue: SimpleQueue[_Output | None] = SimpleQueue()
         #: Characters in the queue, put and taken: each has one writer.
@@ -127,7 +130,8 @@ class OutputPrinter:
             return self._visitor.LOOK_SECONDS
         if not self._seen:
             return None
-        return max(0.0, min(seen.since for seen in self._seen.values()) + _WINDOW - monotonic()) + 0.001
+        oldest = next(iter(self._seen.values()))
+        return max(0.0, oldest.since + _WINDOW - monotonic()) + 0.001
 
     def _take(self, pid: int, stream: int, name: str, text: str) -> None:
         if stream == NOTE_STREAM:
@@ -185,10 +189,10 @@ class OutputPrinter:
     def _line(self, pid: int, stream: int, shown: str, line: str) -> None:
         now = monotonic()
         self._expire(now)
-        if not line.strip():
+        if len(line) > _LONGEST_SEEN or not line.strip():
             _print(stream, shown + "\n")
             return
-        key = _NUMBERS.sub("#", line)
+        key = stream, line
         seen = self._seen.get(key)
         if seen is None:
             self._seen[key] = _Repeated(pid, stream, now)
@@ -201,8 +205,12 @@ class OutputPrinter:
             seen.last = shown
 
     def _expire(self, now: float) -> None:
-        for key in [key for key, seen in self._seen.items() if now - seen.since > _WINDOW]:
-            self._report(self._seen.pop(key))
+        seen = self._seen
+        while seen:
+            key = next(iter(seen))
+            if len(seen) <= _MOST_SEEN and now - seen[key].since <= _WINDOW:
+                break
+            self._report(seen.pop(key))
 
     def _report(self, seen: _Repeated) -> None:
         if seen.count == 1:
@@ -210,7 +218,7 @@ class OutputPrinter:
         elif seen.count:
             hint = "" if self._hinted else _HINT
             self._hinted = True
-            count = f" [repeated {seen.count}x across cluster]"
+            count = f" [repeated {seen.count}x]"
             if for_a_person(sys.stdout if seen.stream == 1 else sys.stderr):
                 count = f"{_GREEN}{count}{_PLAIN}"
             _print(seen.stream, f"{seen.last}{count}{hint}\n")
