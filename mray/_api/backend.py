@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The result of a call: one ref, a list of refs (num_returns > 1), None (num_returns == 0), or an `ObjectRefGenerator` ("streaming").
 Returned = Any
+#: From so many refs on a list is long: `wait` remembers what it has left of one.
+LONG_LIST = 256
 
 
 class Backend(RefBackend):
@@ -74,6 +76,10 @@ class Backend(RefBackend):
     @abstractmethod
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """At most `num_returns` refs that are ready, and the others, each in the order given."""
+
+    def has_left(self, refs: list[Any]) -> bool:
+        """Whether these are the very refs that a `wait` has left a moment ago, so that nobody has to look at each."""
+        return False
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait as `get` does, for something that callbacks of `on_ready` and `on_death` bring about; the predicate's last value.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mray._api.actor_handle import ActorHandle
+from mray._api.backend import LONG_LIST
 from mray._api.current import backend_if_started, backend_in_use, current_backend, started_backend, stop
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
@@ -206,14 +207,13 @@ def wait(
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     if timeout is not None:
         _check_timeout(timeout)
-    # Lists of thousands are waited for again and again: this looks at a ref in some tens of nanoseconds. (Equal refs share their entry.)
-    is_plain = len({ref._entry for ref in ray_waitables if ref.__class__ is ObjectRef}) == len(ray_waitables)
-    if not is_plain:
-        for ref in ray_waitables:
-            if not isinstance(ref, (ObjectRef, GraphRef, ObjectRefGenerator)):
-                raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got list containing {type(ref)}")
-        if len(set(ray_waitables)) != len(ray_waitables):
-            raise ValueError("Wait requires a list of unique ray_waitables.")
+    others: list[Any] = []
+    if len(ray_waitables) < LONG_LIST or not backend.has_left(ray_waitables):
+        # Lists of thousands may come again and again: this looks at a ref in some tens of nanoseconds. (Equal refs share their entry.)
+        entries = {ref._entry for ref in ray_waitables if ref.__class__ is ObjectRef}
+        if len(entries) != len(ray_waitables):
+            others = [each for each in ray_waitables if each.__class__ is not ObjectRef]
+            _check_waitables(ray_waitables, others, len(entries))
     if not ray_waitables:
         return [], []
     if num_returns <= 0:
@@ -223,20 +223,36 @@ def wait(
     num_returns = int(num_returns)
     if not num_returns:
         raise RaySystemError("Number of objects to wait for must be between 1 and the number of ids.")
-    if not is_plain and any(isinstance(ref, (GraphRef, ObjectRefGenerator)) for ref in ray_waitables):
-        return _wait_among(ray_waitables, num_returns, timeout)
+    others = [each for each in others if not isinstance(each, ObjectRef)]
+    if others:
+        return _wait_among(ray_waitables, others, num_returns, timeout)
     return backend.wait(ray_waitables, num_returns, timeout)
 
 
-def _wait_among(waitables: list[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-    """As `wait`, when not all are refs: a generator is as ready as its next item."""
-    refs = [each.next_ref() if isinstance(each, ObjectRefGenerator) else each for each in waitables]
-    graph_ref = next((ref for ref in refs if isinstance(ref, GraphRef)), None)
+def _check_waitables(waitables: list[Any], others: list[Any], entries: int) -> None:
+    """Errors of Ray for what cannot be waited for, and for what is there twice; `others` are not plain refs, the rest have `entries`."""
+    for each in others:
+        if not isinstance(each, (ObjectRef, GraphRef, ObjectRefGenerator)):
+            raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got list containing {type(each)}")
+    is_sure = entries + len({*others}) == len(waitables) and not any(isinstance(each, ObjectRef) for each in others)
+    if not is_sure and len({*waitables}) != len(waitables):
+        raise ValueError("Wait requires a list of unique ray_waitables.")
+
+
+def _wait_among(waitables: list[Any], others: list[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
+    """As `wait`, when `others` are no refs of objects: a generator is as ready as its next item."""
+    refs = waitables
+    given: dict[int, Any] = {}
+    if any(isinstance(each, ObjectRefGenerator) for each in others):
+        refs = [each.next_ref() if isinstance(each, ObjectRefGenerator) else each for each in waitables]
+        given = dict(zip(map(id, refs), waitables, strict=True))
+    graph_ref = next((each for each in others if isinstance(each, GraphRef)), None)
     if graph_ref is not None:
         found = graph_ref.wait_among(refs, num_returns, timeout)
     else:
         found = current_backend().wait(refs, num_returns, timeout)
-    given = dict(zip(map(id, refs), waitables, strict=True))
+    if not given:
+        return found
     ready, rest = ([given[id(ref)] for ref in part] for part in found)
     return ready, rest
 

@@ -115,12 +115,15 @@ class Host:
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         return self._client.reactor.wait_until(predicate, timeout, spin=spin)
 
-    def fetch(self, ref: ObjectRef) -> None:
-        entry = ref._entry
+    def fetch(self, refs: Sequence[ObjectRef]) -> Callable[[], int]:
+        entries = [ref._entry for ref in refs]
+        borrowed = [entry for entry in entries if entry.form is None and entry.owner is not None]
         client = self._client
-        with client.lock:
-            if entry.form is None and entry.owner is not None:
-                client.borrowing.fetch(entry)
+        if borrowed:
+            with client.lock:
+                for entry in borrowed:
+                    client.borrowing.fetch(entry)
+        return lambda: len(entries) - [entry.form for entry in entries].count(None)
 
     def is_ready(self, ref: ObjectRef) -> bool:
         return ref._entry.form is not None

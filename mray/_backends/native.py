@@ -190,6 +190,9 @@ class NativeBackend(PlacementCalls, Backend):
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         return self.client.wait(refs, num_returns, timeout)
 
+    def has_left(self, refs: list[Any]) -> bool:
+        return self.client.long_lists.has(refs)
+
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
         self.client.on_ready(ref, callback, soon)
 

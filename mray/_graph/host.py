@@ -92,8 +92,8 @@ class GraphHost(Protocol):
     def note_activity(self) -> None:
         """Record that an event loop has read, so that no other thread needs to for a while."""
 
-    def fetch(self, ref: ObjectRef) -> None:
-        """Begin to fetch the value of an object."""
+    def fetch(self, refs: Sequence[ObjectRef]) -> Callable[[], int]:
+        """Begin to fetch the values of these objects; the function says how many are here, at some nanoseconds for each."""
 
     def is_ready(self, ref: ObjectRef) -> bool:
         """Whether the value of an object is here."""

@@ -139,6 +139,65 @@ def test_wait_reports_failed_tasks_as_ready(ray_session):
     assert ray.wait([ref]) == ([ref], [])
 
 
+def test_refs_of_a_long_list_come_one_by_one_each_once(ray_session, signal, gated):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    def one(number):
+        if number % 50 == 7:
+            raise ValueError(number)
+        return number
+
+    gate = signal()
+    late = gated.remote(gate, "late")
+    refs = [late, *[one.remote(number) for number in range(400)]]
+    seen = []
+    while len(refs) > 300:
+        done, refs = ray.wait(refs, num_returns=1)
+        seen += done
+        if len(seen) % 10 == 0:
+            refs.append(one.remote(8))
+    assert ray.wait(refs, num_returns=2, timeout=0)[1][0] == late
+    with pytest.raises(ValueError, match="unique"):
+        ray.wait([*refs, refs[-1]], num_returns=1)
+    with pytest.raises(ValueError, match="unique"):
+        ray.wait([*refs[:-1], refs[0]], num_returns=1)
+    with pytest.raises(TypeError, match="got list containing"):
+        ray.wait([*refs[:-1], 3], num_returns=1)
+    ray.get(gate.send.remote())
+    while refs:
+        done, refs = ray.wait(refs, num_returns=1)
+        seen += done
+    assert len(seen) == len(set(seen))
+    assert late in seen
+    failed = 0
+    for ref in seen:
+        try:
+            ray.get(ref)
+        except ValueError:
+            failed += 1
+    assert failed == 8
+
+
+def test_a_task_can_wait_for_a_long_list_that_another_process_owns(ray_session):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    def one(number):
+        return number
+
+    @ray.remote(num_cpus=0)
+    def collect(given):
+        (refs,) = given
+        values = []
+        while refs:
+            done, refs = ray.wait(refs, num_returns=1)
+            values.append(ray.get(done[0]))
+        return sorted(values)
+
+    assert ray.get(collect.remote([[one.remote(number) for number in range(400)]])) == list(range(400))
+
+
 def test_wait_wants_a_list_of_refs(ray_session):
     ray = ray_session
     with pytest.raises(TypeError, match=r"wait\(\) expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got"):

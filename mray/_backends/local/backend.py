@@ -180,6 +180,9 @@ class LocalBackend(Backend):
         self.run_token.pause()
         return self._here().wait(refs, num_returns, timeout)
 
+    def has_left(self, refs: list[Any]) -> bool:
+        return self._here().has_left(refs)
+
     @_holding_token
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
         process = self._process()

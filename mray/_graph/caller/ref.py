@@ -62,30 +62,43 @@ def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple
     A ref whose execution has failed is ready, and so is every ref of a graph that has ended: `get` would not wait.
     RayCgraphCapacityExceeded when a graph has more results than it may keep before one that is waited for.
     """
-    claims = [ref for ref in refs if isinstance(ref, Claim)]
-    objects = [ref for ref in refs if isinstance(ref, ObjectRef)]
+    claims = [ref for ref in refs if ref.__class__ is not ObjectRef and isinstance(ref, Claim)]
     waiting = next((claim for claim in claims if claim.runs_here), claims[0])
     host = waiting.host
-    for ref in objects:
-        host.fetch(ref)
+    for claim in claims:
+        claim.look()
+    found = _split(refs, num_returns, host)
+    if len(found[0]) == num_returns:
+        return found
+    count_objects = host.fetch([ref for ref in refs if isinstance(ref, ObjectRef)])
     deadline = None if timeout is None else now() + timeout
 
     def count() -> int:
-        return sum(claim.ready for claim in claims) + sum(host.is_ready(ref) for ref in objects)
+        return sum(claim.ready for claim in claims) + count_objects()
 
     def decides() -> bool:
         return count() >= num_returns or any(claim.may_be_ready() for claim in claims if not claim.ready)
 
-    while True:
+    while waiting.wait_until(decides, deadline):
         for claim in claims:
             claim.look()
-        if count() >= num_returns or not waiting.wait_until(decides, deadline):
+        if count() >= num_returns:
             break
+    return _split(refs, num_returns, host)
+
+
+def _split(refs: Sequence[Any], num_returns: int, host: GraphHost) -> tuple[list[Any], list[Any]]:
+    """The first refs that are ready, `num_returns` at most, and the others."""
     ready: list[Any] = []
     rest: list[Any] = []
-    for ref in refs:
-        there = ref.ready if isinstance(ref, Claim) else host.is_ready(ref)
-        (ready if there and len(ready) < num_returns else rest).append(ref)
+    for index, ref in enumerate(refs):
+        if not (ref.ready if isinstance(ref, Claim) else host.is_ready(ref)):
+            rest.append(ref)
+            continue
+        ready.append(ref)
+        if len(ready) == num_returns:
+            rest += refs[index + 1 :]
+            break
     return ready, rest
 
 

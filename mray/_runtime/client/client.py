@@ -35,6 +35,7 @@ from mray._runtime.client.arguments import Arguments
 from mray._runtime.client.calls import fail_call, lost_call
 from mray._runtime.client.cancelling import Cancelling
 from mray._runtime.client.leases import LeasePools
+from mray._runtime.client.long_lists import LongList, LongLists
 from mray._runtime.client.unschedulable import Unschedulable
 from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections.endpoint import HangUp
@@ -69,6 +70,7 @@ class Client(Owner):
         self.actors = ActorCallers(self, self.borrowing, self.unschedulable.hear)
         self.cancelling = Cancelling(self, self.arguments, self.leases, self.actors)
         self.wakeups = Wakeups(self)
+        self.long_lists = LongLists(self.lock, self.reactor.call_later)
         #: Whether this process had a session before: `wait` then looks for refs of it.
         self._follows = next(_made) > 0
         self.from_node.on(
@@ -337,7 +339,7 @@ class Client(Owner):
     @classmethod
     def waiting_codes(cls) -> tuple[CodeType, ...]:
         """The code in which threads wait for values: those of a local variable `entries`."""
-        return cls._await_all.__code__, cls.wait.__code__
+        return cls._await_all.__code__, cls.wait.__code__, cls._wait_again.__code__
 
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
         tell, self.before_first_wait = self.before_first_wait, None
@@ -406,6 +408,9 @@ class Client(Owner):
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """See `mray.wait`."""
         own = self.entry
+        is_long = self.long_lists.is_long(refs, num_returns)
+        if is_long and (listed := self.long_lists.find(refs, own)) is not None:  # type: ignore[arg-type]  # long ones are lists
+            return self._wait_again(listed, num_returns, timeout)
         if self._follows and {type(ref._entry) for ref in refs} != {own}:
             return self._wait_among_strangers(refs, num_returns, timeout)
         try:
@@ -413,6 +418,8 @@ class Client(Owner):
         except AttributeError:  # ids that no session made have no entry
             return self._wait_among_strangers(refs, num_returns, timeout)
         if len(ready) == num_returns:
+            if is_long:
+                self.long_lists.keep(LongList(rest.copy()))
             return self._heard(ready), rest
         entries = [ref._entry for ref in refs]
         countdown = Survey(entries) if num_returns == len(ready) + 1 and len(entries) <= MOST_SURVEYED else Countdown()
@@ -433,6 +440,33 @@ class Client(Owner):
             with self.lock:
                 countdown.end(entries)
         ready, rest = split_ready(refs, num_returns)
+        if is_long:
+            self.long_lists.keep(LongList(rest.copy()))
+        return self._heard(ready), rest
+
+    def _wait_again(self, listed: LongList, num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """As `wait`, for the refs that an earlier one has left."""
+        entries = listed.entries
+        try:
+            with self.lock:
+                places = listed.take(num_returns)
+                hope = None
+                if len(places) < num_returns:
+                    listed.put_back(places)
+                    if listed.asks:
+                        hope = self._ask_for(tuple(entries), len(entries) - num_returns)
+                        listed.asks = False
+            if len(places) < num_returns:
+                self.wait_as_user(lambda: listed.count >= num_returns, timeout, hope)
+                with self.lock:
+                    places = listed.take(num_returns)
+            ready, rest = listed.split(places)
+        except BaseException as error:
+            self.long_lists.end(listed)
+            if isinstance(error, KeyboardInterrupt):
+                self.cancelling.interrupted(entries)
+            raise
+        self.long_lists.keep(listed)
         return self._heard(ready), rest
 
     def _heard(self, ready: list[ObjectRef]) -> list[ObjectRef]:
@@ -487,6 +521,7 @@ class Client(Owner):
         """Leave the session: all waiters fail, connections end, own segments are freed."""
         self.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
         reactor = self.reactor
+        self.long_lists.clear()
         for awaited in tuple(self.awaited.values()):
             awaited.close()
         reactor.close()
