@@ -10,10 +10,12 @@ import types
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
+from mray._common.clock import call_later
 from mray._common.places import undone
 
 if TYPE_CHECKING:
@@ -211,16 +213,21 @@ class ObjectRefGenerator(Generic[T_co]):
         import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
 
         stream = self._stream
+        loop = asyncio.get_running_loop()
         while True:
             ref = stream.take_nowait()
             if ref is not None:
                 return ref
             if stream.is_over():
                 return self._last(StopAsyncIteration)
-            arrival = _arrival(asyncio.get_running_loop(), stream)
+            arrival = _arrival(loop, stream)
+            timer = None if timeout_s is None or timeout_s < 0 else call_later(loop, timeout_s, partial(_settle, arrival, False))
             try:
-                await asyncio.wait_for(arrival, None if timeout_s is None or timeout_s < 0 else timeout_s)
-            except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+                has_come = await arrival
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            if not has_come:
                 return type(stream.done).nil()
 
     # ------------------------------------------------------------------------------------ what generators have and this has not
@@ -250,18 +257,19 @@ class ObjectRefGenerator(Generic[T_co]):
 
 
 def _arrival(loop: Any, stream: RefStream) -> Any:
-    """A future of the loop that is done when the next item is there, or the end."""
+    """A future of the loop that is true when the next item is there, or the end."""
     future = loop.create_future()
-
-    def settle() -> None:
-        if not future.done():
-            future.set_result(None)
 
     def ready() -> None:
         try:
-            loop.call_soon_threadsafe(settle)
+            loop.call_soon_threadsafe(_settle, future, True)
         except RuntimeError:  # the loop is closed: nobody waits any more
             pass
 
     current_backend().on_ready(stream.peek(1)[0], ready)
     return future
+
+
+def _settle(future: Any, has_come: bool) -> None:
+    if not future.done():
+        future.set_result(has_come)

@@ -37,6 +37,7 @@ from typing import Any
 from mray._api.communicator import ReduceOp
 from mray._channel.membership import join
 from mray._channel.stream_group import StreamGroup
+from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._device.base import Event, Facts, Platform
 from mray._device.lending import lend_event, lend_streams, return_event, return_streams
@@ -376,8 +377,8 @@ class NcclMember:
             except Exception:
                 logger.exception("telling that the group %r is broken failed", self.group.name)
         # A call that is inside is either about to return or waits for the dead, which only the abort ends.
-        deadline = time.monotonic() + _GRACE
-        while self._inside and time.monotonic() < deadline:
+        deadline = monotonic() + _GRACE
+        while self._inside and monotonic() < deadline:
             time.sleep(0.001)
         self._communicator.abort()
         self.group.give_up()

@@ -21,9 +21,9 @@ import hashlib
 import json
 import os
 import secrets
-import time
 from typing import NamedTuple
 
+from mray._common.clock import monotonic_ns
 from mray._common.log import logger
 
 
@@ -49,7 +49,7 @@ class Member(NamedTuple):
 
 def new_nonce() -> int:
     """A number unlike any other of this machine since it was started, which grows with time, also when somebody sets the clock back."""
-    return (time.monotonic_ns() >> 10 << 8 | secrets.randbits(8)) & (1 << 63) - 1
+    return (monotonic_ns() >> 10 << 8 | secrets.randbits(8)) & (1 << 63) - 1
 
 
 def _is_member(member: Member) -> bool:

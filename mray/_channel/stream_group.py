@@ -26,13 +26,13 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT, Board
 from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import GRACE, GroupHost
 from mray._channel.rendezvous import Member
+from mray._common.clock import monotonic
 from mray._ipc.memory_order import trust_fence
 from mray.exceptions import RayChannelError
 

@@ -1,23 +1,75 @@
-"""The clock by which waits end: seconds that only grow, from an arbitrary moment on.
+"""The clocks of mray: seconds of the machine, and the moment by which waits end.
 
-Any thread of any process. It is the machine's, except where one process runs a whole session and time passes as that session decides
-(`mray._backends.local`). For deadlines alone: what measures, and what spins for microseconds, asks the machine.
+Any thread of any process. Tests pretend another time: freezegun replaces the functions of `time` in that module and wherever a module has
+imported them, others do so by `mock`. A time limit would never pass then, and a wait for a death that has a limit of its own would wait
+for ever. So nobody but this module asks `time`, and this one asks an instance of it that nobody else knows, at the same price.
+
+`now` is for deadlines alone. It is the machine's `monotonic`, except where one process runs a whole session and time passes as that
+session decides (`mray._backends.local`); what measures, and what spins for microseconds, asks the machine.
 """
 
 from __future__ import annotations
 
-import time
+import contextlib
+import threading
+import time as _known
 from collections.abc import Callable
+from importlib.util import module_from_spec
+from types import BuiltinFunctionType
+from typing import Any
 
-_clock: Callable[[], float] = time.monotonic
+
+def _another_instance() -> Any:
+    """The module `time` once more, with functions of its own."""
+    spec = _known.__spec__
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_machine = _another_instance()
+
+monotonic: Callable[[], float] = _machine.monotonic
+monotonic_ns: Callable[[], int] = _machine.monotonic_ns
+perf_counter: Callable[[], float] = _machine.perf_counter
+time: Callable[[], float] = _machine.time
+time_ns: Callable[[], int] = _machine.time_ns
+sleep: Callable[[float], None] = _machine.sleep
+
+_clock: Callable[[], float] = monotonic
 
 
 def now() -> float:
-    """The time."""
+    """The time, for deadlines."""
     return _clock()
 
 
 def use(clock: Callable[[], float] | None) -> None:
-    """From now on time is what this says; None: what the machine says."""
+    """From now on `now` is what this says; None: what the machine says."""
     global _clock
-    _clock = time.monotonic if clock is None else clock
+    _clock = monotonic if clock is None else clock
+
+
+# ------------------------------------------------------------------------------------------- event loops
+def follow(loop: Any) -> Any:
+    """An event loop that mray has made: from now on it goes by the machine's time, where it is one of asyncio's own; returns it."""
+    if "_scheduled" in getattr(loop, "__dict__", ()):
+        loop.time = monotonic
+    return loop
+
+
+def call_later(loop: Any, seconds: float, callback: Callable[[], object]) -> Any:
+    """As `loop.call_later`, also where a test pretends another time to the user's loop; returns an object with `cancel`."""
+    if type(_known.monotonic) is BuiltinFunctionType or "time" in getattr(loop, "__dict__", ()):
+        return loop.call_later(seconds, callback)
+    timer = threading.Timer(seconds, _call_in, (loop, callback))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _call_in(loop: Any, callback: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(callback)

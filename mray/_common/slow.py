@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic
 
+from mray._common.clock import monotonic
 from mray._common.log import logger
 
 #: As it is where threads are threads: in one process those of the program may be simulated, and nothing takes long there.

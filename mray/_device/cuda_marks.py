@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from time import monotonic_ns
 from typing import Any
 
+from mray._common.clock import monotonic_ns
 from mray._device import libcuda
 from mray._device.base import Mark
 from mray._device.cuda_context import Context

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from time import monotonic, sleep
 
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, ChannelWriter
@@ -19,6 +18,7 @@ from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._channel.placed import DEVICES, PlacedReader
 from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE, NCCL
 from mray._channel.shm import ShmReader, ShmWriter
+from mray._common.clock import monotonic, sleep
 from mray._device.base import Platform
 from mray._device.platform import platform
 from mray._graph.communicators import leave

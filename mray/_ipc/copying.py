@@ -19,9 +19,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter
 from typing import Any
 
+from mray._common.clock import perf_counter
 from mray._ipc.mapped import address_of
 from mray._ipc.table import usable_cores
 

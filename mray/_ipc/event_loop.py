@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Sized
-from time import monotonic
 from typing import Any
 
+from mray._common.clock import follow, monotonic
 from mray._ipc.reactor import Reactor
 
 #: Seconds after which a loop that has been kept from running is due.
@@ -128,7 +128,7 @@ class MainLoop:
     def __init__(self, reactor: Reactor) -> None:
         global _main
         self._selector = LoopSelector(reactor)
-        self.loop = _ActorLoop(self._selector)
+        self.loop = follow(_ActorLoop(self._selector))
         self._selector.stop = self.loop.stop
         self._selector.ready = vars(self.loop)["_ready"]
         self.notify = self._selector.notify

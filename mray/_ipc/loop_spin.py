@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from time import monotonic
 from typing import TYPE_CHECKING
+
+from mray._common.clock import monotonic
 
 if TYPE_CHECKING:
     import asyncio

@@ -19,8 +19,8 @@ import os
 import re
 import signal
 from collections.abc import Iterable, Mapping
-from time import monotonic, sleep
 
+from mray._common.clock import monotonic, sleep
 from mray._ipc.limits import above_limit
 
 _PR_SET_PDEATHSIG = 1

@@ -32,9 +32,9 @@ import threading
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 from typing import Protocol
 
+from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._common.places import dispatches, precedes_dispatch
 from mray._ipc.closed_descriptors import ClosedDescriptors

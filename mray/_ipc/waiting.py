@@ -7,7 +7,8 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable
-from time import monotonic
+
+from mray._common.clock import monotonic
 
 Predicate = Callable[[], object]
 

@@ -7,9 +7,9 @@ the interpreter.
 from __future__ import annotations
 
 import itertools
-from time import monotonic_ns
 from typing import Any, NamedTuple
 
+from mray._common.clock import monotonic_ns
 from mray._common.process_local import ProcessLocal
 
 #: Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.

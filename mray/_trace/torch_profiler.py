@@ -11,9 +11,9 @@ import json
 import os
 import socket
 import tempfile
-import time
 from typing import Any
 
+from mray._common.clock import time_ns
 from mray._trace.span import clock
 
 #: Where traces go, under the working directory of who compiled the graph.
@@ -82,7 +82,7 @@ class TorchProfiler:
         if profiler is None:
             return ""
         os.makedirs(folder, exist_ok=True)
-        name = f"{socket.gethostname()}_{os.getpid()}.{time.time_ns()}.pt.trace.json"
+        name = f"{socket.gethostname()}_{os.getpid()}.{time_ns()}.pt.trace.json"
         partial = os.path.join(folder, f".{name}")
         try:
             profiler.export_chrome_trace(partial)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 from collections.abc import Callable, Iterator
-from time import perf_counter
 from typing import Any
+
+from mray._common.clock import perf_counter
 
 #: Calls in flight at once.
 _STREAM = 1000

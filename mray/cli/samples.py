@@ -7,10 +7,10 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
-from time import monotonic
 from typing import Any
 
 from mray._common import messages as m
+from mray._common.clock import monotonic
 from mray.util.state._gather import GATHER, View, occupants, worker_id
 from mray.util.state._processes import facts_of
 

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from mray._common.clock import follow
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -36,7 +38,7 @@ class Coroutines:
 
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = follow(asyncio.new_event_loop())
                 threading.Thread(target=_run, args=(self._loop,), name="proxy coroutines", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
 

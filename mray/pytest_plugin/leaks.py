@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from mray._common.clock import monotonic, time_ns
 from mray._ipc.process import carrying
 
 #: Environment variable that marks every process that descends from this one.
@@ -56,7 +57,7 @@ class Territory:
 
     def __init__(self) -> None:
         self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR")}
-        os.environ[MARK] = f"{os.getpid()}-{time.time_ns():x}"
+        os.environ[MARK] = f"{os.getpid()}-{time_ns():x}"
         # Not tempfile's own directory: names of sockets in it must be short.
         self.directory = tempfile.mkdtemp(prefix="mt", dir=self._before["MRAY_TMPDIR"] or "/tmp")
         os.environ["MRAY_TMPDIR"] = self.directory
@@ -250,11 +251,11 @@ def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
     if not Belongings.now().more_than(before, node_pid):
         return
     gc.collect()
-    deadline = time.monotonic() + PATIENCE
+    deadline = monotonic() + PATIENCE
     pause = 0.001
     seen: dict[str, float] = {}
     while left := Belongings.now().more_than(before, node_pid):
-        now = time.monotonic()
+        now = monotonic()
         seen = {item: seen.get(item, now) for item in left}
         late = now > deadline and any(now - seen[item] > LASTING for item in left)
         if late or pause > 0.1:

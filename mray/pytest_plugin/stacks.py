@@ -12,12 +12,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from mray._api.current import backend_if_started
+from mray._common.clock import monotonic
 from mray.pytest_plugin.leaks import WATCH
 
 #: The share of a test's time that is left when the stacks are printed, and the most seconds that this may be.
@@ -32,7 +32,7 @@ class Watch:
     def __init__(self, stderr: int) -> None:
         self._stderr = stderr
         self._changed = threading.Condition()
-        #: When the stacks are to be printed (`time.monotonic`), and of which test; None: no test runs that has a limit.
+        #: When the stacks are to be printed (`monotonic`), and of which test; None: no test runs that has a limit.
         self._due: tuple[float, str] | None = None
         self._thread: threading.Thread | None = None
         self._ended = False
@@ -48,7 +48,7 @@ class Watch:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=WATCH, daemon=True)
             self._thread.start()
-        self._set((time.monotonic() + limit - min(limit * _SHARE, _MOST), item.nodeid))
+        self._set((monotonic() + limit - min(limit * _SHARE, _MOST), item.nodeid))
         try:
             yield
         finally:
@@ -76,8 +76,8 @@ class Watch:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._ended and (self._due is None or self._due[0] > time.monotonic()):
-                    self._changed.wait(None if self._due is None else self._due[0] - time.monotonic())
+                while not self._ended and (self._due is None or self._due[0] > monotonic()):
+                    self._changed.wait(None if self._due is None else self._due[0] - monotonic())
                 if self._ended:
                     return
                 assert self._due is not None

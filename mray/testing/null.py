@@ -23,12 +23,12 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from time import monotonic_ns
 from typing import Any
 
 import numpy as np
 
 from mray._common import settings
+from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
 from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
 from mray._device.descriptors import HANDLE_SIZE, Handing, handed

@@ -33,6 +33,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from mray._common import settings
+from mray._common.clock import monotonic
 from mray._device.libnccl import NcclError
 from mray._ipc.connection import peer_is_ours
 from mray.testing.null_memory import resolve
@@ -484,7 +485,7 @@ def _meet(world_size: int, unique_id: bytes, rank: int) -> dict[tuple[int, int],
     """The connections to all other ranks: each listens for the higher ones, and connects to the lower ones."""
     lines: dict[tuple[int, int], socket.socket] = {}
     name = b"\0mray-null-nccl-" + unique_id[:64] + b"-"
-    deadline = time.monotonic() + _PATIENCE
+    deadline = monotonic() + _PATIENCE
     listener = socket.socket(socket.AF_UNIX)
     try:
         listener.bind(name + b"%d" % rank)
@@ -494,7 +495,7 @@ def _meet(world_size: int, unique_id: bytes, rank: int) -> dict[tuple[int, int],
                 lines[peer, kind] = _connect(name + b"%d" % peer, deadline)
                 lines[peer, kind].sendall(_HELLO.pack(world_size, rank, kind))
         for _connection in range((world_size - 1 - rank) * (3 if rank == 0 else 2)):
-            listener.settimeout(max(deadline - time.monotonic(), _PAUSE))
+            listener.settimeout(max(deadline - monotonic(), _PAUSE))
             line = _accept(listener)
             line.settimeout(None)
             theirs, peer, kind = _HELLO.unpack(_read(line, _HELLO.size))
@@ -530,7 +531,7 @@ def _connect(name: bytes, deadline: float) -> socket.socket:
                 raise PermissionError(f"another user has taken the name {name!r}")
         except OSError:
             line.close()
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise
             time.sleep(_PAUSE)
         else:

@@ -29,7 +29,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from time import perf_counter
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakMethod, ref
@@ -40,6 +39,7 @@ from mray._api.current import current_backend
 from mray._api.decorator import remote
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import kill
+from mray._common.clock import perf_counter
 from mray._objects.serializer import PLAIN_TYPES, dumps
 from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from mray._common.clock import monotonic
 
 __all__ = ["disable_log_once_globally", "enable_periodic_logging", "log_once", "reset_log_once"]
 

@@ -23,6 +23,8 @@ ONCE = "once"
 #: Place (module below mray and function) -> its bound or condition.
 BOUNDS = {
     # timers
+    "_api.ref_generator:ObjectRefGenerator._next_async": ONCE,
+    "_common.clock:call_later": ONCE,
     "_common.protocol:": "asks nobody: the table of all messages",
     "_backends.local.node:LocalNode._carry_out": ONCE,
     "_backends.local.transport:LocalReactor.call_later": ONCE,
@@ -34,6 +36,8 @@ BOUNDS = {
     "_runtime.node.stray_workers:StrayWorkers._look_after": ONCE,
     "_runtime.node.stray_workers:StrayWorkers.hung_up": ONCE,
     "_runtime.client.awaiting:AwaitedRefs._look": "as long as a coroutine waits and another thread reads",
+    "_runtime.client.long_lists:LongLists.keep": ONCE,
+    "_runtime.client.long_lists:LongLists._look": "as long as lists are kept: two looks after the last call",
     "_runtime.client.cancelling:Interrupts._send": "until the signal has landed, or the task that it was for is over",
     "_runtime.node.graceful_kill:GracefulKill.kill": ONCE,
     "_runtime.processes.interpreters:Interpreters._long": "as long as the builder runs: it tells drivers that it does",

@@ -29,9 +29,9 @@ import threading
 from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import monotonic
 from typing import Any
 
+from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray.exceptions import RaySystemError
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Sequence
-from time import monotonic, sleep
 from typing import Any, NoReturn
 
 import ray
@@ -19,6 +18,7 @@ from ray.exceptions import RayChannelTimeoutError as RaysTimeout
 from mray._api.dag_node import GraphRef, Unique
 from mray._backends.ray.errors import translated
 from mray._backends.ray.runtime_facts import pickles_in_band
+from mray._common.clock import monotonic, sleep
 from mray._graph.caller.future import all_of, each_of
 from mray._graph.caller.receive import receive_into
 

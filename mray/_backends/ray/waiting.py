@@ -13,13 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray._private.state import actors as actor_table
 
 from mray._backends.ray.values import rays_ref
+from mray._common.clock import monotonic
 from mray.exceptions import ActorDiedError, RaySystemError
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ is told to pass the value. Nobody else pays for this: it is a backend of its own
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._api.object_ref import ObjectRef
 from mray._backends.native import NativeBackend
 from mray._backends.ray.runtime_facts import pickles_in_band
 from mray._backends.ray.values import rays_own
+from mray._common.clock import monotonic
 from mray._objects.ownership import Entry
 from mray.exceptions import RaySystemError
 

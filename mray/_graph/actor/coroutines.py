@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from mray._common.clock import follow
+
 _of_thread = threading.local()
 
 
@@ -32,7 +34,7 @@ def event_loop() -> Any:
 
         loop = main_loop()
         if loop is None:
-            loop = asyncio.new_event_loop()
+            loop = follow(asyncio.new_event_loop())
             asyncio.set_event_loop(loop)
         use_loop(loop)
     return loop

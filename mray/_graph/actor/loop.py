@@ -20,11 +20,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from os import sched_yield
-from time import monotonic
 from types import FrameType
 from typing import Any
 
 from mray._channel.base import ChannelReader, WrappedReader
+from mray._common.clock import monotonic
 from mray._graph.actor.program import compile_program
 from mray._graph.communicators import join, leave
 from mray._graph.ends import SETTLING, Ends, open_ends, settle_devices

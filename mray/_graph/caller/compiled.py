@@ -19,13 +19,12 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from os import sched_yield
-from time import monotonic
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
-from mray._common.clock import now
+from mray._common.clock import monotonic, now
 from mray._graph.caller.allocation import Allocation, Recipe
 from mray._graph.caller.executions import Completions, Retired
 from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room

@@ -16,9 +16,9 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from os import sched_yield
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from mray._common.clock import call_later, monotonic
 from mray._graph.caller.executions import Callback, Completions
 from mray._graph.host import GraphHost
 from mray._ipc.limits import explaining
@@ -96,7 +96,7 @@ class LoopWatcher:
 
         if not begin(callback):
             return
-        timer = None if timeout is None else loop.call_later(timeout, wake)
+        timer = None if timeout is None else call_later(loop, timeout, wake)
         self._awaited.add(completions)
         self._waiting.add(future)
         try:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable
 from functools import partial
 from os import sched_yield
-from time import monotonic
 from typing import Any
 
 from mray._api.dag_node import Unique
 from mray._channel.base import NOTHING, Failed
 from mray._common import clock
+from mray._common.clock import monotonic
 from mray._graph.caller.event_loop import LoopWatcher, watcher_of
 from mray._graph.caller.executions import Executions
 from mray._ipc.spin import AdaptiveSpinner

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from mray._channel.base import NOTHING
 from mray._channel.select import DEVICE as DEVICE_EDGES
 from mray._channel.select import NCCL
+from mray._common.clock import monotonic, sleep
 from mray._device.base import Device, Mark, Platform
 from mray._device.platform import platform
 from mray._graph.plan import Channel, Step

@@ -17,9 +17,9 @@ import os
 import pickle
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from time import time_ns
 from typing import Any, NamedTuple
 
+from mray._common.clock import time_ns
 from mray._graph.messages import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, ProfileRequest
 from mray._graph.participants import Participants
 from mray._graph.plan import DRIVER

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import mray
+from mray._common.clock import monotonic
 
 __all__ = ["Semaphore", "SignalActor", "async_wait_for_condition", "wait_for_condition"]
 
@@ -20,7 +21,7 @@ def wait_for_condition(
     **kwargs: Any,
 ) -> None:
     """Ask until the answer is true. RuntimeError after `timeout` seconds, with what it raised last, unless that is to be raised at once."""
-    end = time.monotonic() + timeout
+    end = monotonic() + timeout
     problem: Exception | None = None
     while True:
         try:
@@ -31,7 +32,7 @@ def wait_for_condition(
             if raise_exceptions:
                 raise
             problem = error
-        if time.monotonic() >= end:
+        if monotonic() >= end:
             raise RuntimeError(_unmet(problem)) from problem
         time.sleep(retry_interval_ms / 1000)
 
@@ -40,7 +41,7 @@ async def async_wait_for_condition(
     condition_predictor: Callable[..., Awaitable[bool]], timeout: float = 10, retry_interval_ms: float = 100, **kwargs: Any
 ) -> None:
     """The same for a coroutine function, or one that answers at once."""
-    end = time.monotonic() + timeout
+    end = monotonic() + timeout
     problem: Exception | None = None
     while True:
         try:
@@ -50,7 +51,7 @@ async def async_wait_for_condition(
             problem = None
         except Exception as error:
             problem = error
-        if time.monotonic() >= end:
+        if monotonic() >= end:
             raise RuntimeError(_unmet(problem)) from problem
         await asyncio.sleep(retry_interval_ms / 1000)
 

@@ -21,6 +21,7 @@ from os import sched_yield
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
+from mray._common.clock import call_later
 from mray._ipc.loop_spin import LoopSpin, call_in_loop
 from mray._objects.ownership import Entry
 
@@ -222,7 +223,7 @@ class AwaitedRefs:
         self._watches = False
         if self._count:
             self._vain = 0
-            loop.call_later(VAIN_SECONDS, self._watch_again)
+            call_later(loop, VAIN_SECONDS, self._watch_again)
 
     def _watch_again(self) -> None:
         loop = self._loop()

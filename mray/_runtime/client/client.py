@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import compress, count
-from time import monotonic
 from types import CodeType
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
+from mray._common.clock import monotonic
 from mray._common.ids import FIRST, return_id
 from mray._common.invocations import Result
 from mray._ipc.connection import Connection

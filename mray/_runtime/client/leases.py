@@ -10,13 +10,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from itertools import count
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._caller import instructions as do
 from mray._caller.lease_pool import KEEP_SECONDS, MOST_UNREACHABLE, PAUSE_SECONDS, STUCK_SECONDS, Lease, LeasePool
 from mray._common import messages as m
 from mray._common.causes import Cause
+from mray._common.clock import monotonic
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import Call, lost_call
 from mray._runtime.client.memory_retries import MemoryRetries

@@ -126,7 +126,7 @@ class LongLists:
 
     def __init__(self, lock: Any, later: Callable[[float, Callable[[], None]], None]) -> None:
         self._lock = lock
-        self._later = later
+        self.later = later
         self._kept: list[LongList] = []
         self._is_looking = False
 
@@ -161,7 +161,7 @@ class LongLists:
                 self.end(old)
         if not self._is_looking:
             self._is_looking = True
-            self._later(_LINGER, self._look)
+            self.later(_LINGER, self._look)
 
     def end(self, listed: LongList) -> None:
         """Nobody goes on with it."""
@@ -192,4 +192,4 @@ class LongLists:
                 self.end(kept)
         if self._kept and not self._is_looking:
             self._is_looking = True
-            self._later(_LINGER, self._look)
+            self.later(_LINGER, self._look)

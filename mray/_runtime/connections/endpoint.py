@@ -30,10 +30,10 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 from mray._common import messages as m
+from mray._common.clock import monotonic
 from mray._common.ids import set_job
 from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect, encode, peer_pid

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import select
-from time import monotonic
 
 from mray._common import messages as m
+from mray._common.clock import monotonic
 from mray._ipc.reactor import Reactor
 from mray._runtime.node.members import Members
 from mray._runtime.processes.line_coverage import SAVE_SECONDS

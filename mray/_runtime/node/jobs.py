@@ -25,9 +25,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import time
 from typing import Any
 
+from mray._common.clock import time
 from mray._common.history import History
 from mray._common.ids import JobID
 from mray._ipc.connection import Connection
@@ -50,7 +50,7 @@ class Job:
         self.facts = {"job_id": job_id, **{name: job_spec[name] for name in _FACTS}}
         self.pid = pid
         self.process = process
-        self.since = time.time()
+        self.since = time()
         #: When its driver left, seconds since the epoch; 0 while it is connected.
         self.ended = 0.0
         #: To the driver; None before it has joined and after it has left.

@@ -22,9 +22,9 @@ and it is missing in many containers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
+from mray._common.clock import monotonic
 from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._ipc.reactor import Reactor
 from mray._ipc.table import POOLED, usable_cores

@@ -26,13 +26,13 @@ import resource
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.causes import Cause
+from mray._common.clock import monotonic, time
 from mray._common.history import History
 from mray._common.protocol import MESSAGES, misfit
 from mray._device.topology import read_topology
@@ -408,7 +408,7 @@ class Node:
 
     def _end_job(self, job: Job) -> None:
         """End all work of a job but its detached actors."""
-        job.ended = time.time()
+        job.ended = time()
         self._members.connections.pop(job.process, None)
         cause = Cause(m.CAUSE_CRASH, f"the driver of job {job.id}", job.pid, processes.status_of_dead(job.pid))
         self._apply(events.MemberDied(job.process, cause))
@@ -603,9 +603,9 @@ class Node:
         self._tell(f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
         self._told_failure = f"the node is at fault: {error}"
         self._failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        deadline, job = time.monotonic() + _DRAIN_SECONDS, self._only_job  # its driver may not have joined yet: it gets the text then
-        while job is not None and job.connection is None and not self._driver_refused and time.monotonic() < deadline:
-            self.reactor.run_once(deadline - time.monotonic())
+        deadline, job = monotonic() + _DRAIN_SECONDS, self._only_job  # its driver may not have joined yet: it gets the text then
+        while job is not None and job.connection is None and not self._driver_refused and monotonic() < deadline:
+            self.reactor.run_once(deadline - monotonic())
 
     def end(self) -> None:
         """End every process of the session, send the last output and the reason, remove every name."""

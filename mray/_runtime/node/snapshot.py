@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
+from mray._common.clock import time
 from mray._common.history import History
 from mray._ipc.connection import ProtocolViolationError
 from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
@@ -93,7 +93,7 @@ def snapshot(view: View) -> dict[str, Any]:
     jobs = view.jobs.listing()
     first = jobs[0] if jobs and not facts["persistent"] else None
     return {
-        "time": time.time(),
+        "time": time(),
         "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent")},
         "jobs": jobs,
         "session_name": facts["session_name"],
@@ -151,7 +151,7 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
 def dead_worker(worker: WorkerRecord | None, process: str, pid: int, status: int | None) -> dict[str, Any]:
     """The row that is kept of a worker that has just died."""
     intended = worker.intended if worker is not None else None
-    return {"process": process, "pid": pid, "status": status, "cause": list(intended) if intended is not None else None, "end": time.time()}
+    return {"process": process, "pid": pid, "status": status, "cause": list(intended) if intended is not None else None, "end": time()}
 
 
 def _lease(lease: Lease) -> dict[str, Any]:

@@ -30,11 +30,11 @@ import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
+from mray._common.clock import monotonic
 from mray._common.device_tensors import carriers
 from mray._common.ids import new_object_id
 from mray._common.log import logger

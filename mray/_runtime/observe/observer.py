@@ -21,11 +21,11 @@ import socket
 import stat
 import struct
 from collections.abc import Callable, Iterable
-from time import monotonic
 from typing import Any
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.clock import monotonic
 from mray._common.protocol import misfit
 from mray._ipc.connection import connect, encode
 from mray._ipc.frames import MESSAGE_STARTS, decode_message

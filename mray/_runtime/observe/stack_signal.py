@@ -13,7 +13,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-from time import monotonic, sleep
+
+from mray._common.clock import monotonic, sleep
 
 #: Real-time, near the end: programs rarely use it.
 SIGNAL = signal.SIGRTMAX - 3

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from mray._common.clock import monotonic
 from mray._ipc import process as processes
 from mray._ipc.frames import to_text
 from mray._ipc.reactor import Reactor
@@ -48,7 +48,7 @@ class _Build:
         self.waiters: list[_Waiter] = []
         #: Why it was ended, if we did.
         self.ended_by = ""
-        self.began = time.monotonic()
+        self.began = monotonic()
         #: Whether drivers were told that it takes long.
         self.is_told = False
 
@@ -108,7 +108,7 @@ class Interpreters:
         if self._by_pid.get(pid) is build:
             build.is_told = True
             what = ", ".join(map(str, build.recipe["packages"]))
-            self._tell(f"{build.recipe['tool']} is installing {what} since {time.monotonic() - build.began:.0f} s; see {build.log}\n")
+            self._tell(f"{build.recipe['tool']} is installing {what} since {monotonic() - build.began:.0f} s; see {build.log}\n")
             self._reactor.call_later(_AGAIN, lambda: self._long(pid, build))
 
     def _overdue(self, pid: int, build: _Build) -> None:
@@ -124,7 +124,7 @@ class Interpreters:
             return False
         del self._by_folder[build.recipe["folder"]]
         if build.is_told:
-            self._tell(f"{build.recipe['tool']} has ended after {time.monotonic() - build.began:.0f} s\n")
+            self._tell(f"{build.recipe['tool']} has ended after {monotonic() - build.began:.0f} s\n")
         if status == 0 and is_complete(build.recipe["folder"]):
             for waiter in build.waiters:
                 waiter.ready()

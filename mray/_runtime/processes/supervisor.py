@@ -23,9 +23,9 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
 from typing import Any
 
+from mray._common.clock import monotonic
 from mray._common.ids import worker_id_of
 from mray._common.messages import NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
 from mray._common.protocol import misfit

@@ -26,9 +26,9 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Sequence
-from time import monotonic
 
 from mray._common import settings
+from mray._common.clock import monotonic
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import LIFELINE_VARIABLE, PROCESS_VARIABLE, Wrapper, launch_wrapped

@@ -23,12 +23,12 @@ import select
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
 from mray._common import settings
+from mray._common.clock import time
 from mray._ipc import process as processes
 from mray._ipc import reactor
 from mray._ipc.connection import connect, peer_is_ours
@@ -107,7 +107,7 @@ class Breakpoints:
             "file": frame.f_code.co_filename[-1000:],
             "line": frame.f_lineno,
             "function": frame.f_code.co_name[:200],
-            "since": time.time(),
+            "since": time(),
         }
         listener = listen_at(path, 1)
         try:

@@ -15,10 +15,10 @@ import json
 import sys
 import threading
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import Any, TextIO
 
 from mray._common import settings
+from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._common.messages import NOTE_STREAM
 from mray._runtime.session import progress_bars as bars

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.clock import monotonic
 from mray._ipc import process as processes
 from mray._ipc import reaper
 from mray._ipc.reaper import withdraw
@@ -198,8 +199,8 @@ class JoinedSession(SessionHold):
         pid = self._address.node_pid
         status = _await_end(self._address)
         # The zygote cleans now, or it is dying too: the last process cleans.
-        deadline = time.monotonic() + _CLEAN_SECONDS
-        while is_alive(self.directory) and time.monotonic() < deadline:
+        deadline = monotonic() + _CLEAN_SECONDS
+        while is_alive(self.directory) and monotonic() < deadline:
             time.sleep(_CLEAN_LOOK)
         if not is_alive(self.directory):
             reaper.clean_after_node(self.directory)

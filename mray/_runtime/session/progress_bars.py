@@ -16,7 +16,6 @@ import json
 import os
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -24,6 +23,7 @@ from typing import Any
 
 from mray._api.current import backend_if_started
 from mray._common import settings
+from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._ipc.output import note
 
@@ -292,7 +292,7 @@ class tqdm:  # noqa: N801  (tqdm's name)
         self._x = n
 
     def _tell(self, now: bool = False) -> None:
-        moment = time.monotonic()
+        moment = monotonic()
         if not now and moment - self._told < self._interval:
             return
         self._told = moment

@@ -19,12 +19,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.clock import perf_counter
 from mray._common.concurrency import Concurrency, no_group
 from mray._common.ids import TaskID
 from mray._common.invocations import Invocation, MethodInvocation, read

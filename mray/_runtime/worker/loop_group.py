@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
+from mray._common.clock import follow
 from mray._common.concurrency import AT_ONCE
 from mray._common.ids import TaskID
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
@@ -132,7 +133,7 @@ class OwnLoopGroupExecutor(LoopGroupExecutor):
 
     def _ring(self) -> None:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = follow(asyncio.new_event_loop())
             self._loop.set_exception_handler(_unretrieved)
             self._actor.start_thread(self._serve, f"mray-loop-{self._name}")
         if not self._rung:

@@ -16,9 +16,9 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar
-from time import perf_counter
 from typing import Any, Protocol
 
+from mray._common.clock import perf_counter
 from mray._common.ids import TaskID
 from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
 from mray._common.places import runs_users

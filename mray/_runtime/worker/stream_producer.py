@@ -15,12 +15,12 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from time import monotonic, perf_counter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._api.ref_generator import StreamingGeneratorStats
 from mray._common import messages as m
+from mray._common.clock import monotonic, perf_counter
 from mray._common.ids import return_id
 from mray._common.invocations import Result
 from mray._common.log import logger

@@ -16,8 +16,8 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from functools import partial
-from time import perf_counter
 
+from mray._common.clock import perf_counter
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
 from mray._runtime.worker.running import GroupCall, current_call
 

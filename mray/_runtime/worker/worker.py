@@ -19,10 +19,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from time import perf_counter, time
 from typing import Any, Protocol
 
 from mray._common import messages as m
+from mray._common.clock import perf_counter, time
 from mray._common.ids import TaskID
 from mray._common.invocations import MethodInvocation, TaskInvocation, read
 from mray._common.protocol import misfit

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from mray._common.clock import time
 from mray._runtime.observe.observer import sessions
 from mray._runtime.session.breakpoints import Stop, attach, has_terminal, stops
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
@@ -62,7 +62,7 @@ def _rows(waiting: Sequence[Stop]) -> list[dict[str, Any]]:
             "name": stop.name,
             "function": stop.function,
             "at": f"{stop.file}:{stop.line}",
-            "waits_s": round(time.time() - stop.since, 1),
+            "waits_s": round(time() - stop.since, 1),
         }
         for number, stop in enumerate(waiting, 1)
     ]

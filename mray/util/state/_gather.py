@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter, time
 from typing import Any
 
 from mray._common import messages as m
+from mray._common.clock import perf_counter, time
 from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
 from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._runtime.client.failed_calls import Failed

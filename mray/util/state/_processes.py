@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
+from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any
+
+from mray._common.clock import time
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -17,7 +19,7 @@ def facts_of(pid: int) -> dict[str, Any]:
             facts = file.read().rsplit(b")", 1)[1].split()
     except OSError:
         return {}
-    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    booted = time() - clock_gettime(CLOCK_BOOTTIME)
     return {
         "rss_bytes": int(facts[21]) * _PAGE,
         "cpu_seconds": (int(facts[11]) + int(facts[12])) / _TICKS,
