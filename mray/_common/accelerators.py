@@ -68,6 +68,19 @@ def visible(indices: Sequence[int], variable: str | None) -> list[str]:
     return [listed[index] for index in indices] if all(index < len(listed) for index in indices) else listed
 
 
+def named_gpus(places: Sequence[int], variable: str) -> list[int | str]:
+    """The GPUs of a task whose runtime environment lists those that it may see, where it holds the ones at these places in the session.
+
+    As Ray does it, places count in the list; a list that is too short is shown whole. An empty one shows none.
+    """
+    listed: list[int | str] = []
+    for word in map(str.strip, variable.split(",")):
+        if word in ("", "-1", "NoDevFiles"):  # CUDA itself stops reading there
+            break
+        listed.append(int(word) if word.isdigit() else word)
+    return [listed[place] for place in places] if all(place < len(listed) for place in places) else listed
+
+
 def variables_of(name: str, ids: Sequence[str]) -> dict[str, str]:
     """The variables that show these devices, and no others, to libraries."""
     kind = KINDS[name]

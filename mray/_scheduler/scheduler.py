@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from mray._common.accelerators import named_gpus
 from mray._common.causes import Cause
 from mray._common.messages import (
     ACTOR_START,
@@ -577,6 +578,9 @@ class Scheduler:
         accelerators = tenant.holding.pool.accelerators_of(tenant.holding)
         if tenant.affinity is not None:
             tenant.cpus = self.cpu_loads.take(tenant.affinity, gpu_ids, tenant.amounts.get(CPU, 0))
+        listed = dict(tenant.environment).get("CUDA_VISIBLE_DEVICES") if gpu_ids else None
+        if listed is not None:
+            gpu_ids = named_gpus([self.pool.gpu_ids.index(gpu) for gpu in gpu_ids], listed)
         if isinstance(tenant, Lease):
             resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})
             pinned: tuple[Any, ...] = (list(tenant.cpus),) if tenant.cpus else ()

@@ -181,6 +181,45 @@ def test_the_users_own_mask_is_respected(run_program):
     assert done.stdout.splitlines() == ["[([3], '3'), ([5], '5')]", "3,5"]
 
 
+def test_the_gpus_that_a_runtime_environment_lists_are_the_ones_that_are_shown(run_program):
+    done = run_program(
+        """
+        import os
+        import ENGINE as ray
+
+        ENV = {"env_vars": {"CUDA_VISIBLE_DEVICES": "2,3"}}
+
+        def look():
+            return sorted(int(i) for i in ray.get_gpu_ids()), sorted(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+
+        class A:
+            def __init__(self):
+                self.at_start = look()
+
+            def look(self):
+                assert look() == self.at_start
+                return self.at_start
+
+        for level in ("job", "own"):
+            job, own = ({"runtime_env": ENV}, {}) if level == "job" else ({}, {"runtime_env": ENV})
+            ray.init(num_cpus=2, num_gpus=2, logging_level="ERROR", include_dashboard=False, **job)
+            Actor = ray.remote(num_gpus=1, **own)(A)
+            actors = [Actor.remote() for _ in range(2)]
+            print(sorted(ray.get([actor.look.remote() for actor in actors])))
+            for actor in actors:
+                ray.kill(actor)
+            print(ray.get(ray.remote(num_gpus=2, **own)(A).remote().look.remote()))
+            print(ray.get(ray.remote(num_gpus=2, **own)(look).remote()))
+            ids, shown = ray.get(ray.remote(num_gpus=1, **own)(look).remote())
+            print(ids in ([2], [3]), shown == [str(i) for i in ids])
+            print(ray.get(ray.remote(num_cpus=1, **own)(lambda: os.environ["CUDA_VISIBLE_DEVICES"]).remote()))
+            ray.shutdown()
+        """
+    )
+    one_level = ["[([2], ['2']), ([3], ['3'])]", "([2, 3], ['2', '3'])", "([2, 3], ['2', '3'])", "True True", "2,3"]
+    assert done.stdout.splitlines() == one_level * 2
+
+
 def test_uuids_of_the_users_mask_stay_strings(run_program):
     done = run_program(
         """

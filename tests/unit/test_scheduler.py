@@ -273,6 +273,38 @@ def test_workers_belong_to_their_environment():
     assert stage.grants()[-1][2] == plain
 
 
+@pytest.mark.parametrize(
+    ("listed", "shown"),
+    [
+        ("2,3", [[2], [3], [2, 3]]),
+        ("5, 2,3", [[5], [2], [5, 2]]),
+        ("GPU-11111111,7", [["GPU-11111111"], [7], ["GPU-11111111", 7]]),
+        ("2", [[2], [2], [2]]),
+        ("2,-1,3", [[2], [2], [2]]),
+        ("", [[], [], []]),
+    ],
+)
+def test_the_gpus_of_a_runtime_environment_are_counted_among_those_that_it_lists(listed: str, shown: Any):
+    stage = Stage({"CPU": 4}, [0, 1])
+    env = {"CUDA_VISIBLE_DEVICES": listed}
+    stage.ask(GPU=1, env=env)
+    stage.ask(GPU=1, env=env)
+    grants = stage.grants()
+    for grant in grants:
+        stage.give_back(grant[1])
+    stage.ask(GPU=2, env=env)
+    grants += stage.grants()
+    assert [grant[4] for grant in grants] == shown
+
+
+def test_the_gpus_of_a_runtime_environment_are_counted_where_the_session_has_a_list_of_its_own():
+    stage = Stage({"CPU": 4}, [4, 6, 7])
+    stage.ask(GPU=1)
+    stage.ask(GPU=1, env={"CUDA_VISIBLE_DEVICES": "6,7"})
+    stage.ask(GPU=1, env={"CUDA_VISIBLE_DEVICES": "7,6,4"})
+    assert [grant[4] for grant in stage.grants()] == [[4], [7], [4]]
+
+
 def test_a_worker_with_a_gpu_past_is_used_for_the_same_gpus_only():
     stage = Stage({"CPU": 4}, [0, 1])
     stage.ask(GPU=1)
