@@ -119,6 +119,61 @@ def test_workers_have_the_drivers_environment(run_program):
     assert done.stdout.splitlines() == ["('1', 'yes')"]
 
 
+def test_a_python_path_is_searched(run_program, tmp_path):
+    for name in ("one", "two", "old"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"only_in_{name}.py").write_text(f"V = {name!r}\n")
+        (tmp_path / name / "in_all.py").write_text(f"V = {name!r}\n")
+    done = run_program(
+        """
+        import os
+        import subprocess
+        import sys
+        import ENGINE as ray
+
+        def found(name):
+            try:
+                return __import__(name).V
+            except ImportError:
+                return None
+
+        def look():
+            child = subprocess.run([sys.executable, "-c", "import in_all; print(in_all.V)"], capture_output=True, text=True)
+            return found("only_in_one"), found("only_in_two"), found("in_all"), child.stdout.strip()
+
+        class A:
+            def __init__(self):
+                self.at_start = found("in_all")
+
+            def look(self):
+                return (self.at_start, *look())
+
+        def env(*names):
+            return {"runtime_env": {"env_vars": {"PYTHONPATH": ":".join(os.path.join(os.environ["FOLDER"], name) for name in names)}}}
+
+        ray.init(num_cpus=2, logging_level="ERROR", include_dashboard=False)
+        task = ray.remote(look)
+        print(ray.get(task.remote()))
+        print(ray.get(task.options(**env("one")).remote()))
+        print(ray.get(task.options(**env("two", "one")).remote()))
+        print(ray.get(ray.remote(**env("two"))(A).remote().look.remote()))
+        ray.shutdown()
+        ray.init(num_cpus=2, logging_level="ERROR", include_dashboard=False, **env("one"))
+        print(ray.get(task.remote()), ray.get(ray.remote(A).remote().look.remote()))
+        print(ray.get(task.options(**env("two")).remote()))
+        ray.shutdown()
+        os.environ["PYTHONPATH"] = os.path.join(os.environ["FOLDER"], "two") + ":" + os.environ["PYTHONPATH"]
+        ray.init(num_cpus=2, logging_level="ERROR", include_dashboard=False)
+        print(ray.get(task.remote()))
+        print(found("only_in_two"))
+        """,
+        env={"PYTHONPATH": str(tmp_path / "old"), "FOLDER": str(tmp_path)},
+    )
+    one, two, old = (("one", None, "one", "one"), (None, "two", "two", "two"), (None, None, "old", "old"))
+    expected = [old, one, ("one", "two", "two", "two"), ("two", *two), f"{one} {('one', *one)}", two, two, None]
+    assert done.stdout.splitlines() == [str(line) for line in expected]
+
+
 def test_the_drivers_folder_and_working_directory_reach_workers(run_program, tmp_path):
     done = run_program(
         """

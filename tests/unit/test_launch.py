@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from mray._runtime.environment.profilers import wrapper_of
-from mray._runtime.processes.launch import Wrapper
+from mray._runtime.processes.launch import Wrapper, with_python_path
 from mray.exceptions import RuntimeEnvSetupError
 
 WORKER = ["/usr/bin/python", "-c", "pass", "worker"]
+
+
+LIBRARY = [os.path.dirname(os.__file__), os.path.join(os.path.dirname(os.__file__), "lib-dynload")]
+
+
+@pytest.mark.parametrize(
+    ("head", "value", "before", "expected"),
+    [
+        (["/prog"], "/a:/b", None, ["/prog", "/a", "/b"]),
+        (["/prog", "/a"], "/a", "/a", ["/prog", "/a"]),
+        (["/prog", "/a", "/b"], "/c", "/a:/b", ["/prog", "/c", "/a", "/b"]),
+        (["/prog", "/a", "/b"], "/c:/b", "/a:/b", ["/prog", "/c", "/b", "/a"]),
+        (["/mine", "/prog", "/a"], "/c:/a", "/a", ["/mine", "/prog", "/c", "/a"]),
+        (["/prog"], ":sub", "", ["/prog", os.getcwd(), os.path.join(os.getcwd(), "sub")]),
+        (["/prog", "/a"], "", "/a", ["/prog", "/a"]),
+        (["/prog", "/a"], None, "/a", ["/prog", "/a"]),
+    ],
+)
+def test_folders_of_a_python_path_stand_before_the_library_and_before_those_of_an_earlier_one(head, value, before, expected):
+    assert with_python_path([*head, *LIBRARY, "/site"], value, before) == [*expected, *LIBRARY, "/site"]
 
 
 def test_a_wrapper_survives_the_way_through_a_variable():

@@ -37,6 +37,7 @@ LIFELINE_VARIABLE = "MRAY_WORKER_LIFELINE"
 RECIPE_VARIABLE = "MRAY_WORKER_RECIPE"
 #: In a worker with an interpreter of its own: the driver's interpreter and folders of packages.
 BASE_VARIABLE = "MRAY_WORKER_BASE"
+PYTHON_PATH = "PYTHONPATH"
 #: File in the folder of a virtual environment once all packages are installed.
 COMPLETE = "complete.json"
 #: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
@@ -89,7 +90,8 @@ def hold_options(options: dict[str, Any]) -> int:
 def _complete(options: dict[str, Any]) -> None:
     """Add what an interpreter needs to import mray and what the driver imports."""
     options["package"] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    options["path"] = absolute(sys.path)
+    options["path"] = path_of_session()
+    options["python_path"] = os.environ.get(PYTHON_PATH)
     options["parts"] = parts_of_path(options["path"])
     options["prefix"] = sys.prefix
     options["version"] = list(sys.version_info[:2])
@@ -102,6 +104,36 @@ def absolute(path: list[str]) -> list[str]:
     except FileNotFoundError:
         return [each for each in path if os.path.isabs(each)]
     return [os.path.join(here, each) if each else here for each in path]
+
+
+def path_of_session() -> list[str]:
+    """The ``sys.path`` of a session's processes: the driver's, with the folders of a PYTHONPATH that the program has set since it began."""
+    return with_python_path(absolute(sys.path), os.environ.get(PYTHON_PATH), _first_python_path())
+
+
+def with_python_path(path: list[str], value: str | None, before: str | None) -> list[str]:
+    """``sys.path`` as an interpreter would have made it that is started with this PYTHONPATH, where it was made with another one.
+
+    Its folders stand right before the standard library, and those of the other one behind them: modules of the driver may lie there.
+    """
+    if not value or value == before:
+        return path
+    new = absolute(value.split(os.pathsep))
+    old = absolute(before.split(os.pathsep)) if before else []
+    head, library, rest = parts_of_path(path)
+    first = [each for each in head if each not in new and each not in old]
+    return [*first, *new, *(each for each in head if each in old and each not in new), *library, *rest]
+
+
+def _first_python_path() -> str | None:
+    """The PYTHONPATH that this process was started with, whatever the program has made of it."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:  # of a process that has changed its user, say
+        return None
+    start = PYTHON_PATH.encode() + b"="
+    return next((os.fsdecode(each[len(start) :]) for each in variables if each.startswith(start)), None)
 
 
 def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:

@@ -52,7 +52,7 @@ from mray._ipc import process as processes
 from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
 from mray._runtime.processes.host_program import interpreter
-from mray._runtime.processes.launch import OPTIONS, PACKET, absolute, hold_options, launch, new_channel, write_options
+from mray._runtime.processes.launch import OPTIONS, PACKET, hold_options, launch, new_channel, path_of_session, write_options
 from mray._runtime.processes.native_threads import native_threads
 
 #: Descriptors of the template, and of nodes that it forks: as those of a node that was started by exec, and the driver's pidfd.
@@ -275,7 +275,7 @@ def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str,
                 for fd, target in [(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64), target) for target, fd in descriptors.items()]:
                     os.dup2(fd, target)
                 processes.make_room(SESSION_VARIABLE, _DIRECTORY_ROOM)
-                sys.path[:] = absolute(sys.path)
+                sys.path[:] = path_of_session()
                 sys.modules["__main__"] = ModuleType("__main__")
                 native_threads.one_for_loaded()
                 serve_as_template(_own_options())

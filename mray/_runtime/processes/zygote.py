@@ -32,7 +32,7 @@ from mray._ipc.connection import receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
-from mray._runtime.processes.launch import PACKET
+from mray._runtime.processes.launch import PACKET, PYTHON_PATH, with_python_path
 from mray._runtime.processes.native_threads import native_threads
 
 #: Runs a worker: takes the facts to join by, ``session_dir, process, environment, options, node``. Returns its exit code.
@@ -226,6 +226,8 @@ def run_fresh_worker(
     speak_utf8()
     stdout, stderr = os.dup(1), os.dup(2)
     become_worker(lifeline, stdout, stderr, {})
+    if PYTHON_PATH in environment:  # the interpreter has looked at it, but its path has made way for that of the session
+        sys.path[:] = with_python_path(sys.path, os.environ.get(PYTHON_PATH), options["python_path"])
     with native_threads.one_while_loading():
         for module in options.get("preload", ()):
             with contextlib.suppress(Exception, SystemExit):
