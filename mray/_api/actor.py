@@ -341,19 +341,26 @@ def make_handle(
 
 
 def check_session(handle: ActorHandle) -> None:
-    """ActorHandleNotFoundError for a handle of a session that has ended, or that was reset since."""
+    """ActorHandleNotFoundError for a handle of another session, or of the time before this one was reset."""
     now = current_backend()
     if not handle.__was_made_with__((now, now.outer)):
         raise ActorHandleNotFoundError(
-            f"ActorHandle objects are not valid across Ray sessions. {handle!r} belongs to a session that has ended, "
-            "or to the time before it was reset: create the actor, or get it by its name, in this one."
+            f"ActorHandle objects are not valid across Ray sessions. {handle!r} belongs to another session, perhaps one that has ended, "
+            "or to this one before it was reset: create the actor, or get it by its name, in this one."
         )
 
 
 def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str, Any], weak: bool, carried: Any = None) -> ActorHandle:
     blueprint = ActorBlueprint.known(uuid) or ActorBlueprint.from_wire(wire)
+    backend = backend_if_started() if weak else current_backend()
+    if backend is not None and not backend.has_made(actor_id):
+        return _handle_class(blueprint)(actor_id, None, options, _AnotherSession(), None)
     token = None if weak else current_backend().hold_actor(actor_id) if carried is None else carried
     return make_handle(blueprint, actor_id, token, options, carried)
+
+
+class _AnotherSession:
+    """Stands for a backend that this process does not have: no handle that was made with it is of its session."""
 
 
 # ---------------------------------------------------------------------------------------------- methods

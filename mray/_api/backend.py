@@ -161,6 +161,10 @@ class Backend(RefBackend):
     def hold_actor(self, actor_id: bytes) -> Any:
         """A token whose life is the handle's: when the last token in the last process goes, the actor ends."""
 
+    def has_made(self, actor_id: bytes) -> bool:
+        """Whether an actor is of this session; False where it is known to be of another one."""
+        return True
+
     @abstractmethod
     def export_handle(self, handle: ActorHandle) -> None:
         """Called when a handle is pickled: keeps the actor alive with whatever it is pickled into."""

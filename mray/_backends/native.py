@@ -23,7 +23,7 @@ from mray._caller.actor_queue import ASKED, UNKNOWN
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
-from mray._common.ids import FIRST, new_actor_id, new_task_id, return_id, worker_id_of
+from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.reducers import cloud_dumps
 from mray._ipc.born import counts
 from mray._ipc.interrupts import guarded
@@ -357,7 +357,7 @@ class NativeBackend(PlacementCalls, Backend):
                 return existing
         _code_id, code = self._code(blueprint, "actor class", blueprint.cls)
         environment = merge_environments(self._context.runtime_env or self._base_env, options["runtime_env"], client.session_dir)
-        actor_id = new_actor_id()
+        actor_id = new_actor_id(client.process)
         call = Call(new_task_id(actor_id), "__init__", 0, None)
         detached = options["lifetime"] == "detached"
         what = f"{blueprint.module}.{blueprint.name}.__init__"
@@ -498,6 +498,9 @@ class NativeBackend(PlacementCalls, Backend):
         if options.get("tensor_transport"):
             keep_tensors(call, options["tensor_transport"])
 
+    def has_made(self, actor_id: bytes) -> bool:
+        return is_actor_of_session_of(actor_id, self.client.process)
+
     def hold_actor(self, actor_id: bytes) -> Any:
         with self.client.lock:
             return self.client.borrowing.token(actor_id)
@@ -600,6 +603,8 @@ class NativeBackend(PlacementCalls, Backend):
     def restore_graph(self, handle: Any) -> Any:
         from mray._graph.caller.remote import find_graph, remote_graph  # noqa: PLC0415
 
+        if not is_of_session_of(handle.owner, self.client.process):
+            raise ValueError(f"Compiled graph {handle.plan.graph_id} belongs to another session.")
         graph: Any = find_graph(self.host(), handle.plan.graph_id) if handle.owner == self.client.process else None
         return graph or remote_graph(self.host(), handle)
 

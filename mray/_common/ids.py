@@ -8,6 +8,9 @@ Pure; any process, any thread. The sizes are Ray's, so that programs may take id
     ObjectRef  28   task id, 4-byte index of the return value, little endian
     others     28   unique bytes
 
+Processes of a session have ids of 16 hex digits, of which the last four are the session's, and so are the last two unique bytes of an
+actor's id: a ref or a handle that comes from another session is known for one.
+
 The unique part of a task id is a counter that starts at a random 63-bit number in each process: two processes would have to start
 within a few million of each other to meet. Inside mray ids travel as ``bytes``; the classes are for users.
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 import builtins
 import os
 import struct
+import zlib
 from itertools import count
 from typing import TypeVar
 
@@ -33,6 +37,8 @@ NO_ACTOR = b"\xff" * 12
 # The job of this process: that of its driver, for as long as it is in a session.
 _job = (1).to_bytes(JOB_SIZE, "little")
 _no_actor = NO_ACTOR + _job
+#: Hex digits of a process's id that are its session's.
+_MARK = 4
 #: Index of the first (often only) return value of a task.
 FIRST = b"\x01\x00\x00\x00"
 #: Index of every object that was `put`.
@@ -80,8 +86,29 @@ def return_id(task: bytes, index: int) -> bytes:
     return task + _INDEX.pack(index)
 
 
-def new_actor_id() -> bytes:
-    return os.urandom(ACTOR_SIZE - JOB_SIZE) + _job
+def session_mark(session: str) -> str:
+    """The digits that the processes of a session with this directory or name have in common."""
+    return f"{zlib.crc32(os.path.basename(session).encode('utf-8', 'replace')) & 0xFFFF:04x}"
+
+
+def new_process_id(mark: str) -> str:
+    """An id for a process of the session with this mark."""
+    return os.urandom(6).hex() + mark
+
+
+def is_of_session_of(process: str, other: str) -> bool:
+    """Whether two processes are of one session; of two sessions in some 65,000 it cannot be told."""
+    return process[-_MARK:] == other[-_MARK:]
+
+
+def new_actor_id(process: str = "0" * _MARK) -> bytes:
+    """An id for an actor that this process makes; without one, of no session."""
+    return os.urandom(ACTOR_SIZE - JOB_SIZE - _MARK // 2) + bytes.fromhex(process[-_MARK:]) + _job
+
+
+def is_actor_of_session_of(actor_id: bytes, process: str) -> bool:
+    """As `is_of_session_of`, of an actor and a process."""
+    return actor_id[: -JOB_SIZE].hex()[-_MARK:] == process[-_MARK:]
 
 
 def new_placement_group_id() -> bytes:

@@ -130,6 +130,12 @@ class Entry(Holder):
             self.waiters = None
 
 
+class ForeignEntry(Entry):
+    """An object of another session."""
+
+    ended = "it belongs to another session"
+
+
 def why_unknown(ref: ObjectRef) -> str:
     """Why a ref is of no use whose entry is not of this session."""
     entry: Entry | None = ref._entry

@@ -62,12 +62,23 @@ def test_text_is_no_id() -> None:
         ids.JobID("abcd")  # type: ignore[arg-type]
 
 
+def test_processes_and_actors_of_another_session_are_known_for_ones() -> None:
+    mark, other = ids.session_mark("/tmp/mray/session_1"), ids.session_mark("session_2")
+    assert mark != other
+    mine, second, foreign = ids.new_process_id(mark), ids.new_process_id(mark), ids.new_process_id(other)
+    assert len(mine) == 16
+    assert ids.is_of_session_of(second, mine)
+    assert not ids.is_of_session_of(foreign, mine)
+    assert ids.is_actor_of_session_of(ids.new_actor_id(second), mine)
+    assert not ids.is_actor_of_session_of(ids.new_actor_id(foreign), mine)
+
+
 def test_ids_of_different_classes_differ() -> None:
     assert ids.NodeID.nil() != ids.WorkerID.nil()
 
 
 def test_parts_of_a_task_id() -> None:
-    actor = ids.new_actor_id()
+    actor = ids.new_actor_id(ids.new_process_id(ids.session_mark("/tmp/session_1")))
     task = ids.TaskID(ids.new_task_id(actor))
     assert task.actor_id() == ids.ActorID(actor)
     assert task.job_id() == ids.ActorID(actor).job_id == ids.JobID.from_int(1)

@@ -280,6 +280,9 @@ class LocalBackend(Backend):
         self.run_token.pause()
         return returned
 
+    def has_made(self, actor_id: bytes) -> bool:
+        return self._here().has_made(actor_id)
+
     def hold_actor(self, actor_id: bytes) -> Any:
         return self._here().hold_actor(actor_id)
 

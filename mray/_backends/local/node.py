@@ -58,6 +58,7 @@ class LocalNode:
         self.processes: dict[str, Process] = {}
         self._numbers = itertools.count(1)
         self._pids = itertools.count(1)
+        self._mark = os.urandom(2).hex()
         #: Workers that live, by their pid.
         self.by_pid: dict[int, Process] = {}
         default = environment_of(options["env"], ())
@@ -96,7 +97,7 @@ class LocalNode:
 
     def new_process(self) -> str:
         """A process id; no order depends on it."""
-        return f"{next(self._numbers):04x}{os.urandom(6).hex()}"
+        return f"{next(self._numbers):04x}{os.urandom(4).hex()}{self._mark}"
 
     # ------------------------------------------------------------------------------------ members
     def admit(self, client: LocalClient, end: End) -> LocalConnection:

@@ -71,8 +71,7 @@ class Client(Owner):
         self.cancelling = Cancelling(self, self.arguments, self.leases, self.actors)
         self.wakeups = Wakeups(self)
         self.long_lists = LongLists(self.lock, self.reactor.call_later)
-        #: Whether this process had a session before: `wait` then looks for refs of it.
-        self._follows = next(_made) > 0
+        self.meets_strangers = next(_made) > 0  # it had a session before
         self.from_node.on(
             {
                 m.ACTOR_STATE: self.actors.on_state,
@@ -411,7 +410,7 @@ class Client(Owner):
         is_long = self.long_lists.is_long(refs, num_returns)
         if is_long and (listed := self.long_lists.find(refs, own)) is not None:  # type: ignore[arg-type]  # long ones are lists
             return self._wait_again(listed, num_returns, timeout)
-        if self._follows and {type(ref._entry) for ref in refs} != {own}:
+        if self.meets_strangers and {type(ref._entry) for ref in refs} != {own}:
             return self._wait_among_strangers(refs, num_returns, timeout)
         try:
             ready, rest = split_ready(refs, num_returns)

@@ -27,6 +27,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -34,6 +35,7 @@ from mray._common import settings
 from mray._common.causes import Cause
 from mray._common.clock import monotonic, time
 from mray._common.history import History
+from mray._common.ids import new_process_id, session_mark
 from mray._common.protocol import MESSAGES, misfit
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
@@ -105,7 +107,11 @@ class Node:
         # The cores that its processes may run on: workers inherit them.
         cpus = sorted(os.sched_getaffinity(0))
         self._scheduler = Scheduler(
-            options["resources"], options["gpus"], default, _new_process, lambda: read_topology(options["gpus"], cpus)
+            options["resources"],
+            options["gpus"],
+            default,
+            partial(new_process_id, session_mark(session_dir)),
+            lambda: read_topology(options["gpus"], cpus),
         )
         self._introducer = Introducer(self.reactor, self._meet)
         self._supervisor = Supervisor(
@@ -625,10 +631,6 @@ class Node:
         for job in self.jobs.there():
             assert job.connection is not None
             job.connection.drain(_DRAIN_SECONDS)
-
-
-def _new_process() -> str:
-    return os.urandom(8).hex()
 
 
 def run(

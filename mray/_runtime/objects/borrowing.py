@@ -22,10 +22,11 @@ from mray._caller.borrower import Borrower
 from mray._caller.lender import Lender
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.ids import is_of_session_of
 from mray._ipc.connection import Connection
 from mray._ipc.segment import is_there
 from mray._ipc.table import LENT, ROW_WORDS
-from mray._objects.ownership import Entry, Guard, why_unknown
+from mray._objects.ownership import Entry, ForeignEntry, Guard, why_unknown
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import is_noting, note_ref
 from mray._runtime.connections.deaths import lost_error, owner_error
@@ -108,6 +109,9 @@ class Borrowing:
 
     def restore(self, object_id: bytes, owner: str) -> ObjectRef:
         """The ref behind a pickled (id, owner). Takes the lock itself: called while values are unpickled."""
+        if not is_of_session_of(owner, self._owner.process):
+            self._owner.meets_strangers = True
+            return ObjectRef(object_id, ForeignEntry())
         with self._owner.lock:
             return ObjectRef(object_id, self.entry_of(object_id, owner))
 

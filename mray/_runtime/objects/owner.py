@@ -52,6 +52,8 @@ class Owner(Endpoint):
         super().__init__(session_dir, process, role, reactor)
         #: The class of this session's entries: entries of other sessions have another one.
         self.entry: type[Entry] = type("Entry", (Entry,), {})
+        #: Whether this process may hold refs of other sessions: `wait` then looks for them.
+        self.meets_strangers = False
         #: Objects of this process whose refs have been pickled: other processes may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self.segments = OwnSegments(self)

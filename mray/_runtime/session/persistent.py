@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.clock import monotonic
+from mray._common.ids import new_process_id, session_mark
 from mray._ipc import process as processes
 from mray._ipc import reaper
 from mray._ipc.reaper import withdraw
@@ -222,7 +223,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
     failed_calls.clear()
     job_spec = choose_job(options, place_of_driver(options.preload))
     take_files(job_spec, address.session_dir)
-    client = Client(address.session_dir, os.urandom(8).hex(), m.ROLE_DRIVER)
+    client = Client(address.session_dir, new_process_id(session_mark(address.session_dir)), m.ROLE_DRIVER)
     process_snapshot.listen(client)
     client.job_spec = job_spec
     session = JoinedSession(address, client)

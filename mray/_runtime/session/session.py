@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.dropped_errors import import_whole
+from mray._common.ids import new_process_id, session_mark
 from mray._common.log import logger
 from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
@@ -193,7 +194,7 @@ class Session(SessionHold):
         old.close()
         old.reactor.guard.uninstall()
         failed_calls.clear()
-        client = self.client = Client(self.directory, os.urandom(8).hex(), m.ROLE_DRIVER)
+        client = self.client = Client(self.directory, new_process_id(session_mark(self.directory)), m.ROLE_DRIVER)
         process_snapshot.listen(client)
         self._attach(client)
         try:
@@ -231,7 +232,7 @@ def start_session(options: SessionOptions) -> Session:
     directory, lock, pid = launch_node(options.temp_dir, chosen, environment)
     try:
         failed_calls.clear()
-        client = Client(directory, os.urandom(8).hex(), m.ROLE_DRIVER)
+        client = Client(directory, new_process_id(session_mark(directory)), m.ROLE_DRIVER)
         process_snapshot.listen(client)
         session = Session(directory, pid, lock, client)
         session.coverage = chosen["coverage"]
