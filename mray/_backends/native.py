@@ -352,7 +352,7 @@ class NativeBackend(PlacementCalls, Backend):
         place = place_of(options, self._context.placement, blueprint.name, resources, placement)
         namespace = options["namespace"] or client.facts["namespace"]
         if options["get_if_exists"]:
-            existing = self._named(options["name"], namespace)
+            existing = self._held_by_name(options["name"], namespace)
             if existing is not None:
                 return existing
         _code_id, code = self._code(blueprint, "actor class", blueprint.cls)
@@ -408,7 +408,8 @@ class NativeBackend(PlacementCalls, Backend):
             if taken is not None:
                 if detached:
                     discard_own(call)
-                return self._handle_of(taken)
+                # Somebody else was faster; unless that one is over by now, there is nothing to create.
+                return self._held_by_name(options["name"], namespace) or self.create_actor(actor_class, args, kwargs, options)
         else:
             with client.lock:
                 if call.arguments is None or not client.arguments.wait(call, _Creation(self, call, spec, actor_id)):
@@ -523,27 +524,44 @@ class NativeBackend(PlacementCalls, Backend):
         return None if caller is None or caller.actor.state in (UNKNOWN, ASKED) else caller.actor.state
 
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
-        handle = self._named(name, namespace or self.client.facts["namespace"])
-        if handle is None:
+        public = self._look_up(name, namespace or self.client.facts["namespace"])
+        if public is None:
             raise ValueError(
                 f"Failed to look up actor with name '{name}'. It was never created, it has died, or it lives in another namespace than "
                 f"'{namespace or self.client.facts['namespace']}'."
             )
-        return handle
+        return self._handle_of(public, None)
 
-    def _named(self, name: str, namespace: str) -> ActorHandle | None:
+    def _held_by_name(self, name: str, namespace: str) -> ActorHandle | None:
+        """A handle of the actor with this name that keeps it alive, as long as any other does. None where there is none, or it is ending.
+
+        The node is told that this process holds it, and asked once more: an actor that was found twice had not begun to end between.
+        """
+        public = self._look_up(name, namespace)
+        while public is not None:
+            actor_id = public["actor_id"]
+            handle = self._handle_of(public, self.hold_actor(actor_id) if actor_id != self._context.actor_id else None)  # not its own life
+            found, public = public, self._look_up(name, namespace)
+            if public is not None and public["actor_id"] == found["actor_id"]:
+                return handle
+        return None
+
+    def _look_up(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """The facts of the actor with this name."""
+        # The node is to hear first of handles that are gone: with the last one the name is free.
+        self.client.reactor.run_deferred()
         try:
-            public = self.client.ask(m.NAME_LOOKUP, name, namespace)
+            public: dict[str, Any] = self.client.ask(m.NAME_LOOKUP, name, namespace)
         except Exception as error:
             if getattr(error, "client_exc", None) is None:
                 raise
             return None
-        return self._handle_of(public)
+        return public
 
     @staticmethod
-    def _handle_of(public: dict[str, Any]) -> ActorHandle:
+    def _handle_of(public: dict[str, Any], token: Any) -> ActorHandle:
         wire, options = pickle.loads(public["public"])
-        return make_handle(ActorBlueprint.from_wire(wire), public["actor_id"], None, options)
+        return make_handle(ActorBlueprint.from_wire(wire), public["actor_id"], token, options)
 
     # ------------------------------------------------------------------------------------ what there is
     def query(self, what: str, *arguments: Any) -> Any:

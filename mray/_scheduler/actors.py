@@ -72,7 +72,7 @@ class Actors:
         self._floor = floor
         #: Actors that are not dead.
         self.records: dict[bytes, ActorRecord] = {}
-        #: Invariant: exactly the named actors in `records`.
+        #: Invariant: exactly the named actors in `records` that are not about to end: nobody is to find one of these.
         self._names: dict[tuple[str, str], ActorRecord] = {}
         #: The last state of the dead, as `ACTOR_STATE` says it.
         self._tombstones = History(TOMBSTONES, TOMBSTONE_BYTES)
@@ -98,7 +98,7 @@ class Actors:
         root = detached_root(member.root, actor_id) if spec.get("detached") else member.root
         actor = ActorRecord(actor_id, member.process, spec, floor.default_environment, root, floor.site_of(spec.get("group")))
         if actor.name is not None:
-            taken = self._names.get((actor.namespace, actor.name))
+            taken = self._found(actor.name, actor.namespace)
             if taken is not None:
                 self._answer_taken(member, request, taken, bool(spec.get("get_if_exists")))
                 return
@@ -141,7 +141,7 @@ class Actors:
         return {"actor_id": actor.id, "name": actor.name, "namespace": actor.namespace, "public": actor.spec.get("public")}
 
     def look_up(self, process: str, request: int, name: str, namespace: str) -> None:
-        actor = self._names.get((namespace, name))
+        actor = self._found(name, namespace)
         if actor is not None:
             self._floor.tell(process, (ANSWER, request, True, self.public(actor)))
             return
@@ -150,6 +150,11 @@ class Actors:
             f"died, or that is in another namespace than '{namespace}'."
         )
         self._floor.tell(process, (ANSWER, request, False, text))
+
+    def _found(self, name: str, namespace: str) -> ActorRecord | None:
+        """The actor with this name; not one that nobody holds, which ends as soon as its constructor has run."""
+        actor = self._names.get((namespace, name))
+        return None if actor is None or not (actor.holders or actor.detached) else actor
 
     # ------------------------------------------------------------------------------------ watchers
     def watch(self, member: Member, actor_id: bytes) -> None:
@@ -226,6 +231,7 @@ class Actors:
         worker = actor.worker
         if worker is not None and not actor.leaving:
             actor.leaving = True
+            self._free_name(actor)
             worker.intended = worker.intended or (CAUSE_SCOPE, SCOPE_TEXT)
             self._floor.tell(worker.process, (EXIT, CAUSE_SCOPE, SCOPE_TEXT))
 
@@ -268,6 +274,7 @@ class Actors:
         """End an actor whose place is gone."""
         actor.restarts_left = 0
         if actor.worker is not None:
+            self._free_name(actor)
             self._floor.kill(actor, kind, text)
         else:
             self._withdraw(actor)
@@ -349,6 +356,7 @@ class Actors:
                 continue
             actor.restarts_left = 0
             if actor.worker is not None:
+                self._free_name(actor)
                 self._floor.kill(actor, CAUSE_OWNER, how)
             else:
                 self._withdraw(actor)

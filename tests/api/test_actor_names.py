@@ -120,6 +120,91 @@ def test_get_if_exists_makes_it_once(ray_session, named):
     assert ray.get(second.read.remote()) == 1
 
 
+#: Ray gives an actor that is ending, now and then.
+NEVER_ENDING = pytest.mark.only("mray", "local")
+
+
+@NEVER_ENDING
+@pytest.mark.parametrize("how", ["last handle", "kill", "exit_actor"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_an_actor_that_is_ending_is_found_by_nobody(ray_session, how, is_async):
+    ray = ray_session
+
+    class Sync:
+        def ping(self):
+            return 1
+
+        def leave(self):
+            ray.actor.exit_actor()
+
+    class Async:
+        async def ping(self):
+            return 1
+
+        async def leave(self):
+            ray.actor.exit_actor()
+
+    def use(times):
+        Lock = ray.remote(num_cpus=0)(Async if is_async else Sync)
+        for _ in range(times):
+            lock = Lock.options(name="ending", get_if_exists=True).remote()
+            assert ray.get(lock.ping.remote()) == 1
+            if how == "kill":
+                ray.kill(lock)
+            elif how == "exit_actor":
+                with pytest.raises(ray.exceptions.RayActorError):
+                    ray.get(lock.leave.remote())
+            del lock
+            with pytest.raises(ValueError, match="Failed to look up actor with name 'ending'"):
+                ray.get_actor("ending")
+
+    use(10)
+    ray.get(ray.remote(num_cpus=0)(use).remote(10))
+
+
+@NEVER_ENDING
+def test_tasks_that_use_an_actor_by_turns_never_get_one_that_is_ending(ray_session, named):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    def use(value):
+        actor = named.options(name="by-turns", get_if_exists=True, num_cpus=0).remote(value)
+        return ray.get(actor.read.remote()) in range(40)
+
+    assert all(ray.get([use.remote(number) for number in range(40)]))
+
+
+@NEVER_ENDING
+def test_an_actor_that_get_if_exists_has_found_lives_as_long_as_that_handle(ray_session, named, eventually):
+    ray = ray_session
+    first = named.options(name="kept").remote(1)
+    second = named.options(name="kept", get_if_exists=True).remote(2)
+    del first
+    for _ in range(3):
+        assert ray.get(second.read.remote()) == 1
+        assert ray.get_actor("kept") == second
+    del second
+    with pytest.raises(ValueError, match="Failed to look up"):
+        ray.get_actor("kept")
+
+
+@NEVER_ENDING
+def test_an_actor_that_looks_for_itself_does_not_keep_itself_alive(ray_session, eventually):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class Selfish:
+        def find(self, cls):
+            self.me = cls.options(name="selfish", get_if_exists=True).remote()
+            return os.getpid()
+
+    actor = Selfish.options(name="selfish", get_if_exists=True).remote()
+    assert ray.get(actor.find.remote(Selfish))
+    del actor
+    with pytest.raises(ValueError, match="Failed to look up"):
+        ray.get_actor("selfish")
+
+
 def test_get_if_exists_needs_a_name(ray_session, named):
     with pytest.raises(ValueError, match="The actor name must be specified to use `get_if_exists`"):
         named.options(get_if_exists=True).remote()

@@ -289,6 +289,49 @@ def test_names_are_unique_per_namespace_and_free_after_death():
     assert "Failed to look up actor with name" in text
 
 
+def test_an_actor_that_nobody_holds_while_its_constructor_runs_is_found_by_nobody():
+    stage = Actors()
+    stage.create(b"a", name="n")
+    stage.join_all()
+    stage(events.HandlesDropped("driver", [b"a"]))
+    stage(events.NameLookedUp("driver", 4, "n", ""))
+    assert [ok for _, ok, _ in stage.heard(m.ANSWER)] == [False]
+    stage.create(b"b", request=5, name="n", get_if_exists=True)
+    assert stage.heard(m.ANSWER) == [(5, True, None)]
+    process = stage.construct(b"a")
+    assert stage.heard(m.EXIT, process)
+    stage(events.NameLookedUp("driver", 6, "n", ""))
+    assert [(ok, public["actor_id"]) for _, ok, public in stage.heard(m.ANSWER)] == [(True, b"b")]
+
+
+@pytest.mark.parametrize("how", ["its last handle has gone", "it was killed", "it leaves", "its owner has died", "its group was removed"])
+def test_the_name_of_an_actor_that_is_ending_is_free(how: str):
+    stage = Actors()
+    owner = stage.start(b"owner")
+    stage(events.TaskUnblocked(owner))
+    process = stage.start(b"a", owner, name="n", get_if_exists=True)
+    if how == "its last handle has gone":
+        stage(events.HandlesDropped(owner, [b"a"]))
+        assert stage.heard(m.EXIT, process)
+    elif how == "it was killed":
+        stage(events.ActorKilled(b"a", True))
+    elif how == "it leaves":
+        stage(events.WorkerLeft(process, m.CAUSE_EXIT, "exit_actor"))
+    elif how == "its owner has died":
+        stage.die(owner)
+    else:
+        stage.scheduler.actors.evict(stage.scheduler.actors.records[b"a"], m.CAUSE_GROUP, "")
+    stage(events.NameLookedUp("driver", 4, "n", ""))
+    [(_, ok, _text)] = stage.heard(m.ANSWER)
+    assert not ok
+    stage.create(b"b", request=5, name="n", get_if_exists=True)
+    assert stage.heard(m.ANSWER) == [(5, True, None)]
+    stage.join_all()
+    stage(events.NameLookedUp("driver", 6, "n", ""))
+    [(_, ok, public)] = stage.heard(m.ANSWER)
+    assert (ok, public["actor_id"]) == (True, b"b")
+
+
 def test_the_state_of_the_dead_is_remembered():
     stage = Actors()
     process = stage.start()

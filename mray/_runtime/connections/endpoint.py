@@ -240,8 +240,7 @@ class Endpoint:
     # ------------------------------------------------------------------------------------ asking
     def ask(self, code: int, *fields: Any, timeout: float | None = None) -> Any:
         """Send a request to the node and wait for its answer; raises the error it answers, or NodeDiedError when it dies."""
-        answer = self.request(self.node, code, *fields)
-        return self.await_answer(answer, timeout)
+        return self.await_answer(self.request(self.node, code, *fields), timeout)
 
     def request(self, connection: Connection, code: int, *fields: Any) -> Answer:
         """Send a numbered request; the answer is set when it comes, or when the peer has gone."""
@@ -251,11 +250,15 @@ class Endpoint:
 
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
         """Wait for an answer and return its value. GetTimeoutError after so many seconds."""
-        if not self.reactor.wait_until(answer.is_ready, timeout):
-            raise GetTimeoutError(f"the answer did not come within {timeout:g} s")
-        if answer.error is not None:
-            raise answer.error
-        return answer.value
+        try:
+            if not self.reactor.wait_until(answer.is_ready, timeout):
+                raise GetTimeoutError(f"the answer did not come within {timeout:g} s")
+            if answer.error is not None:
+                raise answer.error
+            return answer.value
+        finally:
+            # The error's traceback has this frame, and its callers' with their handles: in a circle they would live until a collection.
+            del answer
 
     def send_call(self, connection: Connection, message: Message) -> None:
         """Send a call that stands in ``connection.calls``, or hold it back for others if this is a burst or the peer is busy anyway.
