@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -37,6 +36,7 @@ from typing import Any
 from mray._api.communicator import ReduceOp
 from mray._channel.membership import join
 from mray._channel.stream_group import StreamGroup
+from mray._common import clock
 from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._device.base import Event, Facts, Platform
@@ -379,7 +379,7 @@ class NcclMember:
         # A call that is inside is either about to return or waits for the dead, which only the abort ends.
         deadline = monotonic() + _GRACE
         while self._inside and monotonic() < deadline:
-            time.sleep(0.001)
+            clock.sleep(0.001)
         self._communicator.abort()
         self.group.give_up()
 

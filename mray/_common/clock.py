@@ -36,6 +36,7 @@ monotonic_ns: Callable[[], int] = _machine.monotonic_ns
 perf_counter: Callable[[], float] = _machine.perf_counter
 time: Callable[[], float] = _machine.time
 time_ns: Callable[[], int] = _machine.time_ns
+#: Where one process may run a whole session it is a scheduling point: such code says `clock.sleep`.
 sleep: Callable[[float], None] = _machine.sleep
 
 _clock: Callable[[], float] = monotonic

@@ -24,12 +24,11 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mray._common import settings
+from mray._common import clock, settings
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, libnccl, nvml
 from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
@@ -316,7 +315,7 @@ class CudaDevice(Device):
         """
         pause = _FIRST_PAUSE
         while (status := self.context.status_during_captures(self._cuda.cuStreamQuery, stream)) == libcuda.NOT_READY:
-            time.sleep(pause)
+            clock.sleep(pause)
             pause = min(1.5 * pause, _LAST_PAUSE)
         if status:
             raise self._cuda.error("Waiting for a stream", status)

@@ -19,11 +19,11 @@ import itertools
 import os
 import socket
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from struct import Struct
 
+from mray._common import clock
 from mray._ipc.connection import peer_is_ours, receive_fds
 
 #: An address of the owner and the bytes from there on: of memory that is opened, and of the part that is asked for.
@@ -93,7 +93,7 @@ class _Office:
             except OSError:
                 if self._is_closed:
                     return
-                time.sleep(_PAUSE)  # for want of descriptors, say
+                clock.sleep(_PAUSE)  # for want of descriptors, say
                 continue
             thread = threading.Thread(target=self._answer, args=(sock,), name="mray-device-descriptors", daemon=True)
             with self._lock:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Collection, Iterable, Iterator
 
+from mray._common import clock
 from mray._ipc.limits import above_limit
 from mray._ipc.process import kill, shown_title, start_of, with_variable
 from mray._ipc.segment import unlink
@@ -244,7 +244,7 @@ def kill_processes(directory: str) -> None:
         for pid in pids:
             if look >= _ZYGOTE_LOOKS or shown_title(pid) != "zygote":
                 kill(pid)
-        time.sleep(_KILL_LOOK)
+        clock.sleep(_KILL_LOOK)
     if ended:
         _unlink_events(ended.difference(pids), _names_in(SHM, _EVENTS))
 

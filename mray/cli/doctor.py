@@ -13,12 +13,11 @@ import platform as system
 import resource
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mray._common import settings
+from mray._common import clock, settings
 from mray._common.version import __version__
 from mray._device import discovery, libcuda, libnccl, nccl
 from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers
@@ -326,7 +325,7 @@ def _stays(look: Callable[[], list[str]]) -> list[str]:
     """
     found = look()
     if found:
-        time.sleep(_MOMENT)
+        clock.sleep(_MOMENT)
         again = set(look())
         found = [each for each in found if each in again]
     return found

@@ -11,12 +11,12 @@ import atexit
 import logging
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Iterable
 from queue import Empty
 from typing import Any, Protocol
 
+from mray._common import clock
 from mray._common.process_local import ProcessLocal
 
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Sender:
         get, get_nowait = self._queue.get, self._queue.get_nowait
         while True:
             items = [get()]
-            time.sleep(LINGER)
+            clock.sleep(LINGER)
             try:
                 while True:
                     items.append(get_nowait())

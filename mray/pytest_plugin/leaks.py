@@ -16,7 +16,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from mray._common import clock
 from mray._common.clock import monotonic, time_ns
 from mray._ipc.process import carrying
 
@@ -266,5 +266,5 @@ def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
         lasting = [item for item in left if now - seen[item] > LASTING]
         if late and lasting:
             pytest.fail("left behind:\n  " + "\n  ".join(lasting), pytrace=False)
-        time.sleep(pause)
+        clock.sleep(pause)
         pause = min(pause * 2, 0.2)

@@ -15,13 +15,13 @@ import itertools
 import mmap
 import os
 import sys
-import time
 import weakref
 from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
 
+from mray._common import clock
 from mray._common.process_local import kernel_pid
 from mray._device.base import Event
 from mray._ipc.memory_order import publish_fence, trust_fence
@@ -217,7 +217,7 @@ def _wait(page: Page, line: int, number: int) -> None:
     since_proof = 0.0
     own = page.pid == kernel_pid()
     while page.words[line + 1 + number % LANES] < number:
-        time.sleep(pause)
+        clock.sleep(pause)
         since_proof += pause
         pause = min(1.5 * pause, _LAST_PAUSE)
         if since_proof > _PROOF_OF_LIFE and not own:

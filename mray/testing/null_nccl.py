@@ -24,7 +24,6 @@ import json
 import secrets
 import socket
 import threading
-import time
 from _thread import LockType, allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,7 @@ from functools import partial
 from struct import Struct
 from typing import Any, Protocol
 
-from mray._common import settings
+from mray._common import clock, settings
 from mray._common.clock import monotonic
 from mray._device.libnccl import NcclError
 from mray._ipc.connection import peer_is_ours
@@ -533,6 +532,6 @@ def _connect(name: bytes, deadline: float) -> socket.socket:
             line.close()
             if monotonic() > deadline:
                 raise
-            time.sleep(_PAUSE)
+            clock.sleep(_PAUSE)
         else:
             return line

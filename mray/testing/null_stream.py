@@ -19,12 +19,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import time
 from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from mray._common import settings
+from mray._common import clock, settings
 from mray._common.process_local import kernel_pid
 
 #: Seconds that each piece of work is late, as this process was told; None: as the setting says.
@@ -85,7 +84,7 @@ class Stream:
     def _work(self, work: Callable[[], object]) -> None:
         late = lateness()
         if late:
-            time.sleep(late)
+            clock.sleep(late)
         if self._fault.error is None:
             work()
 

@@ -30,12 +30,11 @@ import errno
 import os
 import re
 import sys
-import time
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
 from typing import Any
 
-from mray._common import settings
+from mray._common import clock, settings
 
 _MARK = b"# POINT "
 _POINT = re.compile(rb"^( *)# POINT ([a-z][a-z -]*[a-z])(?:: ([a-z_]+(?:\[\d+\])?))?$", re.MULTILINE)
@@ -123,10 +122,10 @@ class _Points:
                 log.write(f"{os.getpid()} {self._process} {name}\n".encode())
         kind = rule.do
         if kind == "delay":
-            time.sleep(self._random.uniform(0, rule.seconds))
+            clock.sleep(self._random.uniform(0, rule.seconds))
         elif kind == "wait":
             while not os.path.exists(f"{rule.once}.go"):
-                time.sleep(_WAIT_LOOK)
+                clock.sleep(_WAIT_LOOK)
         elif kind == "raise":
             raise RuntimeError(f"raised at the point {name!r}")
         elif kind in errno.errorcode.values():

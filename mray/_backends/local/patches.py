@@ -25,6 +25,7 @@ import cloudpickle.cloudpickle
 
 from mray._backends.local import locks
 from mray._backends.local.run_token import RunToken, here
+from mray._common import clock
 from mray._ipc import copying
 
 #: Simulated pids begin here: the kernel has none that is larger.
@@ -33,7 +34,7 @@ FIRST_PID = 1 << 22
 #: The prefix of the names of threads that mray itself starts and that never wait in the kernel: they are simulated threads.
 OURS = "proxy "
 
-_sleep = time.sleep
+_sleep = clock.sleep
 _condition_wait = threading.Condition.wait
 _join = threading.Thread.join
 _start = threading.Thread.start
@@ -208,6 +209,7 @@ class Classes:
 
 _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (time, "sleep", sleep),
+    (clock, "sleep", sleep),
     (threading.Condition, "wait", wait),
     (threading.Thread, "join", join),
     (threading.Thread, "start", start),

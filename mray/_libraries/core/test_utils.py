@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import mray
+from mray._common import clock
 from mray._common.clock import monotonic
 
 __all__ = ["Semaphore", "SignalActor", "async_wait_for_condition", "wait_for_condition"]
@@ -34,7 +34,7 @@ def wait_for_condition(
             problem = error
         if monotonic() >= end:
             raise RuntimeError(_unmet(problem)) from problem
-        time.sleep(retry_interval_ms / 1000)
+        clock.sleep(retry_interval_ms / 1000)
 
 
 async def async_wait_for_condition(

@@ -23,11 +23,10 @@ from __future__ import annotations
 import os
 import select
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
+from mray._common import clock, settings
 from mray._common import messages as m
-from mray._common import settings
 from mray._common.clock import monotonic
 from mray._common.ids import new_process_id, session_mark
 from mray._ipc import process as processes
@@ -202,7 +201,7 @@ class JoinedSession(SessionHold):
         # The zygote cleans now, or it is dying too: the last process cleans.
         deadline = monotonic() + _CLEAN_SECONDS
         while is_alive(self.directory) and monotonic() < deadline:
-            time.sleep(_CLEAN_LOOK)
+            clock.sleep(_CLEAN_LOOK)
         if not is_alive(self.directory):
             reaper.clean_after_node(self.directory)
         if self._ending:
