@@ -26,6 +26,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/environment/environments.py": "expands variables of the caller, and takes its own out of a worker's",
     "mray/_runtime/environment/packages.py": "finds the user's cache folder, and in a worker the driver's interpreter",
     "mray/_runtime/processes/interpreters.py": "hands the node's environment to builders of packages",
+    "mray/_runtime/processes/launch.py": "has the folders of a PYTHONPATH searched that the program has set",
     "mray/_runtime/environment/package_builder.py": "hands its own to the installers",
     "mray/_runtime/session/session.py": "hands the driver's environment to the node",
     "mray/_runtime/processes/line_coverage.py": "gives workers the variables by which coverage finds its measurement",
