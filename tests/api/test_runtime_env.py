@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from tests.api.conftest import program_environment
+
 
 @pytest.fixture
 def variables(ray):
@@ -119,6 +121,7 @@ def test_workers_have_the_drivers_environment(run_program):
     assert done.stdout.splitlines() == ["('1', 'yes')"]
 
 
+@pytest.mark.processes("sys.path is a whole process's")
 def test_a_python_path_is_searched(run_program, tmp_path):
     for name in ("one", "two", "old"):
         (tmp_path / name).mkdir()
@@ -167,7 +170,7 @@ def test_a_python_path_is_searched(run_program, tmp_path):
         print(ray.get(task.remote()))
         print(found("only_in_two"))
         """,
-        env={"PYTHONPATH": str(tmp_path / "old"), "FOLDER": str(tmp_path)},
+        env={"PYTHONPATH": os.pathsep.join((str(tmp_path / "old"), program_environment({})["PYTHONPATH"])), "FOLDER": str(tmp_path)},
     )
     one, two, old = (("one", None, "one", "one"), (None, "two", "two", "two"), (None, None, "old", "old"))
     expected = [old, one, ("one", "two", "two", "two"), ("two", *two), f"{one} {('one', *one)}", two, two, None]
