@@ -42,7 +42,7 @@ class Handler:
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if _guard is None or str(getattr(self.handler, "__module__", "")).startswith("mray."):
+        if _guard is None:
             return run_handler(self.handler, number, frame)
         return _guard.came(number, frame)
 

@@ -2,7 +2,9 @@
 
 In the main thread of a driver, and of a worker, where Ctrl-C is how a task is cancelled. A handler may raise between any two byte codes (a
 time limit does, and ``sys.exit`` at a SIGTERM) and call anything. In the middle of mray's own code either would cut in half what belongs
-together: a message and its count, a lock, a reply that is taken and not yet kept; every later value may be wrong, or never come.
+together: a message and its count, a lock, a reply that is taken and not yet kept; every later value may be wrong, or never come. SIGTERM
+raises in a driver, too: `SystemExit`, as on Ray, where the system would end the process at once, and no ``finally`` and no `atexit` hook of
+the program would run.
 
     signal ──▶ Python ──▶ Handler ──▶ InterruptGuard.came
                                         ├─ the user's code runs, or the thread sleeps for it ──▶ the user's handler, here and now
@@ -79,7 +81,8 @@ class InterruptGuard:
     """Has handlers of signals run where they may raise. Main thread only, except `sleep`, `longest` and `is_open`."""
 
     __slots__ = (
-                "_main",
+        "_ends",
+        "_main",
         "_pending",
         "_queued",
         "_since",
@@ -100,6 +103,8 @@ class InterruptGuard:
         #: Signals whose handlers are due, in the order in which they came; and since when.
         self._pending: dict[int, None] = {}
         self._since = 0.0
+        #: The handler of SIGTERM is ours.
+        self._ends = False
         #: Raised by a handler between two calls of a worker: for the next one.
         self.late: BaseException | None = None
         #: The frame that is traced.
@@ -279,12 +284,34 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ installing
     def install(self) -> None:
-        """Guard the handlers that are there, and those that come. Main thread only; elsewhere nothing happens."""
-        if get_ident() == self._main:
-            guard_handlers(self)
+        """Guard the handlers that are there, and those that come; in a driver SIGTERM gets one. Main thread only; elsewhere nothing happens."""
+        if get_ident() != self._main:
+            return
+        if self.looks and current_handler(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, terminated)
+            self._ends = True
+        guard_handlers(self)
 
     def uninstall(self) -> None:
         """Handlers are as their users have installed them. In another thread than the main one they stay guarded, which is harmless."""
-        if get_ident() == self._main:
-            with contextlib.suppress(ValueError):
-                release_handlers(self)
+        if get_ident() != self._main:
+            return
+        with contextlib.suppress(ValueError):
+            release_handlers(self)
+        if self._ends:
+            if signal.getsignal(signal.SIGTERM) is terminated:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._ends = False
+
+    def abandon(self) -> None:
+        """In a forked child: its signals are those of a process without a session, which is no part of the program that may end in order."""
+        self._main = get_ident()
+        self._pending.clear()
+        self.late = None
+        self._release()
+        self.uninstall()
+
+
+def terminated(number: int, _frame: FrameType | None) -> Any:
+    """The handler of SIGTERM in a driver: the program ends in order, with this exit status."""
+    raise SystemExit(number)

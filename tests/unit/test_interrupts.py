@@ -24,7 +24,7 @@ class Alarm(Exception):
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """The handlers of this process are as Python's own at first, and as they were in the end."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before.items():
@@ -251,3 +251,58 @@ def test_an_interrupt_that_is_dismissed_takes_no_error_of_a_handler_along(reacto
     guard.dismiss()
     with pytest.raises(Alarm):
         guard.admit()
+
+
+def test_sigterm_ends_a_driver_in_order_and_nobody_else(reactor: Reactor) -> None:
+    guard = reactor.guard
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # this reactor is no driver's
+    guard.uninstall()
+    guard.looks = True
+    guard.install()
+    with pytest.raises(SystemExit) as caught:
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.code == signal.SIGTERM
+    guard.uninstall()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_handler_of_sigterm_that_the_program_has_stays(reactor: Reactor) -> None:
+    came: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
+    reactor.guard.uninstall()
+    reactor.guard.looks = True
+    reactor.guard.install()
+    signal.raise_signal(signal.SIGTERM)
+    assert came == [signal.SIGTERM]
+
+
+def test_sigterm_that_comes_while_a_message_is_dispatched_comes_after_it(reactor: Reactor) -> None:
+    reactor.guard.uninstall()
+    reactor.guard.looks = True
+    reactor.guard.install()
+    dispatched = []
+
+    def dispatch() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        dispatched.append(True)
+
+    reactor.defer(dispatch)
+    with pytest.raises(SystemExit):
+        reactor.wait_until(lambda: False)
+    assert dispatched
+
+
+def test_a_forked_child_has_the_handlers_of_a_process_without_a_session(reactor: Reactor) -> None:
+    guard = reactor.guard
+    guard.uninstall()
+    guard.looks = True
+    guard.install()
+    child = os.fork()
+    if not child:
+        try:
+            guard.abandon()
+            well = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            os._exit(0 if well and signal.signal is install_handler else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

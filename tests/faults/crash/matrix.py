@@ -201,7 +201,7 @@ OF_DRIVER = (
     "compile", "between", "read", "write", "teardown", "shutdown",
 )  # fmt: skip
 #: How a driver's process ends.
-STATUS = {"sys.exit": EXIT_CODE, "os._exit": EXIT_CODE, "exec": EXIT_CODE, "SIGSEGV": -11, "SIGKILL": -9, "SIGTERM": -15, "stopped": -9}
+STATUS = {"sys.exit": EXIT_CODE, "os._exit": EXIT_CODE, "exec": EXIT_CODE, "SIGSEGV": -11, "SIGKILL": -9, "SIGTERM": 15, "stopped": -9}
 
 
 def waits_of(seat: str, phase: str) -> int:
