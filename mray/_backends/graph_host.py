@@ -85,6 +85,7 @@ class Host:
         #: By process: the actor in it, and whom to tell when it is gone.
         self._watches: dict[str, list[tuple[ActorCaller | None, Callable[[Exception], None]]]] = {}
         client.on_hang_up = self._on_hang_up
+        _hosts.add(self)
 
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
         self._callers = RemoteCallers(self)
@@ -344,7 +345,26 @@ class Host:
             self._own_doorbell.close()
             self._own_doorbell = None
 
+    def disown(self) -> None:
+        """In a forked child, whose client has let go of the session."""
+        error = self._client.fatal
+        assert isinstance(error, Exception)
+        for graph in list(self.graphs):
+            graph.disown(error)
+
     def settle(self) -> None:
         """All processes of the session are gone: nobody has memory of this one open any more."""
         sweep_orphans()
         settle_devices(SETTLING)
+
+
+#: The host of this process, and those of ended sessions that are still referenced.
+_hosts: weakref.WeakSet[Host] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for host in list(_hosts):
+        host.disown()
+
+
+os.register_at_fork(after_in_child=_after_fork)

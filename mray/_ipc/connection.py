@@ -580,6 +580,11 @@ class Connection:
                         ring.close()
                 self._ring = self._inward = self._offered = None
 
+    def abandon(self) -> None:
+        """In a forked child: the other end hears nothing of this one's end."""
+        self.closed = True
+        self.socket.close()
+
     def is_cut(self) -> bool:
         """Whether the other end has closed, or is dead, although what it sent before may not have been read. Any thread."""
         poll = select.poll()

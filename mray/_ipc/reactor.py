@@ -74,6 +74,8 @@ class Reactor:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
+        #: Those that are open, by descriptor.
+        self._connections: dict[int, Connection] = {}
         #: Those that are called once for what comes.
         self._edges: dict[int, Callable[[int], None]] = {}
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
@@ -167,6 +169,7 @@ class Reactor:
 
     def forget(self, fd: int) -> None:
         """Stop watching a descriptor that is about to be closed."""
+        self._connections.pop(fd, None)
         if self._callbacks.pop(fd, None) is not None:
             self._edges.pop(fd, None)
             with contextlib.suppress(OSError, ValueError):
@@ -189,6 +192,7 @@ class Reactor:
                 connection.readable(buffer)
 
         self.add_fd(connection.fd, ready)
+        self._connections[connection.fd] = connection
         return connection
 
     def has_room_for_ring(self) -> bool:
@@ -708,17 +712,26 @@ class Reactor:
             acceptor.close()
 
     def abandon(self) -> None:
-        """In a forked child: close the parent's descriptors without a message to anybody."""
-        self.closed = True
-        if (
-            self._epoll.closed or self.closed_descriptors.error is not None
-        ):  # the session had ended: the numbers may be somebody else's by now
+        """In a forked child: let go of the parent's descriptors, without a message to anybody. Twice is safe: the child may fork as well.
+
+        Each is closed by what holds it, which knows then that it is closed: the number is another file's soon. Descriptors that others only
+        have watched here stay theirs.
+        """
+        if self.closed:  # the session had ended, or this process has let go of it: the numbers may be somebody else's by now
             return
-        for acceptor in self._acceptors:
-            acceptor.close()
-        for fd in [*self._callbacks, self.wakeup_fd, self._epoll.fileno()]:
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        self.closed = True
+        self.guard.abandon()
         self._callbacks.clear()
         self._dirty.clear()
         self._deferred.clear()
+        if self.closed_descriptors.error is not None:
+            return
+        for connection in self._connections.values():
+            connection.abandon()
+        self._connections.clear()
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self._epoll.close()
+        os.close(self.wakeup_fd)
+        self.wakeup_fd = -1
+        self.wakeup_fds = ()

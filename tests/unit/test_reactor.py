@@ -437,3 +437,43 @@ def test_letting_go_of_a_closed_reactor_closes_nobodys_descriptors():
     finally:
         os.close(reused)
         there.close()
+
+
+def test_a_fork_of_a_fork_closes_nothing_that_the_fork_has_opened(pair):
+    """As hooks of `os.register_at_fork` have it: `abandon` in the child, again in its child, and what is collected in between."""
+    reactor, connection, _, _ = pair[0]
+    child = os.fork()
+    if not child:
+        try:
+            reactor.abandon()
+            opened = [os.eventfd(0) for _ in range(20)]
+            reactor.abandon()
+            connection.close()
+            reactor.close()
+            del connection.socket
+            reactor._epoll.close()
+            for fd in opened:
+                os.fstat(fd)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_fork_leaves_what_others_watch_to_them():
+    reactor = Reactor()
+    theirs = os.eventfd(0)
+    reactor.watch_edge(theirs, lambda _events: None)
+    child = os.fork()
+    if not child:
+        try:
+            reactor.abandon()
+            os.fstat(theirs)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    try:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        reactor.close()
+        os.close(theirs)

@@ -621,6 +621,12 @@ class CompiledGraph(Depicted):
         """End the graph with its session: `teardown` without waiting, unless traces are yet to be written."""
         self._end(self.limits.teardown_timeout if self._made.profilers.torch else 0.0, False)
 
+    def disown(self, error: Exception) -> None:
+        """In a forked child, which shares the graph's memory with its parent: whoever uses the graph here gets the error."""
+        self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  (Python's; another thread of the parent may hold it)
+        self._broken = error
+        self._is_teardown = self._stopped = True
+
     def end_with(self, error: Exception) -> None:
         """End the graph without waiting; who waits for results, and who executes it later, gets the error."""
         with self._lock:

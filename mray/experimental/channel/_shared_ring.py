@@ -344,6 +344,12 @@ class SharedRing:
         if idle:
             self._parts.free()
 
+    def disown(self) -> None:
+        """In a forked child, which shares the ring's memory with its parent: here it is closed, and nothing of it is let go of."""
+        self._parts.freed = True
+        for lock in (self._writing, self._reading, self._state):  # other threads of the parent may hold them
+            lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
+
     def free_if_closed(self) -> None:
         """Let go of a closed ring, unless somebody is inside, who will."""
         if self._parts.closed():
@@ -509,6 +515,11 @@ class Rings:
         own = _own_rings.get()
         if self in own:
             own.remove(self)
+
+    def disown(self, _error: Exception) -> None:
+        """In a forked child."""
+        for ring in list(self._open.values()):
+            ring.disown()
 
 
 def rings() -> Rings:

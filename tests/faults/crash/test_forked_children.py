@@ -1,0 +1,174 @@
+"""Processes that a program forks beside or below a session, once and twice: they are like any others, and the session goes on."""
+
+from __future__ import annotations
+
+#: What is asked of a fork: its files stay open through forks of its own, and the standard library's processes work there.
+ASKED = """
+import gc, multiprocessing, os, select, subprocess, sys, tempfile
+import mray
+
+forks = multiprocessing.get_context("fork")
+
+def closed(files):
+    found = 0
+    for file in files:
+        try:
+            os.fstat(file.fileno())
+        except OSError:
+            found += 1
+    return found
+
+def usual():
+    files = [tempfile.TemporaryFile() for _ in range(60)]
+    with forks.Pool(2) as pool:
+        assert pool.map(abs, [-1, -2]) == [1, 2]
+    queue = forks.SimpleQueue()
+    child = forks.Process(target=lambda: queue.put(closed(files)))
+    child.start()
+    child.join()
+    subprocess.run(["true"], preexec_fn=lambda: None, check=True)
+    gc.collect()
+    return closed(files), queue.get(), child.exitcode
+
+def forked(function):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            try:
+                said = repr(function())
+            except BaseException as error:
+                said = f"{type(error).__name__}: {error}"
+            os.write(write, said.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said
+
+def all_of(function=usual):
+    return [repr(function()), forked(function), forked(lambda: print_plainly(forked(function)))]
+
+class print_plainly(str):
+    __repr__ = str.__str__
+"""
+
+FORKS = (
+    ASKED
+    + """
+mray.init(num_cpus=4, logging_level="ERROR")
+
+@mray.remote
+def task():
+    return all_of()
+
+class Actor:
+    def go(self):
+        return all_of()
+    def echo(self, value):
+        return value
+
+class AsyncActor:
+    async def go(self):
+        return all_of()
+    def echo(self, value):
+        return value
+
+actors = [mray.remote(Actor).remote(), mray.remote(max_concurrency=2)(Actor).remote(), mray.remote(AsyncActor).remote()]
+
+def session():
+    print("DRIVER", all_of(), flush=True)
+    print("TASK", mray.get(task.remote()), flush=True)
+    for actor in actors:
+        print("ACTOR", mray.get(actor.go.remote()), flush=True)
+
+session()
+mray.shutdown()
+print("AFTER", all_of(), flush=True)
+mray.init(num_cpus=4, logging_level="ERROR")
+actors = [mray.remote(Actor).remote()]
+session()
+
+def own():
+    mray.init(num_cpus=1, logging_level="ERROR")
+    try:
+        return [mray.get(mray.remote(lambda: 3).remote()), *all_of()]
+    finally:
+        mray.shutdown()
+
+print("CHILD", forked(own), flush=True)
+print("GRANDCHILD", forked(lambda: print_plainly(forked(own))), flush=True)
+print("VALUE", mray.get(actors[0].echo.remote(5)), flush=True)
+mray.shutdown()
+"""
+)
+
+GRAPH = (
+    ASKED
+    + """
+from mray.dag import InputNode
+from mray.experimental.channel import Channel
+
+mray.init(num_cpus=2, logging_level="ERROR")
+
+@mray.remote
+class Actor:
+    def echo(self, value):
+        return value
+    def read(self, channel):
+        return channel.read()
+
+actor = Actor.remote()
+with InputNode() as value:
+    graph = actor.echo.bind(value).experimental_compile()
+assert mray.get(graph.execute(0)) == 0
+flying = graph.execute(1)
+channel = Channel(None, [(actor, mray.get_runtime_context().get_node_id())])
+
+def child():
+    global channel
+    said = []
+    for use in (lambda: graph.execute(7), lambda: mray.get(flying), lambda: actor.echo.remote(7), lambda: channel.write(7)):
+        try:
+            use()
+        except Exception as error:
+            said.append(type(error).__name__)
+    graph.teardown()
+    channel = None
+    gc.collect()
+    return said
+
+print("CHILD", forked(child), flush=True)
+print("GRANDCHILD", forked(lambda: print_plainly(forked(child))), flush=True)
+print("FLYING", mray.get(flying), mray.get(graph.execute(2)), flush=True)
+channel.write(3)
+print("CHANNEL", mray.get(actor.read.remote(channel)), flush=True)
+graph.teardown()
+mray.shutdown()
+"""
+)
+
+def test_a_process_that_is_forked_once_or_twice_is_like_any_other(run_text):
+    run = run_text(FORKS)
+    assert run.wait() == 0, run.output()
+    usual = "(0, 0, 0)"
+    lines = (run.folder / "stdout").read_text().splitlines()
+    all_of = str([usual] * 3)
+    assert [line for line in lines if line.split(" ")[0] in ("DRIVER", "TASK", "ACTOR", "AFTER") and not line.endswith(all_of)] == []
+    assert len(lines) == 5 + 1 + 3 + 3, run.output()
+    said = run.said()
+    assert (said["CHILD"], said["GRANDCHILD"]) == (str([3, *[usual] * 3]),) * 2
+    assert said["VALUE"] == "5"
+    run.assert_nothing_left()
+
+
+def test_what_a_forked_process_does_with_a_graph_or_channel_of_its_parent_is_an_error_there_and_nothing_here(run_text):
+    run = run_text(GRAPH)
+    assert run.wait() == 0, run.output()
+    said = run.said()
+    errors = str([*["RaySystemError"] * 3, "RayChannelError"])
+    assert (said["CHILD"], said["GRANDCHILD"]) == (errors, errors), run.output()
+    assert (said["FLYING"], said["CHANNEL"]) == ("1 2", "3"), run.output()
+    run.assert_nothing_left()
