@@ -3,8 +3,8 @@
 In the main thread of a driver, and of a worker, where Ctrl-C is how a task is cancelled. A handler may raise between any two byte codes (a
 time limit does, and ``sys.exit`` at a SIGTERM) and call anything. In the middle of mray's own code either would cut in half what belongs
 together: a message and its count, a lock, a reply that is taken and not yet kept; every later value may be wrong, or never come. SIGTERM
-raises in a driver, too: `SystemExit`, as on Ray, where the system would end the process at once, and no ``finally`` and no `atexit` hook of
-the program would run.
+raises, too: `SystemExit`, as on Ray, where the system would end the process at once, and no ``finally`` and no `atexit` hook of the user's
+would run.
 
     signal ──▶ Python ──▶ Handler ──▶ InterruptGuard.came
                                         ├─ the user's code runs, or the thread sleeps for it ──▶ the user's handler, here and now
@@ -96,6 +96,7 @@ class InterruptGuard:
         "lock",
         "looks",
         "serves",
+        "terminated",
     )
 
     def __init__(self) -> None:
@@ -123,6 +124,8 @@ class InterruptGuard:
         self.looks = False
         #: Whether the main thread runs calls, and mray's code in between, which nobody may cut: a worker's.
         self.serves = False
+        #: The handler of SIGTERM, if there is to be one.
+        self.terminated: Callable[[int, FrameType | None], Any] | None = None
         #: Asked before Ctrl-C is raised: False drops it, it was meant for what is over.
         self.is_wanted: Callable[[], bool] = lambda: True
         #: Called when Ctrl-C is raised, or is going to be.
@@ -284,11 +287,11 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ installing
     def install(self) -> None:
-        """Guard the handlers that are there, and those that come; in a driver SIGTERM gets one. Main thread only; elsewhere nothing happens."""
+        """Guard the handlers that are there, and those that come; SIGTERM gets one. Main thread only; elsewhere nothing happens."""
         if get_ident() != self._main:
             return
-        if self.looks and current_handler(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, terminated)
+        if self.terminated is not None and current_handler(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self.terminated)
             self._ends = True
         guard_handlers(self)
 
@@ -299,7 +302,7 @@ class InterruptGuard:
         with contextlib.suppress(ValueError):
             release_handlers(self)
         if self._ends:
-            if signal.getsignal(signal.SIGTERM) is terminated:
+            if signal.getsignal(signal.SIGTERM) == self.terminated:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._ends = False
 
@@ -312,6 +315,6 @@ class InterruptGuard:
         self.uninstall()
 
 
-def terminated(number: int, _frame: FrameType | None) -> Any:
+def end_program(number: int, _frame: FrameType | None) -> Any:
     """The handler of SIGTERM in a driver: the program ends in order, with this exit status."""
     raise SystemExit(number)

@@ -257,7 +257,7 @@ def test_sigterm_ends_a_driver_in_order_and_nobody_else(reactor: Reactor) -> Non
     guard = reactor.guard
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # this reactor is no driver's
     guard.uninstall()
-    guard.looks = True
+    guard.terminated = interrupts.end_program
     guard.install()
     with pytest.raises(SystemExit) as caught:
         signal.raise_signal(signal.SIGTERM)
@@ -270,7 +270,7 @@ def test_a_handler_of_sigterm_that_the_program_has_stays(reactor: Reactor) -> No
     came: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
     reactor.guard.uninstall()
-    reactor.guard.looks = True
+    reactor.guard.terminated = interrupts.end_program
     reactor.guard.install()
     signal.raise_signal(signal.SIGTERM)
     assert came == [signal.SIGTERM]
@@ -278,7 +278,7 @@ def test_a_handler_of_sigterm_that_the_program_has_stays(reactor: Reactor) -> No
 
 def test_sigterm_that_comes_while_a_message_is_dispatched_comes_after_it(reactor: Reactor) -> None:
     reactor.guard.uninstall()
-    reactor.guard.looks = True
+    reactor.guard.terminated = interrupts.end_program
     reactor.guard.install()
     dispatched = []
 
@@ -295,7 +295,7 @@ def test_sigterm_that_comes_while_a_message_is_dispatched_comes_after_it(reactor
 def test_a_forked_child_has_the_handlers_of_a_process_without_a_session(reactor: Reactor) -> None:
     guard = reactor.guard
     guard.uninstall()
-    guard.looks = True
+    guard.terminated = interrupts.end_program
     guard.install()
     child = os.fork()
     if not child:

@@ -82,12 +82,6 @@ class LocalConcurrencyGroups(ConcurrencyGroups):
                         task.get_coro().close()
                 loop.close()
 
-    def terminate(self) -> bool:
-        """Handle SIGTERM; False without groups, which alone wait for running calls."""
-        if self.exist:
-            self._on_terminate(0, None)
-        return self.exist
-
     def crash(self) -> NoReturn:
         error = sys.exc_info()[1]
         if not isinstance(error, (Ended, GeneratorExit)):  # GeneratorExit is raised by `close_loops`

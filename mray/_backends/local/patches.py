@@ -155,7 +155,8 @@ def kill(pid: int, number: int, /) -> None:
     elif number in (signal.SIGSTOP, signal.SIGCONT):
         raise NotImplementedError(f"{signal.Signals(number).name} needs a process of its own, and init(local_mode=True) has one for all")
     elif number not in (0, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH):
-        if number == signal.SIGTERM and process.worker.groups.terminate():
+        if number == signal.SIGTERM:
+            process.worker.terminate()
             return
         if process is here.process:
             process.worker.exit_here(-number)

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.concurrency_groups import LocalConcurrencyGroups
-from mray._backends.local.run_token import Ended
+from mray._backends.local.run_token import Ended, here
 from mray._common import messages as m
 from mray._ipc.connection import Connection
 from mray._ipc.process import Title
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor
-from mray._runtime.worker.exits import exit_status
+from mray._runtime.worker.exits import TERMINATED, Terminated
 from mray._runtime.worker.running import RunningCall
 from mray._runtime.worker.worker import LAST_TOLD, Worker
 
@@ -78,9 +78,6 @@ class LocalExecutor(Executor):
     def _failed(self, running: RunningCall, error: BaseException, may_repeat: bool = True) -> None:
         if isinstance(error, Ended):
             raise error
-        if isinstance(error, SystemExit) and self.instance is None:
-            self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {running.name} raised {error!r}"))
-            raise ProcessExit(exit_status(error))
         super()._failed(running, error, may_repeat)
 
     def wrapped(self, error: BaseException, name: str) -> Any:
@@ -114,6 +111,17 @@ class LocalWorker(Worker):
         """Raise KeyboardInterrupt in the running call, at its next scheduling point."""
         for sim_thread in self.simulated.sim_threads[:1]:
             self.simulated.client.reactor.run_token.throw(sim_thread, KeyboardInterrupt())
+
+    def terminate(self) -> None:
+        """Do what SIGTERM does: the process ends in order."""
+        if self.groups.terminate():
+            return
+        self.inbox.appendleft((self.client.node, m.EXIT, TERMINATED))
+        self.client.reactor.wake()
+        if here.process is self.simulated:
+            raise Terminated
+        for sim_thread in self.simulated.sim_threads[:1]:
+            self.simulated.client.reactor.run_token.throw(sim_thread, Terminated())
 
     def end(self, status: int) -> None:
         """Kill the process now."""
@@ -160,6 +168,7 @@ class LocalWorker(Worker):
         client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
         if kind != m.CAUSE_INIT:
             self._survive(self.executor.shut_down_instance)
+        self.executor.let_go()
         hooks = self.simulated.at_exit
         while hooks:
             function, args, kwargs = hooks.pop()

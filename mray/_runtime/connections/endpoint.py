@@ -38,6 +38,7 @@ from mray._common.ids import set_job
 from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect, encode, peer_pid
 from mray._ipc.faults import fault_text, message_name
+from mray._ipc.interrupts import end_program
 from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
 from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.reactor import Reactor
@@ -83,7 +84,8 @@ class Endpoint:
         self.reactor = reactor or Reactor()
         guard = self.reactor.guard
         guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
-        guard.looks = role == m.ROLE_DRIVER
+        if role == m.ROLE_DRIVER:
+            guard.looks, guard.terminated = True, end_program
         self.reactor.closed_descriptors.tell = self.fail_everything
         self.facts: dict[str, Any] = {}
         #: The job that a driver brings to a session which is not its own (see `mray._runtime.node.jobs`).

@@ -14,7 +14,6 @@ In a worker that is an actor. The executor runs and answers calls; a group execu
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from collections import deque
@@ -32,6 +31,7 @@ from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
+from mray._runtime.worker.exits import TERMINATED
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor
 from mray._runtime.worker.running import Done, GroupCall, GroupsContext
 from mray._runtime.worker.thread_group import ThreadGroupExecutor
@@ -83,6 +83,8 @@ class ConcurrencyGroups:
         #: The loop of the default group, of an async actor.
         self.main: MainLoop | None = None
         self._ending = False
+        #: Whether the constructor has returned.
+        self._is_made = False
         self._lock = threading.Lock()
 
     # ------------------------------------------------------------------------------------ beginning
@@ -128,9 +130,6 @@ class ConcurrencyGroups:
         self.client.reads_always = True
         return self._construct
 
-    def _listen(self) -> None:
-        signal.signal(signal.SIGTERM, self._on_terminate)
-
     def start_thread(self, target: Callable[[], None], name: str) -> None:
         """Start a thread of a group."""
         threading.Thread(target=target, name=name, daemon=True).start()
@@ -145,12 +144,12 @@ class ConcurrencyGroups:
             self.client.before_first_wait = _warn_of_blocking_get
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Run the constructor: of an async actor inside its loop. SIGTERM keeps its default action until there is an actor."""
+        """Run the constructor: of an async actor inside its loop."""
         if self.main is None:
             constructor(*args, **kwargs)
         else:
             self._construct_in(self.main.loop, constructor, args, kwargs)
-        self._listen()
+        self._is_made = True
 
     @staticmethod
     def _construct_in(loop: asyncio.AbstractEventLoop, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
@@ -266,14 +265,20 @@ class ConcurrencyGroups:
         else:
             self.client.reactor.wait_until(done)
 
-    def _on_terminate(self, _number: int, _frame: Any) -> None:
-        """SIGTERM: as `exit_actor`, with another cause. Main thread, between any two byte codes, and so perhaps with a group's lock."""
-        if self.client.reactor.closed:  # a child that user code forks, before `_after_fork`
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
-        text = "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM."
-        self.client.reactor.defer(lambda: self.leave(m.CAUSE_CRASH, text))
+    def let_go(self) -> None:
+        """Let go of what the actor's calls have left behind: all have ended, and it goes. Main thread."""
+        for group_executor in (self._executors or {}).values():
+            group_executor.let_go()
+
+    def terminate(self) -> bool:
+        """Handle SIGTERM: as `exit_actor`, with another cause. False where no calls run beside each other (yet).
+
+        Main thread, between any two byte codes, and so perhaps with a group's lock.
+        """
+        if not self._is_made:
+            return False
+        self.client.reactor.defer(lambda: self.leave(*TERMINATED))
+        return True
 
 
 def _warn_of_blocking_get() -> None:
@@ -283,12 +288,3 @@ def _warn_of_blocking_get() -> None:
             "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
             "asyncio.gather if you want to yield execution to the event loop instead."
         )
-
-
-def _after_fork() -> None:
-    """Give SIGTERM its default action in a process that user code has forked: a handler could miss it on its way into a sleep."""
-    if isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), ConcurrencyGroups):
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -40,7 +40,7 @@ from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
 from mray._runtime.client.context import Context, Running
 from mray._runtime.objects.owner import INLINE_BYTES
-from mray._runtime.worker.exits import EXITED, ExitActor, cause_of, exit_status
+from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated, cause_of, exit_status
 from mray._runtime.worker.running import ActorCall, Cancelled, LoopCall, RunningCall, TaskCall
 from mray._runtime.worker.stream_producer import Collected, Producers
 from mray.exceptions import AsyncioActorExit, RaySystemError, RayTaskError, TaskCancelledError, UserCodeException
@@ -49,6 +49,8 @@ from mray.exceptions import AsyncioActorExit, RaySystemError, RayTaskError, Task
 FAILURES, FAILURE_BYTES = 200, 1 << 18
 #: Calls with names of their own that are remembered.
 NAMED = 1000
+#: In the place of an actor that has gone, in a process that is about to.
+_GONE = object()
 
 
 class Executor:
@@ -219,6 +221,7 @@ class Executor:
             except KeyboardInterrupt as another:  # it came before interrupts were shut out
                 outcome = running.outcome(self, another)
             self._failed(running, outcome)
+            outcome = None  # which has this frame, and that of the user's code
         else:
             if running.call.form or running.call.arguments is not None:
                 # The memory of a large argument goes back before the answer: the caller's next one finds it. (A loop sees to that itself.)
@@ -239,6 +242,7 @@ class Executor:
             outcome = running.outcome(self, error)
             result = None
             self._failed(running, outcome)
+            outcome = None
         else:
             self._reply(running, result)
 
@@ -419,10 +423,10 @@ class Executor:
         connection, task_id, name = running.connection, running.task_id, running.name
         if isinstance(error, SystemExit):
             if self.instance is None:
-                self.client.node.send((m.EXITING, m.CAUSE_CRASH, f"the task {name} raised {error!r}"))
-                connection.drain(1.0)
-                os._exit(exit_status(error))
-            self.exit_by(error, name)
+                self.end = TERMINATED if isinstance(error, Terminated) else (m.CAUSE_CRASH, f"the task {name} raised {error!r}")
+                self.status = exit_status(error)
+            else:
+                self.exit_by(error, name)
             return
         if isinstance(error, KeyboardInterrupt):
             wrapped: BaseException = TaskCancelledError(TaskID(task_id))
@@ -451,6 +455,7 @@ class Executor:
         """Set the exit status of an actor whose code has raised SystemExit. Returns (cause kind, text)."""
         self.end = cause = cause_of(error, name)
         self.status = exit_status(error)
+        error.__traceback__ = None  # with the frames of code that is to let go of the actor
         return cause
 
     def item_failure(self, running: RunningCall, error: BaseException) -> bytes | None:
@@ -597,6 +602,14 @@ class Executor:
             signal.setitimer(signal.ITIMER_REAL, limit / 1000)
         hook()
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def let_go(self) -> None:
+        """Nothing of the user's runs here any more: the actor goes, and the functions of tasks."""
+        self.instance = _GONE if self.instance is not None else None
+        self.context.running = None
+        self._methods.clear()
+        self._functions.clear()
+        self._code.clear()
 
 
 runners.update(run.__code__ for run in (Executor.run, Executor.run_in_loop, Executor.run_at_once))

@@ -1,7 +1,7 @@
-"""Exits of an actor that its own code causes: `exit_actor`, and `SystemExit` of any other origin.
+"""Exits of a worker that its own code causes, `exit_actor` and `SystemExit` of any other origin, or SIGTERM.
 
-In a worker. Status 0 is an intended end, and final; any other is a death, after which restarts and retries apply. Both end in order:
-running calls end, then the user's hooks run.
+In a worker. Of an actor, status 0 is an intended end, and final; any other is a death, after which restarts and retries apply. Both end in
+order: running calls end, then the user's hooks run, and the user's objects go (`mray._runtime.worker.finalizing`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ class ExitActor(SystemExit):
     """Raised by `exit_actor`: the actor ends. A user's ``except SystemExit`` does not stop it."""
 
 
+class Terminated(SystemExit):
+    """Raised at SIGTERM."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+#: The cause of an end by SIGTERM, in Ray's words.
+TERMINATED = (m.CAUSE_CRASH, "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.")
 #: The cause of an end by `exit_actor` or ``__ray_terminate__``.
 EXITED = (m.CAUSE_EXIT, "exit_actor() was called.")
 
@@ -26,4 +35,6 @@ def cause_of(error: SystemExit, name: str) -> tuple[str, str]:
     """(cause kind, text) of the end of an actor in which `name` has raised this."""
     if isinstance(error, ExitActor):
         return EXITED
+    if isinstance(error, Terminated):
+        return TERMINATED
     return (m.CAUSE_EXIT if error.code == 0 else m.CAUSE_CRASH), f"{name} raised {error!r}."

@@ -86,3 +86,7 @@ class GroupExecutor(ABC):
     @abstractmethod
     def cancel(self, running: Any) -> None:
         """Interrupt a call that runs, if the group can. Any thread."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """The actor is about to go: let go of what its calls have left behind. Main thread."""

@@ -20,14 +20,15 @@ from typing import Any
 from mray._common.clock import follow
 from mray._common.concurrency import AT_ONCE
 from mray._common.ids import TaskID
+from mray._runtime.worker.finalizing import close_tasks
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
 from mray._runtime.worker.running import LoopCall, current_call
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
 
 def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle an exception of a callback or of a task that no code awaits: `exit_actor` is no error, all others are logged."""
-    if not isinstance(context.get("exception"), AsyncioActorExit):
+    """Handle an exception of a callback or of a task that no code awaits: what ends the actor is told by that, all others are logged."""
+    if not isinstance(context.get("exception"), (AsyncioActorExit, SystemExit)):
         loop.default_exception_handler(context)
 
 
@@ -64,6 +65,10 @@ class LoopGroupExecutor(GroupExecutor):
     def _interrupt(running: LoopCall) -> None:
         if running.task is not None:  # else it is over
             running.task.cancel()
+
+    def let_go(self) -> None:
+        if self._loop is not None:
+            close_tasks(self._loop)
 
     def begin(self) -> None:
         """Start queued calls, up to the group's size."""

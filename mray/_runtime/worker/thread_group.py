@@ -79,6 +79,9 @@ class ThreadGroupExecutor(GroupExecutor):
     def cancel(self, running: GroupCall) -> None:
         """Do nothing: a thread cannot be interrupted. The method may ask, with `is_canceled`."""
 
+    def let_go(self) -> None:
+        """Do nothing: its threads have no call any more."""
+
     def _work(self) -> None:
         wakeup = threading.Lock()
         wakeup.acquire()

@@ -15,10 +15,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, Protocol
 
 from mray._common import messages as m
@@ -38,7 +40,8 @@ from mray._runtime.processes.native_threads import VARIABLE, native_threads
 from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor
-from mray._runtime.worker.exits import EXITED, ExitActor
+from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated
+from mray._runtime.worker.finalizing import finalize
 from mray._runtime.worker.pinning import Pinning
 from mray._runtime.worker.running import Done, current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
@@ -92,6 +95,7 @@ class Worker:
         self.executor.answer = self._answer
         #: The thread that is in `run`; whether it waits for work; and whether it sleeps then, or is about to.
         self._thread = 0
+        self._pid = os.getpid()
         self._waits = False
         self.rests = False
         #: Messages for the main thread, in the order of arrival.
@@ -106,6 +110,8 @@ class Worker:
         #: Whether this worker ends: it takes no more tasks then.
         self._leaving = False
         self._lease_cpus = False
+        #: The modules that are not of user code.
+        self._known = frozenset(sys.modules)
         self._pinning = Pinning()
         self._devices = Devices()
         client.from_peers.on(
@@ -126,6 +132,7 @@ class Worker:
         client.reactor.closed_descriptors.tell = self._torn
         client.on_broken = self._on_broken
         client.end_with = self.end_with
+        client.reactor.guard.terminated = self._terminated
         client.on_block, client.lends = self._block, self._lends
         client.sections["work"] = self.work
 
@@ -284,7 +291,18 @@ class Worker:
             connection.send(message)
 
     def run(self) -> None:
-        """Serve until told to end, or until user code ends the worker."""
+        """Serve until told to end, or until user code or SIGTERM ends the worker."""
+        # Two calls: no frame that has seen the actor is there when it leaves.
+        self._leave(*self._serve_until_end())
+
+    def _serve_until_end(self) -> tuple[str, str]:
+        """Serve; the cause of the end, and its text."""
+        try:
+            return self._serve_all()
+        except SystemExit as error:  # SIGTERM, or of a method in a graph, or of a task of the event loop that no call waits for
+            return self.executor.exit_by(error, "Its code, in no call,")
+
+    def _serve_all(self) -> tuple[str, str]:
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
@@ -308,22 +326,19 @@ class Worker:
                     note((fields.task_id, name, began, ended, context.resources if code == m.TASK else None))
                 end = executor.end
                 if end is not None:  # (a group may reset it meanwhile, and put a message into the inbox)
-                    return self._leave(*end)
+                    return end
                 if not inbox or ended - began > _LONG or reactor.asleep:
                     connection.flush()
                 else:
                     reactor.post_later(connection)
                 continue
             service = self.service
-            try:
-                if service is not None:
-                    # It spins by itself. While it is busy for long the background reader reads, and `pending` is true.
-                    service.run(self._pending)
-                    if inbox:
-                        continue
-                self._await(inbox.__len__, service)
-            except SystemExit as error:  # of a method in a graph, or of a task of the event loop that no call waits for
-                return self._leave(*executor.exit_by(error, "Its code, in no call,"))
+            if service is not None:
+                # It spins by itself. While it is busy for long the background reader reads, and `pending` is true.
+                service.run(self._pending)
+                if inbox:
+                    continue
+            self._await(inbox.__len__, service)
 
     def rest(self) -> None:
         """The main thread is about to sleep: show that, and what the calls have written."""
@@ -474,6 +489,15 @@ class Worker:
         context = self.context
         return f"{context.class_name}({context.actor_id.hex()[:8]})" if context.class_name and context.actor_id else self.client.role
 
+    def _terminated(self, number: int, _frame: FrameType | None) -> None:
+        """The handler of SIGTERM: the worker ends in order. Main thread, where user code may be cut, or between two calls."""
+        if os.getpid() != self._pid:  # a child that user code forks, before the hooks of forks have run there
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif not self.groups.terminate():
+            self.inbox.appendleft((self.client.node, m.EXIT, TERMINATED))  # user code may catch what is raised
+            raise Terminated
+
     def _leave(self, kind: str, text: str) -> None:
         """End in order: running calls, user hooks, sending all messages, then the process."""
         client = self.client
@@ -481,20 +505,19 @@ class Worker:
         with client.lock:
             self._leaving = True
             self._give_back_all()
+        if signal.getsignal(signal.SIGTERM) == self._terminated:  # if what follows takes too long for somebody
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for connection in tuple(client.peers.values()):
             connection.drain(1.0)
         client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
         # POINT exit told
         crashes = kind == m.CAUSE_CRASH
         if kind != m.CAUSE_INIT:
-            try:
-                self.executor.shut_down_instance()
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-        try:
-            atexit._run_exitfuncs()  # noqa: SLF001  (Python's)
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
+            _survive(self.executor.shut_down_instance)
+        self.groups.let_go()
+        self.executor.let_go()
+        _survive(atexit._run_exitfuncs)  # noqa: SLF001  (Python's)
+        finalize(self._known)
         if not crashes:  # else its end is not reported yet, and waiting processes may hold objects that it owns
             self._finish_own_calls()
         for connection in [*client.peers.values(), client.node]:
@@ -545,6 +568,14 @@ class Worker:
             "recent": [(task, name, begin + epoch, end + epoch, held) for task, name, begin, end, held in list(self.recent)[-LISTED:]],
             "failures": list(executor.failures),
         }
+
+
+def _survive(hook: Callable[[], object]) -> None:
+    """Call a hook of the user's; its error is printed."""
+    try:
+        hook()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
 
 
 def _flush_output() -> None:

@@ -114,6 +114,13 @@ def raised(manner: str, *, made: bool = False, bare: bool = False) -> Told:
 
 
 # ------------------------------------------------------------------------------------------------- victims
+def how_of(phase: str, manner: str) -> tuple[str, ...]:
+    """How the error's text tells the end of a worker. At SIGTERM it ends in order, once it is ready for work."""
+    if manner == "SIGTERM" and phase != "start_worker":
+        return ("exited with exit code 1", "The process receives a SIGTERM")
+    return (HOW[manner],)
+
+
 def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
     """The worker of a task is in the phase."""
     task = "echo" if phase in ("unpickle_argument", "start_worker") else "act"
@@ -126,7 +133,7 @@ def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
     if phase == "start_worker" and manner in ENDS_HOOK:
         return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, ENDS_HOOK[manner]), instead),)
     if manner in HOW:
-        return (Told("WorkerCrashedError", (*who, HOW[manner]), instead),)
+        return (Told("WorkerCrashedError", (*who, *how_of(phase, manner)), instead),)
     if phase == "start_worker":
         return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words)),)
     if manner == "sys.exit":
@@ -162,7 +169,7 @@ def actor_row(phase: str, manner: str) -> tuple[Told, ...]:
     if phase == "start_worker" and manner in ENDS_HOOK:
         return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, ENDS_HOOK[manner])),)
     if manner in HOW:
-        dead = Told("ActorDiedError", (*who, HOW[manner]))
+        dead = Told("ActorDiedError", (*who, *how_of(phase, manner)))
         if phase == "teardown":
             return value, dead
         return (dead,) if phase in (*CONSTRUCT, "start_worker") else (Told("ActorDiedError", (*dead.words, *part)), dead)

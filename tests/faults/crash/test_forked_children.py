@@ -150,6 +150,7 @@ mray.shutdown()
 """
 )
 
+
 def test_a_process_that_is_forked_once_or_twice_is_like_any_other(run_text):
     run = run_text(FORKS)
     assert run.wait() == 0, run.output()
