@@ -43,6 +43,10 @@ class Backend(RefBackend):
     def shutdown(self) -> None:
         """End the session and every process of it. Idempotent."""
 
+    def end_threads(self) -> None:
+        """The program is over, and the session is about to be: end the threads that wait for it, where the engine can. Main thread."""
+        return
+
     def start_within(self, options: SessionOptions) -> Backend:
         """A session of this process's own, which ends with it. RuntimeError where there is none besides the one that there is."""
         raise RuntimeError("this process has a session already")

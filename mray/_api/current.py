@@ -146,6 +146,22 @@ def stop() -> None:
             set_backend(backend.outer)
 
 
+def _stop_at_exit() -> None:
+    """The program is over: no other thread asks for anything any more, and no session begins by itself."""
+    global start_by_default
+    start_by_default = _refuse
+    backend = _backend
+    if backend is not None and backend.context()["mode"] == "driver":
+        backend.end_threads()
+        stop()
+
+
+def _refuse() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        raise SystemExit  # a daemon, which Python is about to end
+    raise RaySystemError("the program is over, and its session has ended")
+
+
 def _after_fork() -> None:
     """The child of a fork has no session: the sockets and threads are its parent's."""
     global _backend, _inherited, _lock
@@ -157,4 +173,4 @@ def _after_fork() -> None:
 
 ask_through(current_backend)
 os.register_at_fork(after_in_child=_after_fork)
-atexit.register(stop)
+atexit.register(_stop_at_exit)

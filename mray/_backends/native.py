@@ -135,6 +135,9 @@ class NativeBackend(PlacementCalls, Backend):
     def facts(self) -> dict[str, Any]:
         return self.client.facts
 
+    def end_threads(self) -> None:
+        self.client.reactor.end_threads()
+
     def shutdown(self) -> None:
         self._end_after_graphs(self.client.close if self._session is None else self._session.end)
 
@@ -204,7 +207,7 @@ class NativeBackend(PlacementCalls, Backend):
         if not client.wait_as_user(lambda: predicate() or client.fatal is not None, timeout):
             return False
         if client.fatal is not None and not predicate():
-            raise client.fatal
+            client.check()
         return True
 
     def read_along(self) -> None:
@@ -263,7 +266,7 @@ class NativeBackend(PlacementCalls, Backend):
         call.retries = plan.retries
         call.options = plan.call_options
         if client.fatal is not None:
-            raise client.fatal
+            client.check()
         client.arguments.pack(call, args, kwargs, f"{function.module}.{function.name}")
         with client.lock:
             if call.arguments is not None and plan.pool.awaits_arguments and client.arguments.wait(call, plan.pool):
@@ -345,7 +348,7 @@ class NativeBackend(PlacementCalls, Backend):
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
         client = self.client
         if client.fatal is not None:
-            raise client.fatal
+            client.check()
         blueprint = actor_class._blueprint
         concurrency = concurrency_of(blueprint.is_async, options, blueprint.groups())
         placement, resources = option_rules.actor_resources(options)
@@ -446,7 +449,7 @@ class NativeBackend(PlacementCalls, Backend):
     ) -> Any:
         client = self.client
         if client.fatal is not None:
-            raise client.fatal
+            client.check()
         actor_id = handle._id
         task_id = new_task_id(actor_id)
         if options is not None and options.get("tensor_transport"):

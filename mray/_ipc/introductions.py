@@ -158,14 +158,10 @@ class Introductions:
         return bool(self._guard.sleep(poll.poll, seconds * 1000))
 
     def close(self) -> None:
-        """The process leaves its session. Closing twice is safe."""
+        """The process leaves its session, or is a fork of one that has. Closing twice is safe."""
         self._left = True
         self._channel.close()
         self._incoming.close()
-
-    def abandon(self) -> None:
-        """In a forked child. Twice is safe."""
-        self.close()
 
 
 def receive_welcome(sock: socket.socket) -> tuple[Message, list[int]]:

@@ -105,6 +105,8 @@ class Reactor:
         #: `activity` when the last poll returned, before callbacks added to it.
         self._polled = 0
         self.closed = False
+        #: Whether the program is over: other threads than the main one that wait end then, without a word, as on Ray.
+        self.is_over = False
         self.closed_descriptors = ClosedDescriptors()
         self.guard = InterruptGuard()
         #: Called with the part of this process that has failed, and its error, when that belongs to no conversation: the owner of the
@@ -457,6 +459,8 @@ class Reactor:
                 if remaining is not None and remaining <= 0:
                     return False
                 self.guard.sleep(waiter.lock.acquire, True, self.guard.longest(remaining))
+                if self.is_over:
+                    self.end_thread()
         finally:
             self._waiters.remove(waiter)
             # The thread that stopped reading meanwhile may have counted on this one.
@@ -545,6 +549,8 @@ class Reactor:
 
     def _park(self, predicate: Predicate, timeout: float | None) -> None:
         """One iteration that may sleep."""
+        if self.is_over:
+            self.end_thread()
         table = self.table
         self.asleep = True
         try:
@@ -687,6 +693,19 @@ class Reactor:
             seen = self.activity
 
     # ------------------------------------------------------------------------------------ ending
+    def end_threads(self) -> None:
+        """The program is over: end the threads that wait. Main thread."""
+        self.is_over = True
+        self.wake()
+        for waiter in tuple(self._waiters):
+            waiter.wake()
+
+    @staticmethod
+    def end_thread() -> None:
+        """End this thread, unless it is the main one."""
+        if threading.current_thread() is not threading.main_thread():
+            raise SystemExit
+
     def close(self) -> None:
         """Stop everything; the calling thread must not be the reader. Closing twice is safe."""
         if self.closed:

@@ -619,6 +619,9 @@ class CompiledGraph(Depicted):
 
     def abandon(self) -> None:
         """End the graph with its session: `teardown` without waiting, unless traces are yet to be written."""
+        with self._lock:
+            if not self._stopped:
+                self._broken = RayChannelError("Channel closed: the session was shut down.")
         self._end(self.limits.teardown_timeout if self._made.profilers.torch else 0.0, False)
 
     def disown(self, error: Exception) -> None:

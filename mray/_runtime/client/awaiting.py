@@ -185,8 +185,8 @@ class AwaitedRefs:
         except (NotImplementedError, ValueError):
             self._reactor.wake_background_reader()
 
-    def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.remove_reader(self._reactor.fileno())
+    def _unwatch(self, loop: asyncio.AbstractEventLoop, fd: int) -> None:
+        loop.remove_reader(fd)
         self._may_sleep(False)
 
     def _may_sleep(self, outside: bool) -> None:
@@ -219,7 +219,7 @@ class AwaitedRefs:
         if loop is None or (self._count and self._vain < MOST_VAIN):
             return
         # The message is for other threads; or another thread reads, slowly, and will wake the loop.
-        self._unwatch(loop)
+        self._unwatch(loop, self._reactor.fileno())
         self._watches = False
         if self._count:
             self._vain = 0
@@ -237,7 +237,8 @@ class AwaitedRefs:
         if not self._watches or loop is None or loop.is_closed():
             return
         self._watches = False
-        call_in_loop(loop, lambda: self._unwatch(loop))
+        fd = self._reactor.fileno()  # the reactor may be closed by the time the loop runs this
+        call_in_loop(loop, lambda: self._unwatch(loop, fd))
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:

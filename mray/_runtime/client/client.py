@@ -38,12 +38,13 @@ from mray._runtime.client.leases import LeasePools
 from mray._runtime.client.long_lists import LongList, LongLists
 from mray._runtime.client.unschedulable import Unschedulable
 from mray._runtime.client.wakeups import Wakeups
+from mray._runtime.connections.deaths import ended_error
 from mray._runtime.connections.endpoint import HangUp
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
 from mray._runtime.objects.tensor_transport import TensorStore
 from mray._runtime.objects.unheard_errors import UnheardErrors, hear
-from mray.exceptions import GetTimeoutError, ObjectLostError, RaySystemError
+from mray.exceptions import GetTimeoutError, ObjectLostError
 
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
 #: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
@@ -518,7 +519,7 @@ class Client(Owner):
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
         """Leave the session: all waiters fail, connections end, own segments are freed."""
-        self.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
+        self.fail_everything(ended_error())
         reactor = self.reactor
         self.long_lists.clear()
         for awaited in tuple(self.awaited.values()):

@@ -192,6 +192,11 @@ def reset_error() -> BaseException:
     return RaySystemError("The session was reset, which has freed everything made before. Make it again after the reset.")
 
 
+def ended_error() -> RaySystemError:
+    """The error of those who still wait when this process ends its session."""
+    return RaySystemError("Ray has not been started yet. The session was shut down.")
+
+
 def node_error(text: str) -> BaseException:
     """The error of every operation once the node is dead."""
     return NodeDiedError(f"{text}; its workers and objects are gone. Call shutdown() and init() to start again.")

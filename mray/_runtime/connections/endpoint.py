@@ -337,8 +337,10 @@ class Endpoint:
         self.reactor.forget_ring(connection)
 
     def check(self) -> None:
-        """Raise the fatal error, if there is one."""
+        """Raise the fatal error, if there is one. Once the program is over, other threads than the main one end here."""
         if self.fatal is not None:
+            if self.reactor.is_over:
+                self.reactor.end_thread()
             raise self.fatal
 
     # ------------------------------------------------------------------------------------ ends
@@ -392,8 +394,9 @@ class Endpoint:
         with self.lock:
             if self.fatal is None:
                 self.fatal = error
-                self.requests.fail_all(error)
-                self._all_lost(error)
+                if not self.reactor.is_over:  # else waiting threads end without a word
+                    self.requests.fail_all(error)
+                    self._all_lost(error)
 
     def _end_driver(self, failure: RaySystemError) -> None:
         """Fail everything and hang up: a driver cannot go on with its session. Any thread."""
@@ -442,7 +445,7 @@ class Endpoint:
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.reactor.abandon()
         if self.facts and self.reactor.closed_descriptors.error is None:
-            self.introductions.abandon()
+            self.introductions.close()
 
 
 def fault_error(what: str, error: BaseException) -> RaySystemError:

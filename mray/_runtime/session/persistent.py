@@ -34,7 +34,7 @@ from mray._ipc import reaper
 from mray._ipc.reaper import withdraw
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
-from mray._runtime.connections.deaths import node_error
+from mray._runtime.connections.deaths import ended_error, node_error
 from mray._runtime.node.jobs import place_of_driver
 from mray._runtime.observe import process_snapshot
 from mray._runtime.observe.observer import ask_node, is_alive, parent_of, session_parents
@@ -194,7 +194,9 @@ class JoinedSession(SessionHold):
 
     def _node_lost(self) -> BaseException | None:
         """The error of a session that has ended, in order or not; None when the node lives and only this driver's connection broke."""
-        if not self._holds() or self.client.node.refused:
+        if not self._holds():
+            return ended_error()
+        if self.client.node.refused:
             return None
         pid = self._address.node_pid
         status = _await_end(self._address)

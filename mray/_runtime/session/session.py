@@ -36,7 +36,7 @@ from mray._ipc.listener import listen_at
 from mray._ipc.process import describe_exit, kill
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
-from mray._runtime.connections.deaths import RESET, node_error, reset_error
+from mray._runtime.connections.deaths import RESET, ended_error, node_error, reset_error
 from mray._runtime.environment.environments import reduce_environment, take_over, variables_of
 from mray._runtime.observe import process_snapshot
 from mray._runtime.observe.observer import is_private, parent_of
@@ -207,7 +207,7 @@ class Session(SessionHold):
     def _node_lost(self) -> BaseException | None:
         """As `SessionHold._node_lost`; this driver cleans when the node did not end in order."""
         if not self._holds():
-            return None
+            return ended_error()
         status = reap_node(self.node_pid, 1.0)
         how = "" if status is None else f": {describe_exit(status)}"
         text = f"the node process (pid {self.node_pid}) has ended{how}"

@@ -221,7 +221,7 @@ class Executor:
             except KeyboardInterrupt as another:  # it came before interrupts were shut out
                 outcome = running.outcome(self, another)
             self._failed(running, outcome)
-            outcome = None  # which has this frame, and that of the user's code
+            del outcome  # which has this frame, and that of the user's code
         else:
             if running.call.form or running.call.arguments is not None:
                 # The memory of a large argument goes back before the answer: the caller's next one finds it. (A loop sees to that itself.)
@@ -242,7 +242,7 @@ class Executor:
             outcome = running.outcome(self, error)
             result = None
             self._failed(running, outcome)
-            outcome = None
+            del outcome
         else:
             self._reply(running, result)
 

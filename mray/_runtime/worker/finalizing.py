@@ -1,4 +1,4 @@
-"""What Python does for user code at the end of a process, in a worker that ends in order: its objects go, and its files are flushed.
+"""The end of user code in a worker that ends in order, as at the end of any Python process: its objects go, and its files are flushed.
 
 Main thread. A worker ends by `os._exit`, so that neither native libraries nor threads have a say in that. What the user's objects do when
 they go is done before, as far as Python itself would:
@@ -116,4 +116,3 @@ def _depth(file: io.IOBase) -> int:
     if isinstance(file, io.TextIOBase):
         return 0
     return 2 if isinstance(file, (io.BufferedWriter, io.BufferedRandom, io.BufferedRWPair)) else 1
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: What is asked of a fork: its files stay open through forks of its own, and the standard library's processes work there.
+#: A fork has its files open through forks of its own, and the standard library's processes work there.
 ASKED = """
 import gc, multiprocessing, os, select, subprocess, sys, tempfile
 import mray
