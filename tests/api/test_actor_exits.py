@@ -53,6 +53,13 @@ def leaver(ray: Any) -> Any:
         def leave(self, *words: Any) -> None:
             sys.exit(*words)
 
+        def terminate(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            try:
+                time.sleep(60)
+            finally:
+                self.note("finally")
+
         def leave_once(self, *words: Any) -> str:
             try:
                 os.mkdir(f"{self.folder}/left")
@@ -127,6 +134,16 @@ def test_sys_exit_with_0_is_the_end_whatever_is_left_of_restarts_and_retries(ray
     with pytest.raises(ray.exceptions.ActorDiedError):
         ray.get(actor.pid.remote(), timeout=60)
     assert notes(tmp_path).count("began") == 1
+
+
+def test_sigterm_is_an_exit_of_the_call_that_runs_and_a_death(ray_session, leaver, tmp_path):
+    ray = ray_session
+    actor = leaver("sync", max_restarts=1).remote(tmp_path)
+    first = ray.get(actor.pid.remote())
+    with pytest.raises(ray.exceptions.ActorUnavailableError):
+        ray.get(actor.terminate.remote(), timeout=60)
+    assert ray.get(actor.pid.options(max_task_retries=-1).remote(), timeout=60) != first
+    assert sorted(set(notes(tmp_path)) - {"finally"}) == ["atexit", "began", "shut down"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -128,6 +128,7 @@ class LocalReactor(Reactor):
         self.spinner = None
         self.wakeup_fd = -1
         self.wakeup_fds = ()
+        self.is_over = False
         #: Descriptor -> the poller that looks whether there is something to read.
         self._watched: dict[int, Callable[[], None]] = {}
 

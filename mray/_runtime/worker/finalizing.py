@@ -1,7 +1,7 @@
 """The end of user code in a worker that ends in order, as at the end of any Python process: its objects go, and its files are flushed.
 
-Main thread. A worker ends by `os._exit`, so that neither native libraries nor threads have a say in that. What the user's objects do when
-they go is done before, as far as Python itself would:
+Main thread. A worker ends by `os._exit`, so that neither native libraries nor threads have a say in that. Before, the user's objects go as
+they would if Python itself ended:
 
     the actor goes        its `__del__`, its files, `finally` of its generators and of coroutines that still run
     exit handlers run     `atexit`, `weakref.finalize`
