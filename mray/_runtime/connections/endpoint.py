@@ -114,6 +114,8 @@ class Endpoint:
         self.on_broken: Callable[[Connection], None] = lambda _connection: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
         self.on_node_lost: Callable[[], BaseException | None] = lambda: None
+        #: Called in a forked child, which has let go of the session.
+        self.on_forked: Callable[[], None] = lambda: None
         #: Called when this process cannot go on with its session: a worker ends itself, a driver fails all that it waits for.
         self.end_with: Callable[[RaySystemError], None] = self._end_driver
         self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))
@@ -446,6 +448,7 @@ class Endpoint:
         self.reactor.abandon()
         if self.facts and self.reactor.closed_descriptors.error is None:
             self.introductions.close()
+        self.on_forked()
 
 
 def fault_error(what: str, error: BaseException) -> RaySystemError:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import CoroutineType, GeneratorType
-from typing import Any
+from typing import Any, NoReturn
 
 from mray._api.blueprint import METHOD_ATTRIBUTE, bound_method
 from mray._common import messages as m
@@ -603,6 +603,11 @@ class Executor:
         hook()
         signal.setitimer(signal.ITIMER_REAL, 0)
 
+    def become_fork(self) -> None:
+        """In a process that user code has forked in a call: it ends where this one would answer."""
+        self.end = (m.CAUSE_EXIT, "")
+        self._reply = self._failed = end_fork  # type: ignore[method-assign, assignment]
+
     def let_go(self) -> None:
         """Nothing of the user's runs here any more: the actor goes, and the functions of tasks."""
         self.instance = _GONE if self.instance is not None else None
@@ -613,6 +618,20 @@ class Executor:
 
 
 runners.update(run.__code__ for run in (Executor.run, Executor.run_in_loop, Executor.run_at_once))
+
+
+def end_fork(_running: RunningCall | None, outcome: Any, _may_repeat: bool = True) -> NoReturn:
+    """End a process that user code has forked and that would answer the call, as Python ends one: with this value or error."""
+    status = 0
+    if isinstance(outcome, SystemExit):
+        status = exit_status(outcome)
+    elif isinstance(outcome, BaseException):
+        status = 1
+        sys.excepthook(type(outcome), outcome, outcome.__traceback__)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)
 
 
 def _why(error: BaseException, value: Any, what: str) -> BaseException:

@@ -39,7 +39,7 @@ from mray._runtime.connections.endpoint import fault_error
 from mray._runtime.processes.native_threads import VARIABLE, native_threads
 from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.devices import Devices
-from mray._runtime.worker.executor import Executor
+from mray._runtime.worker.executor import Executor, end_fork
 from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated
 from mray._runtime.worker.finalizing import finalize
 from mray._runtime.worker.pinning import Pinning
@@ -132,6 +132,7 @@ class Worker:
         client.reactor.closed_descriptors.tell = self._torn
         client.on_broken = self._on_broken
         client.end_with = self.end_with
+        client.on_forked = self._forked
         client.reactor.guard.terminated = self._terminated
         client.on_block, client.lends = self._block, self._lends
         client.sections["work"] = self.work
@@ -498,9 +499,16 @@ class Worker:
             self.inbox.appendleft((self.client.node, m.EXIT, TERMINATED))  # user code may catch what is raised
             raise Terminated
 
+    def _forked(self) -> None:
+        """In a process that user code has forked: it is no worker, and ends where it comes to be one again."""
+        self.inbox.clear()
+        self.executor.become_fork()
+
     def _leave(self, kind: str, text: str) -> None:
         """End in order: running calls, user hooks, sending all messages, then the process."""
         client = self.client
+        if os.getpid() != self._pid:
+            end_fork(None, None)
         self.groups.finish(kind)
         with client.lock:
             self._leaving = True

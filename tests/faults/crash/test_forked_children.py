@@ -150,6 +150,52 @@ mray.shutdown()
 """
 )
 
+BACK = """
+import os, sys
+import mray
+
+def fork(how):
+    child = os.fork()
+    if not child:
+        if how == "exits":
+            sys.exit(3)
+        if how == "raises":
+            raise ValueError("the child's")
+        return "the child's"
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+mray.init(num_cpus=1, logging_level="ERROR", log_to_driver=False)
+
+@mray.remote
+def task(how):
+    return fork(how)
+
+class Actor:
+    def __init__(self, notes):
+        self.notes = notes
+    def go(self, how):
+        return fork(how)
+    def note(self):
+        with open(self.notes, "a") as file:
+            file.write("once ")
+
+class AsyncActor(Actor):
+    async def go(self, how):
+        return fork(how)
+
+notes = os.path.join(sys.argv[1], "notes")
+actors = [mray.remote(Actor).remote(notes), mray.remote(max_concurrency=2)(Actor).remote(notes), mray.remote(AsyncActor).remote(notes)]
+for how in ("returns", "exits", "raises"):
+    open(notes, "w").close()
+    statuses = [mray.get(task.remote(how))]
+    for actor in actors:
+        going = actor.go.remote(how)
+        mray.get([actor.note.remote(), actor.note.remote()])
+        statuses.append(mray.get(going))
+    print(how.upper(), statuses, open(notes).read().split().count("once"), flush=True)
+mray.shutdown()
+"""
+
 
 def test_a_process_that_is_forked_once_or_twice_is_like_any_other(run_text):
     run = run_text(FORKS)
@@ -172,4 +218,12 @@ def test_what_a_forked_process_does_with_a_graph_or_channel_of_its_parent_is_an_
     errors = str([*["RaySystemError"] * 3, "RayChannelError"])
     assert (said["CHILD"], said["GRANDCHILD"]) == (errors, errors), run.output()
     assert (said["FLYING"], said["CHANNEL"]) == ("1 2", "3"), run.output()
+    run.assert_nothing_left()
+
+
+def test_a_fork_that_comes_back_from_the_call_ends_there_and_runs_no_other(run_text):
+    run = run_text(BACK)
+    assert run.wait() == 0, run.output()
+    said = run.said()
+    assert said == {"RETURNS": "[0, 0, 0, 0] 6", "EXITS": "[3, 3, 3, 3] 6", "RAISES": "[1, 1, 1, 1] 6"}, run.output()
     run.assert_nothing_left()
