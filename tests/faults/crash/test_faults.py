@@ -33,6 +33,8 @@ PLAYED = some(TABLE, lambda row: row[0], lambda row: row[1], lambda row: row[2])
 
 #: The text of an error for each manner.
 WORDS = {"SIGKILL": "SIGKILL", "SIGSEGV": "SIGSEGV", "SIGTERM": "SIGTERM", "os._exit": "exit"}
+#: How a driver's process ends.
+STATUS = {"SIGKILL": -signal.SIGKILL, "SIGSEGV": -signal.SIGSEGV, "SIGTERM": signal.SIGTERM, "os._exit": 3}
 
 
 @pytest.mark.parametrize(("victim", "manner", "phase"), PLAYED, ids=["-".join(row) for row in PLAYED])
@@ -49,7 +51,7 @@ def test_a_death_is_told_to_who_waits_and_leaves_nothing(run, victim, manner, ph
         run.tell("release")
     status = run.wait()
     if victim == "driver":
-        assert status == (3 if manner == "os._exit" else -getattr(signal, manner))
+        assert status == STATUS[manner]
     else:
         check_report(run, victim, manner, phase, pid)
         assert status == 0, run.output()
