@@ -81,6 +81,12 @@ class Actor:
     def beside(self):
         pass
 
+    def child(self):
+        import multiprocessing
+        self.process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+        self.process.start()
+        return self.process.pid
+
     def slowly(self, seconds):
         note("slow one begins")
         try:
@@ -160,6 +166,10 @@ def act():
         outcome(actor.sys_exit.remote())
     elif how == "terminate":
         outcome(actor.__ray_terminate__.remote())
+    elif how == "SIGTERM of a parent":
+        child = ray.get(actor.child.remote())
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: is_over(child))
     elif how == "SIGTERM":
         os.kill(pid, signal.SIGTERM)
         print("NEXT", outcome(actor.ping.remote()), flush=True)
@@ -281,6 +291,10 @@ def test_sigterm_ends_an_actor_amidst_a_call_in_order(left_by, kind, outcome):
     expected = ["slow one begins", "slow one over", "shut down"]
     assert [what for what in left.notes if what in expected] == expected
     assert "atexit" in left.notes and left.files["text"] == "text"
+
+
+def test_sigterm_ends_an_actor_and_the_processes_that_it_has_started(left_by):
+    assert "atexit" in left_by("sync", "SIGTERM of a parent").notes
 
 
 @pytest.mark.parametrize("how", ["max_calls", "sys.exit", "SIGTERM"])

@@ -43,6 +43,13 @@ def finalize(known: Collection[str]) -> None:
             file.close()
 
 
+def end_children() -> None:
+    """End the processes of `multiprocessing` that its exit handler would wait for, however long they take."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    for child in () if multiprocessing is None else multiprocessing.active_children():
+        child.kill()
+
+
 def close_tasks(loop: Any) -> None:
     """Close the coroutines that still run in an event loop of asyncio: their ``finally`` clauses run."""
     for task in sys.modules["asyncio"].all_tasks(loop):

@@ -41,7 +41,7 @@ from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor, end_fork
 from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated
-from mray._runtime.worker.finalizing import finalize
+from mray._runtime.worker.finalizing import end_children, finalize
 from mray._runtime.worker.pinning import Pinning
 from mray._runtime.worker.running import Done, current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
@@ -524,6 +524,8 @@ class Worker:
             _survive(self.executor.shut_down_instance)
         self.groups.let_go()
         self.executor.let_go()
+        if (kind, text) == TERMINATED:
+            end_children()
         _survive(atexit._run_exitfuncs)  # noqa: SLF001  (Python's)
         finalize(self._known)
         if not crashes:  # else its end is not reported yet, and waiting processes may hold objects that it owns
