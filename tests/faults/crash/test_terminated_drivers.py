@@ -21,7 +21,7 @@ atexit.register(print, "ATEXIT ran", flush=True)
 
 class Block:
     def __enter__(self):
-        open(began, "w").close()
+        pass
     def __exit__(self, kind, error, _trace):
         print("BLOCK", repr(error), flush=True)
 
@@ -36,6 +36,7 @@ if how == "graph":
         graph = actor.never.bind(value).experimental_compile()
 try:
     with Block():
+        open(began, "w").close()
         if how == "get":
             mray.get(actor.never.remote())
         elif how == "wait":
