@@ -549,8 +549,6 @@ class Reactor:
 
     def _park(self, predicate: Predicate, timeout: float | None) -> None:
         """One iteration that may sleep."""
-        if self.is_over:
-            self.end_thread()
         table = self.table
         self.asleep = True
         try:
@@ -558,6 +556,8 @@ class Reactor:
                 if not predicate():
                     self._run_once_and_notify(timeout)
                 return
+            if self.is_over:
+                self.end_thread()
             # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
             table.words[self._state_index] = PARKED
             fence()
@@ -565,6 +565,8 @@ class Reactor:
             if self._deferred or predicate() or (self._waiters and self._any_waiter_ready()) or self._rings_have_entries():
                 timeout = 0
             self._run_once_and_notify(timeout)
+            if self.is_over:
+                self.end_thread()
         finally:
             self.asleep = False
             if table is not None and not self.closed:
