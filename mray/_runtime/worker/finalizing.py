@@ -26,9 +26,8 @@ from types import FrameType, ModuleType
 from typing import Any
 
 #: Paths of the standard library and of the interpreter's frozen modules; and of the runtime's own code.
-_STANDARD = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_RUNTIME = (_PACKAGE, *_STANDARD)
+_RUNTIME = (_PACKAGE, os.path.dirname(os.__file__) + os.sep, "<frozen ")
 
 
 def finalize(known: Collection[str]) -> None:
@@ -60,13 +59,6 @@ def close_tasks(loop: Any) -> None:
             pass
         except BaseException:
             sys.excepthook(*sys.exc_info())
-
-
-def is_in_user_code(frame: FrameType | None) -> bool:
-    """Whether this frame is one of user code, or of what that has called of the standard library, and not of the runtime."""
-    while frame is not None and frame.f_code.co_filename.startswith(_STANDARD) and not _is_users(frame):  # site-packages lie below it
-        frame = frame.f_back
-    return _is_users(frame)
 
 
 def _runs_user_code(frame: FrameType | None) -> bool:
