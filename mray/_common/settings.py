@@ -353,7 +353,7 @@ MEMORY_USAGE_THRESHOLD = _declare(
     "MRAY_MEMORY_USAGE_THRESHOLD",
     float,
     0.95,
-    "The share of the memory above which a worker is ended, before the kernel ends another one.",
+    "The share of the memory above which a worker whose end helps is ended, before the kernel ends another one.",
     "RAY_memory_usage_threshold",
 )
 MEMORY_MONITOR_REFRESH_MS = _declare(

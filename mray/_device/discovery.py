@@ -16,8 +16,11 @@ ORDER = "CUDA_DEVICE_ORDER"
 
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _CGROUP = "/sys/fs/cgroup"
+_MEMBERSHIP = "/proc/self/cgroup"
 #: Limits above this mean "no limit" in version 1.
 _UNLIMITED = 1 << 60
+#: Version of the control groups -> files of their limits of memory, the first of which each group with such limits has.
+_MEMORY_LIMITS = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 
 
 def _read(path: str) -> str:
@@ -28,14 +31,17 @@ def _read(path: str) -> str:
         return ""
 
 
-def _cgroup_paths(controller: str) -> list[str]:
-    """Directories of this process's control group and of those above it, for version 2 (controller "") or 1."""
+def _cgroup_paths(controller: str, membership: str = _MEMBERSHIP, mount: str = _CGROUP) -> list[str]:
+    """Directories of a process's control group and of those above it, for version 2 (controller "") or 1.
+
+    `membership` is the file that tells in which groups the process is.
+    """
     own = "/"
-    for line in _read("/proc/self/cgroup").splitlines():
+    for line in _read(membership).splitlines():
         number, names, path = line.split(":", 2)
         if (controller == "" and number == "0") or (controller and controller in names.split(",")):
             own = path
-    root = os.path.join(_CGROUP, controller) if controller else _CGROUP
+    root = os.path.join(mount, controller) if controller else mount
     paths = [root]
     for part in own.strip("/").split("/"):
         if part and part != "..":
@@ -66,21 +72,30 @@ def cpu_count() -> int:
 def memory_bytes() -> int:
     """Bytes of memory that this process and its children may use."""
     limits = [int(line.split()[1]) * 1024 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal:")]
-    for path in _cgroup_paths(""):
-        limit = _read(os.path.join(path, "memory.max"))
-        if limit.isdigit():
-            limits.append(int(limit))
-    for path in _cgroup_paths("memory"):
-        limit = _read(os.path.join(path, "memory.limit_in_bytes"))
-        if limit.isdigit() and int(limit) < _UNLIMITED:
-            limits.append(int(limit))
+    limits += [limit for limit in (memory_limit(*group) for group in memory_groups()) if limit is not None]
     return min(limits, default=1 << 30)
 
 
-def memory_groups() -> list[tuple[int, str]]:
-    """(version, directory) of the control groups whose memory this process counts towards, as far as they can be seen."""
-    found = [(2, path) for path in _cgroup_paths("") if os.path.exists(os.path.join(path, "memory.max"))]
-    return found + [(1, path) for path in _cgroup_paths("memory") if os.path.exists(os.path.join(path, "memory.limit_in_bytes"))]
+def memory_groups(membership: str = _MEMBERSHIP, mount: str = _CGROUP) -> list[tuple[int, str]]:
+    """(version, directory) of the control groups whose memory a process counts towards, as far as they can be seen: this one, or that of
+    `membership`, a file like ``/proc/<pid>/cgroup``.
+    """
+    there = [(2, path) for path in _cgroup_paths("", membership, mount)]
+    there += [(1, path) for path in _cgroup_paths("memory", membership, mount)]
+    return [(version, path) for version, path in there if _read(os.path.join(path, _MEMORY_LIMITS[version][0]))]
+
+
+def memory_limit(version: int, directory: str) -> int | None:
+    """Bytes that the processes of a control group may use together; None without a limit.
+
+    The lowest of its own limits: above ``memory.high`` the kernel has its processes wait. Version 1 tells besides what groups above it
+    grant, which a container may not see.
+    """
+    words = [_read(os.path.join(directory, name)) for name in _MEMORY_LIMITS[version]]
+    if version == 1:
+        stat = _read(os.path.join(directory, "memory.stat")).splitlines()
+        words += [line.split()[1] for line in stat if line.startswith("hierarchical_memory_limit ")]
+    return min((int(word) for word in words if word.isdigit() and int(word) < _UNLIMITED), default=None)
 
 
 def shared_memory_bytes() -> int:

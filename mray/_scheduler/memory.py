@@ -10,6 +10,10 @@ The one to go is whose end costs least and helps, in this order:
 Within each, who began last has the least to lose (and most likely is what was too much). A worker that holds next to nothing is passed over
 as long as others hold enough: to end it would gain nothing, and its next attempt would be ended again while the one that grows goes on to
 grow. Ray 2.60 goes by the time of the start alone; its older policy, by the size of an owner's group, is not here.
+
+Where the end of all of them would not suffice, others have the memory, and nobody is ended: the next workers would be ended as well, and
+no work would ever be done. (Ray ends one after the other.) If memory gets so short that it must, the kernel ends a process, a worker
+first (`mray._ipc.process` sees to that), and callers get the error of a worker that has crashed.
 """
 
 from __future__ import annotations
@@ -81,7 +85,7 @@ def suspects(
 
 
 def choose(there: Sequence[Suspect], needed: int) -> list[Suspect]:
-    """Those whose end gives `needed` bytes back at the least cost; if all together do not, the first one that there is to end.
+    """Those whose end gives `needed` bytes back at the least cost; nobody if all together do not.
 
     Nobody is ended whose end the others' makes superfluous.
     """
@@ -94,8 +98,7 @@ def choose(there: Sequence[Suspect], needed: int) -> list[Suspect]:
         chosen.append(suspect)
         total += suspect.held
     if total < needed:
-        # Something else takes the memory. It is still our workers' end that can help, one at a time, and an idle one's does not.
-        return [suspect for suspect in order if suspect.cost != IDLE_WORKER][:1] or order[:1]
+        return []
     for suspect in tuple(chosen):
         if total - suspect.held >= needed:
             chosen.remove(suspect)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mray._common import settings
+from mray._common.memory_options import monitor_options
 from mray._common import clock, settings
 from mray._common.version import __version__
 from mray._device import discovery, libcuda, libnccl, nccl
@@ -25,6 +27,7 @@ from mray._device.platform import platform
 from mray._device.topology import read_topology
 from mray._ipc.process import all_pids, start_of
 from mray._ipc.reaper import SHM, events_by_pid, session_of
+from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
 from mray._runtime.observe.observer import all_sessions
 from mray._scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH
 from mray.cli.commands.stack import find_py_spy
@@ -79,7 +82,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything."""
-    parts = (versions, processors, shared_memory, limits, devices, topology, peers, extras, leftovers)
+    parts = (versions, processors, memory, shared_memory, limits, devices, topology, peers, extras, leftovers)
     return [finding for part in parts for finding in part()]
 
 
@@ -97,6 +100,26 @@ def processors() -> Iterator[Finding]:
         yield Finding("cpu", WARNING, text, "with one core every hand-over between processes is a context switch, and graphs do not spin")
     else:
         yield Finding("cpu", OK, text)
+
+
+def memory(groups: Sequence[Group] | None = None) -> Iterator[Finding]:
+    """Whether the memory is so full that work is ended, or would be if it took more; and who has it then."""
+    options = monitor_options(None)
+    try:
+        usage = read_usage(options["meminfo"], discovery.memory_groups() if groups is None else groups)
+    except (OSError, ValueError) as error:
+        yield Finding("memory", NOTE, f"the kernel does not tell how much is in use: {error}")
+        return
+    whose = f" (the limit of the control group {usage.group[1]})" if usage.group else ""
+    text = f"{_bytes(usage.used)} of {_bytes(usage.total)}{whose} in use, {usage.share:.0%}"
+    if usage.share <= options["threshold"]:
+        yield Finding("memory", OK, text)
+        return
+    other = largest_other(processes(), (), lambda pid: is_in(usage.group, pid))
+    if other is not None:
+        text += f"; most has {command_of(other.pid) or 'a program'}, pid {other.pid}: {_bytes(other.held)}"
+    advice = f"end a program: above {options['threshold']:.0%} workers are ended whose end helps, and the kernel may end any process"
+    yield Finding("memory", WARNING, text, advice)
 
 
 def shared_memory(path: str = SHM) -> Iterator[Finding]:

@@ -11,7 +11,8 @@ import pytest
 
 pytestmark = pytest.mark.processes("a worker is ended to have its memory")
 
-TOTAL = 1_000_000
+#: Kilobytes of a machine so small that each worker holds much of it.
+TOTAL = 10_000
 
 
 class Memory:
@@ -45,7 +46,7 @@ def attempts(path: Path) -> list[int]:
 
 @pytest.mark.parametrize("what", ["task", "actor"])
 def test_who_may_not_be_tried_again_is_an_out_of_memory_error(run_program: Callable[..., object], what: str) -> None:
-    """On the real memory of this machine, of which any use is too much."""
+    """On the real memory of this machine, of which little more than what is in use is too much."""
     done = run_program(
         """
         import sys
@@ -53,16 +54,26 @@ def test_who_may_not_be_tried_again_is_an_out_of_memory_error(run_program: Calla
 
         import ENGINE as ray
 
-        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+        facts = dict(line.split(":") for line in open("/proc/meminfo"))
+        total, available = (int(facts[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+        threshold = (total - available + 200_000) / total
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, _system_config={"memory_usage_threshold": threshold})
+
+        def grow():
+            blocks = []
+            while len(blocks) < 80:
+                blocks.append(bytearray(b"x") * (50 << 20))
+                time.sleep(0.02)
+            time.sleep(1000)
 
         @ray.remote(max_retries=0)
         def task():
-            time.sleep(1000)
+            grow()
 
         @ray.remote
         class Actor:
             def run(self):
-                time.sleep(1000)
+                grow()
 
         try:
             ray.get(task.remote() if sys.argv[1] == "task" else Actor.remote().run.remote())
@@ -71,13 +82,54 @@ def test_who_may_not_be_tried_again_is_an_out_of_memory_error(run_program: Calla
             assert isinstance(error, ray.exceptions.RayError)
         """,
         what,
-        env={"RAY_memory_usage_threshold": "0.001"},
     )
     text = done.stdout  # type: ignore[attr-defined]
     assert "1 worker(s) were killed due to the node running low on memory." in text
     assert "OOM kill reason: Memory usage " in text
     assert "Top 10 memory users: PID\tMEM(GB)\tCOMMAND" in text
     assert "RAY_memory_usage_threshold" in text
+
+
+@pytest.mark.only("mray")  # Ray ends the worker
+def test_a_stranger_with_all_the_memory_is_named_once_and_work_goes_on(run_program: Callable[..., object]) -> None:
+    """On the real memory of this machine, of which any use is too much."""
+    done = run_program(
+        """
+        import subprocess
+        import sys
+
+        import ENGINE as ray
+
+        hold = "block = bytearray(b'x') * (300 << 20); print(flush=True); input()"
+        stranger = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        stranger.stdout.readline()
+        ray.init(num_cpus=2)
+
+        @ray.remote(max_retries=0)
+        def task(number):
+            return number + 1
+
+        @ray.remote
+        class Actor:
+            def run(self, number):
+                return number + 1
+
+        actor = Actor.remote()
+        for number in range(200):
+            assert ray.get([task.remote(number), actor.run.remote(number)]) == [number + 1, number + 1]
+        print(stranger.pid)
+        ray.shutdown()
+        stranger.communicate(b"\\n")
+        """,
+        env={"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "10"},
+    )
+    pid = done.stdout.strip()  # type: ignore[attr-defined]
+    warnings = [line for line in done.stderr.splitlines() if "Memory on the node" in line]  # type: ignore[attr-defined]
+    assert len(warnings) == 1
+    assert "No worker was ended" in warnings[0]
+    assert "killed" not in done.stderr  # type: ignore[attr-defined]
+    # (Another program of this machine may hold more.)
+    assert ", pid=" in warnings[0] and pid
 
 
 @pytest.mark.only("mray")  # the memory of the machine is made up
@@ -221,7 +273,7 @@ def test_a_task_that_may_be_tried_again_goes_before_an_actor_and_nobody_else_goe
             time.sleep(0.005)
         actor, again = Actor.remote(), Actor.options(max_restarts=1).remote()
         ray.get([actor.here.remote(), again.here.remote()])
-        full = open(meminfo).read().replace("MemAvailable: 900000", "MemAvailable: 10000")
+        full = open(meminfo).read().replace("MemAvailable: 9000", "MemAvailable: 100")
         with open(meminfo + "2", "w") as file:
             file.write(full)
         os.replace(meminfo + "2", meminfo)

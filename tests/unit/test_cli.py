@@ -17,6 +17,7 @@ import pytest
 from mray import cli
 from mray._device.peer_check import check_peers
 from mray._device.platform import forget_platform
+from mray._runtime.node.memory_usage import Process
 from mray._runtime.observe import observer
 from mray.cli import doctor, samples
 from mray.cli.commands.doctor import clean
@@ -191,6 +192,23 @@ def test_a_session_is_named_by_its_name_its_end_or_the_pid_of_its_driver() -> No
 
 
 # -------------------------------------------------------------------------------------------------- doctor
+def test_the_doctor_names_who_has_the_memory_when_it_is_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MRAY_MEMINFO", str(tmp_path / "meminfo"))
+    monkeypatch.setattr("mray.cli.doctor.processes", lambda: [Process(1, 1, 1 << 20), Process(7, 7, 5 << 20)])
+    monkeypatch.setattr("mray.cli.doctor.command_of", lambda pid: f"program {pid}")
+
+    def found(available: int) -> doctor.Finding:
+        (tmp_path / "meminfo").write_text(f"MemTotal: 10000 kB\nMemAvailable: {available} kB\n")
+        (finding,) = doctor.memory([])
+        return finding
+
+    assert found(5000).verdict == doctor.OK
+    assert found(100).verdict == doctor.WARNING
+    assert "99%; most has program 7, pid 7: 5.000 MiB" in found(100).text
+    (tmp_path / "meminfo").unlink()
+    assert [finding.verdict for finding in doctor.memory([])] == [doctor.NOTE]
+
+
 def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
     parent: Path, held: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

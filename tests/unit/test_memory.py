@@ -15,11 +15,12 @@ import pytest
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.memory_options import monitor_options, retry_options
+from mray._device.discovery import memory_groups, memory_limit
 from mray._ipc.table import POOLED, ROW_WORDS, SessionTable
 from mray._runtime.node import memory_monitor
 from mray._runtime.node.members import Members
 from mray._runtime.node.memory_monitor import MemoryMonitor
-from mray._runtime.node.memory_usage import Process, largest, processes, read_usage
+from mray._runtime.node.memory_usage import Process, alone, is_in, largest, largest_other, objects_of, processes, read_usage
 from mray._scheduler import events
 from mray._scheduler.instructions import KillWorker, SpawnWorker, Tell
 from mray._scheduler.memory import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
@@ -66,9 +67,11 @@ def test_who_holds_too_little_to_help_is_passed_over() -> None:
     assert chosen(100, (TASK_AGAIN, 60), (IDLE_WORKER, 5), (TASK_AGAIN, 60)) == "2 0"
 
 
-def test_when_nothing_suffices_the_cheapest_that_works_goes() -> None:
-    assert chosen(10_000, (ACTOR, 50), (TASK_AGAIN, 5), (IDLE_WORKER, 50)) == "1"
-    assert chosen(10_000, (IDLE_WORKER, 50)) == "0"
+def test_nobody_goes_when_the_end_of_all_does_not_suffice() -> None:
+    assert chosen(10_000, (ACTOR, 50), (TASK_AGAIN, 5), (IDLE_WORKER, 50)) == ""
+    assert chosen(10_000, (IDLE_WORKER, 50)) == ""
+    assert chosen(106, (ACTOR, 50), (TASK_AGAIN, 5), (IDLE_WORKER, 50)) == ""
+    assert chosen(105, (ACTOR, 50), (TASK_AGAIN, 5), (IDLE_WORKER, 50)) == "2 1 0"
 
 
 # --------------------------------------------------------------------------------------- in the scheduler
@@ -220,12 +223,14 @@ def test_usage_of_the_machine_leaves_out_what_the_kernel_can_take_back(tmp_path:
     assert (usage.used, usage.total, usage.share) == (600 * MIB, 1000 * MIB, 0.6)
 
 
-def group(path: Path, version: int, limit: str, used: int, cached: int) -> tuple[int, str]:
-    path.mkdir()
+def group(path: Path, version: int, limit: str, used: int, cached: int, high: str = "max") -> tuple[int, str]:
+    path.mkdir(parents=True, exist_ok=True)
     names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if version == 1 else ("memory.max", "memory.current", "")
     (path / names[0]).write_text(limit + "\n")
     (path / names[1]).write_text(f"{used * MIB}\n")
     (path / "memory.stat").write_text(f"cache 1\n{names[2]}inactive_file {cached * MIB}\n{names[2]}active_file {cached * MIB}\n")
+    if version == 2:
+        (path / "memory.high").write_text(high + "\n")
     return version, str(path)
 
 
@@ -244,6 +249,92 @@ def test_a_control_group_that_is_nearer_to_its_limit_counts(tmp_path: Path, vers
 def test_a_control_group_without_a_limit_does_not_count(tmp_path: Path, version: int, limit: str) -> None:
     unlimited = group(tmp_path / "group", version, limit, 950, 0)
     assert read_usage(meminfo(tmp_path / "meminfo", 1000, 400), [unlimited, (2, str(tmp_path / "gone"))]).total == 1000 * MIB
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Any:
+    """Makes a file like /proc/self/cgroup; and where control groups are to be seen."""
+    mount = tmp_path / "cgroup"
+
+    def membership(text: str) -> str:
+        (tmp_path / "membership").write_text(text)
+        return str(tmp_path / "membership")
+
+    return SimpleNamespace(mount=mount, membership=membership, meminfo=lambda: meminfo(tmp_path / "meminfo", 1000, 900))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("outer", "inner"), [(100, 200), (200, 100)])
+def test_of_nested_control_groups_the_lowest_limit_counts(tree: Any, version: int, outer: int, inner: int) -> None:
+    root = tree.mount / "memory" if version == 1 else tree.mount
+    unlimited = "9223372036854771712" if version == 1 else "max"
+    group(root, version, unlimited, 95, 0)
+    group(root / "pod", version, str(outer * MIB), 95, 0)
+    group(root / "pod" / "box", version, str(inner * MIB), 95, 0)
+    group(root / "pod" / "box" / "own", version, unlimited, 95, 0)
+    membership = tree.membership("7:cpu:/\n4:memory:/pod/box/own\n" if version == 1 else "0::/pod/box/own\n")
+    usage = read_usage(tree.meminfo(), memory_groups(membership, str(tree.mount)))
+    assert (usage.used, usage.total) == (95 * MIB, 100 * MIB)
+    assert usage.group == (version, str(root / "pod" if outer == 100 else root / "pod" / "box"))
+
+
+def test_a_group_that_others_fill_counts_before_an_inner_one_with_room(tree: Any) -> None:
+    group(tree.mount / "slice", 2, str(200 * MIB), 190, 0)
+    group(tree.mount / "slice" / "own", 2, str(100 * MIB), 10, 0)
+    usage = read_usage(tree.meminfo(), memory_groups(tree.membership("0::/slice/own\n"), str(tree.mount)))
+    assert usage.group == (2, str(tree.mount / "slice"))
+
+
+def test_what_is_slowed_down_at_is_a_limit_as_well(tmp_path: Path) -> None:
+    slowed = group(tmp_path / "slowed", 2, str(100 * MIB), 40, 0, high=str(50 * MIB))
+    assert memory_limit(*slowed) == 50 * MIB
+    usage = read_usage(meminfo(tmp_path / "meminfo", 1000, 900), [slowed])
+    assert (usage.used, usage.total) == (40 * MIB, 50 * MIB)
+
+
+def test_a_container_is_told_of_limits_above_what_it_sees(tmp_path: Path) -> None:
+    inner = group(tmp_path / "inner", 1, "9223372036854771712", 40, 0)
+    with (tmp_path / "inner" / "memory.stat").open("a") as file:
+        file.write(f"hierarchical_memory_limit {50 * MIB}\n")
+    usage = read_usage(meminfo(tmp_path / "meminfo", 1000, 900), [inner])
+    assert (usage.used, usage.total) == (40 * MIB, 50 * MIB)
+
+
+def test_the_largest_of_the_others_is_none_of_ours_and_within_the_limit() -> None:
+    found = [Process(1, 1, 5), Process(2, 2, 50), Process(3, 2, 500), Process(4, 4, 40), Process(5, 4, 30)]
+    assert largest_other(found, {2}).pid == 4
+    assert largest_other(found, {4}).pid == 3
+    assert largest_other(found, {2}, lambda pid: pid != 4).pid == 5
+    assert largest_other(found, {1, 2, 4}) is None
+
+
+def test_a_process_counts_towards_its_own_groups_only(tmp_path: Path) -> None:
+    assert is_in(None, os.getpid())
+    assert not is_in((2, str(tmp_path)), os.getpid())
+    for mine in memory_groups():
+        assert is_in(mine, os.getpid())
+
+
+def test_objects_are_their_owners(tmp_path: Path) -> None:
+    for name, size in (("mray-s-a-b1", 1), ("mray-s-a-c2", 2), ("mray-s-b-a3", 4), ("mray-t-a-a4", 8), ("mray-s-odd", 16)):
+        (tmp_path / name).write_bytes(bytes(size << 12))
+    assert objects_of("/mray-s-", str(tmp_path)) == {"a": 3 << 12, "b": 4 << 12}
+    assert objects_of("/mray-s-", str(tmp_path / "gone")) == {}
+
+
+def test_pages_that_are_shared_since_a_fork_count_in_part() -> None:
+    code = "import os; block = bytearray(os.urandom(64 << 20)); pid = os.fork(); pid and print(flush=True); os.read(0, 1)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        of_both = [process for process in processes() if process.session == child.pid]
+        assert len(of_both) == 2
+        assert all(process.held >= 64 * MIB for process in of_both)
+        assert 64 * MIB <= sum(map(alone, of_both)) < 128 * MIB
+        assert alone(Process(1 << 30, 0, 7)) == 7, "the process is gone"
+    finally:
+        child.communicate("\n\n")
 
 
 def test_this_machine_tells_its_memory() -> None:
@@ -293,6 +384,8 @@ class Watched:
         self.now = 1.0
         self.timers: list[tuple[float, Any]] = []
         reactor: Any = SimpleNamespace(call_later=lambda seconds, call: self.timers.append((seconds, call)))
+        #: The first worker has most.
+        self.there = [Process(100, 100, 1000 * MIB), Process(7, 7, 100 * MIB)]
         self.trims = 0
         self.printed: list[str] = []
         self.events: list[events.MemoryRanLow] = []
@@ -300,6 +393,7 @@ class Watched:
         self.monitor = MemoryMonitor(
             {"threshold": 0.9, "refresh_ms": 250, "meminfo": meminfo, "groups": [], **options},
             "IP: 127.0.0.1, ID: ab",
+            "/mray-none-",
             reactor,
             self.stage.scheduler,
             self.members,
@@ -324,6 +418,9 @@ class Watched:
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(memory_monitor, "usable_cores", lambda: 2)
+    monkeypatch.setattr(memory_monitor, "processes", lambda: list(made[-1].there))
+    monkeypatch.setattr(memory_monitor, "alone", lambda process: process.held)
+    monkeypatch.setattr(memory_monitor, "command_of", lambda pid: f"program {pid}")
     monkeypatch.setattr(memory_monitor, "monotonic", lambda: made[-1].now)
     made = []
 
@@ -397,29 +494,60 @@ def test_it_waits_for_the_dead_before_it_ends_another_one(tmp_path: Path, watche
         node.tick()
 
 
-def test_the_more_are_ended_in_vain_the_longer_it_waits_before_the_next(
-    tmp_path: Path, watched: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = processes()  # once: a thousand looks at a busy machine take minutes
-    monkeypatch.setattr(memory_monitor, "processes", lambda: there)
+def test_when_the_memory_is_a_strangers_nobody_is_ended_and_one_warning_names_him(tmp_path: Path, watched: Any) -> None:
     node = watched()
-    process = working(node)
-
-    def ended(seconds: float) -> int:
-        """How many are ended in this time, each dead at once."""
-        before, until = len(node.events), node.now + seconds
-        while node.now < until:
-            node.tick()
-            node.monitor.gone(process)
-        return len(node.events) - before
-
+    working(node)
+    node.there = [Process(100, 100, 30 * MIB), Process(7, 7, 920 * MIB), Process(8, 7, 5 * MIB)]
     meminfo(tmp_path / "meminfo", 1000, 50)
-    assert ended(0.3) == 1
-    assert ended(120) == pytest.approx(120 / 4, abs=6)
+    assert [node.tick() for _ in range(5)] == [0.25] * 5
+    assert node.events == []
+    (text,) = node.printed
+    assert "0.93GB used / 0.98GB limit (0.950000), which is above the threshold of 90.0%" in text
+    assert "No worker was ended, since that would not help: the 1 workers of this session hold 0.03GB together" in text
+    assert "The largest of all other processes is program 7, pid=7, with 0.90GB." in text
     meminfo(tmp_path / "meminfo", 1000, 500)
-    ended(1)
+    node.tick()
     meminfo(tmp_path / "meminfo", 1000, 50)
-    assert ended(0.3) == 1
+    node.tick()
+    assert len(node.printed) == 1, "it is known by now"
+    meminfo(tmp_path / "meminfo", 1000, 500)
+    node.tick()
+    node.there[1] = Process(9, 9, 920 * MIB)
+    meminfo(tmp_path / "meminfo", 1000, 50)
+    node.tick()
+    assert len(node.printed) == 2, "it is another one"
+    node.there[0] = Process(100, 100, 70 * MIB)
+    node.tick()
+    assert len(node.events) == 1, "what the worker holds would suffice by now"
+
+
+def test_a_driver_that_has_the_memory_is_named_as_what_it_is(tmp_path: Path, watched: Any) -> None:
+    node = watched()
+    working(node)
+    node.there = [Process(1, 3, 920 * MIB), Process(100, 100, 30 * MIB)]  # the scheduler knows a driver of pid 1
+    meminfo(tmp_path / "meminfo", 1000, 50)
+    node.tick()
+    assert "which is no worker but a driver of this session" in node.printed[0]
+    assert "program 1, pid=1, with 0.90GB" in node.printed[0]
+
+
+def test_where_nobody_can_be_seen_to_have_the_memory_it_says_so(tmp_path: Path, watched: Any) -> None:
+    node = watched()
+    node.there = []
+    meminfo(tmp_path / "meminfo", 1000, 50)
+    node.tick()
+    node.tick()
+    assert len(node.printed) == 1
+    assert "No other process can be seen" in node.printed[0]
+
+
+def test_pages_that_workers_only_share_are_no_reason_to_end_one(tmp_path: Path, watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = watched()
+    working(node)
+    monkeypatch.setattr(memory_monitor, "alone", lambda process: process.held // 20)
+    meminfo(tmp_path / "meminfo", 1000, 20)
+    node.tick()
+    assert node.events == []
 
 
 def test_the_text_tells_how_low_memory_was_and_who_was_ended(tmp_path: Path, watched: Any) -> None:
@@ -440,7 +568,7 @@ def test_without_workers_and_without_a_readable_file_it_goes_on_looking(tmp_path
     node = watched()
     assert node.tick() == 0.25
     meminfo(tmp_path / "meminfo", 1000, 50)
-    assert node.tick() == 0.05
+    assert node.tick() == 0.25
     assert not node.events
 
 

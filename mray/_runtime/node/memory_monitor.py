@@ -6,14 +6,15 @@ and looks again when the workers are gone.
 
     timer --> used > threshold? --> pooled segments? --> TRIM_NOW
                                      none, or asked --> choose --> MemoryRanLow --> scheduler --> SIGKILL, causes
+                                                       nobody --> a warning that names the largest of the others
 
 The pause between two looks follows from how far the limit is: memory cannot fill up faster than the cores can touch it. So a machine with
 memory to spare is looked at every few seconds, and one that is near its limit every 250 ms; where memory is seen to fill up faster, in
 half the time that is left.
 
-Where the end of all workers together would not suffice, other programs have the memory. The monitor still ends one worker after the other,
-as Ray does, but more slowly the more were ended in vain: an actor that may be restarted without end would be ended and started again
-without a pause.
+Where the end of all workers together would not suffice, others have the memory: the driver, or programs that mray knows nothing of. Then no
+worker is ended, and the drivers are told once who has it. A worker's bytes are first overrated, with all pages that it shares with the
+process that it was forked from, and looked at more closely only where that would suffice: the kernel counts long.
 
 Rejected: the kernel's pressure stall information as the trigger. It measures stalls, and without swap there are none until the very end;
 and it is missing in many containers.
@@ -29,14 +30,25 @@ from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._ipc.reactor import Reactor
 from mray._ipc.table import POOLED, usable_cores
 from mray._runtime.node.members import Members
-from mray._runtime.node.memory_usage import Usage, largest, processes, read_usage
+from mray._runtime.node.memory_usage import (
+    Process,
+    Usage,
+    alone,
+    command_of,
+    is_in,
+    largest,
+    largest_other,
+    objects_of,
+    processes,
+    read_usage,
+)
 from mray._scheduler import events
 from mray._scheduler.memory import Suspect, choose, suspects
 from mray._scheduler.scheduler import Scheduler
 
 #: Bytes that a core can fill in a second, at most.
 _BYTES_PER_CORE = 4 << 30
-#: The longest time between two looks, as a multiple of the usual one.
+#: The longest time between two looks while there is room, as a multiple of the usual one.
 _SLOWEST = 16
 #: The shortest pause while memory fills up, and the longest while it is too full, in seconds.
 _SHORTEST = 0.01
@@ -53,6 +65,7 @@ class MemoryMonitor:
         self,
         options: dict[str, Any],
         place: str,
+        prefix: str,
         reactor: Reactor,
         scheduler: Scheduler,
         members: Members,
@@ -61,12 +74,14 @@ class MemoryMonitor:
         tell: Callable[[str], None],
         apply: Callable[[events.Event], None],
     ) -> None:
-        """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``; `place` names the machine.
+        """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``; `place` names the machine, and `prefix`
+        begins the names of the session's memory.
 
         `trim` asks all members to give back the memory that they keep for reuse, `tell` shows a text to all drivers, and `apply` has the
         scheduler's answer to an event carried out.
         """
         self._place = place
+        self._prefix = prefix
         self._reactor = reactor
         self._scheduler = scheduler
         self._members = members
@@ -80,9 +95,10 @@ class MemoryMonitor:
         #: Workers that have been asked to be ended and whose end has not been seen.
         self._ending: set[str] = set()
         self._asked_to_trim = False
-        #: How often workers were ended in vain since memory became too full, and when the next may be ended.
-        self._in_vain = 0
-        self._patient_until = 0.0
+        #: Processes of others that the drivers have been told to hold the memory (0 for one that cannot be seen), and whether they have
+        #: been told of any since memory became too full.
+        self._named: set[int] = set()
+        self._has_named = False
         #: Bytes in use when it looked last, and when that was.
         self._before = (0, 0.0)
 
@@ -102,11 +118,10 @@ class MemoryMonitor:
             usage = Usage(0, 1)  # the kernel gives no figures at this moment
         limit = int(usage.total * self._threshold)
         if usage.used > limit:
-            self._free_memory(usage, limit)
-            pause = min(self._period, _URGENCY)
+            can_help = self._free_memory(usage, limit)
+            pause = min(self._period, _URGENCY) if can_help else self._period
         else:
-            self._asked_to_trim = False
-            self._in_vain = 0
+            self._asked_to_trim = self._has_named = False
             pause = self._pause(usage.used, limit - usage.used)
         self._reactor.call_later(pause, self._look)
 
@@ -120,53 +135,95 @@ class MemoryMonitor:
             pause = min(pause, max(_SHORTEST, room / growth * (now - then) / 2))
         return pause
 
-    def _free_memory(self, usage: Usage, limit: int) -> None:
+    def _free_memory(self, usage: Usage, limit: int) -> bool:
+        """End workers, or begin with less; whether anything of ours can help."""
         if self._ending:
-            return
+            return True
         if not self._asked_to_trim and self._members.total(POOLED):
             self._asked_to_trim = True
             self._trim()
-            return
+            return True
         self._asked_to_trim = False
         there = processes()
-        held: dict[int, int] = {}
-        for process in there:
-            held[process.session] = held.get(process.session, 0) + process.held
         needed = usage.used - limit + int(usage.total * _MARGIN)
-        scheduler = self._scheduler
-        there_are = suspects(scheduler.workers.workers.values(), scheduler.members, lambda pid: held.get(pid, 0), self._members.is_lending)
-        victims = choose(there_are, needed)
+        victims = choose(self._suspects(there, lambda process: process.held), needed)
+        if victims:
+            victims = choose(self._suspects(there, alone), needed)
         if not victims:
-            return
-        if sum(victim.held for victim in victims) < needed:
-            now = monotonic()
-            if self._in_vain and now < self._patient_until:
-                return
-            self._patient_until = now + self._period * min(2**self._in_vain, _SLOWEST)
-            self._in_vain += 1
+            self._name_other(usage, there)
+            return False
         self._ending.update(victim.process for victim in victims)
         said = self._in_words(victims, usage, limit)
         text = f"{said}\nTop 10 memory users: {largest(there)}\n{_ADVICE}"
         self._tell(said + "\n")
         self._apply(events.MemoryRanLow([victim.process for victim in victims], text))
+        return True
+
+    def _suspects(self, there: list[Process], bytes_of: Callable[[Process], int]) -> list[Suspect]:
+        """The workers that may be ended, with what they and the processes that they have started hold, and their objects."""
+        workers = self._scheduler.workers.workers
+        pids = {worker.pid for worker in workers.values()}
+        objects = objects_of(self._prefix)
+        held = {worker.pid: objects.get(worker.process, 0) for worker in workers.values()}
+        for process in there:
+            if process.session in pids:
+                held[process.session] += bytes_of(process)
+        return suspects(workers.values(), self._scheduler.members, lambda pid: held.get(pid, 0), self._members.is_lending)
+
+    def _name_other(self, usage: Usage, there: list[Process]) -> None:
+        """Tell the drivers once that the memory is not the workers' and whose it is, as far as can be seen."""
+        if self._has_named:
+            return
+        self._has_named = True
+        workers = self._suspects(there, lambda process: process.held)
+        ours = {worker.pid for worker in self._scheduler.workers.workers.values()}
+        other = largest_other(there, ours, lambda pid: is_in(usage.group, pid))
+        if (other.pid if other else 0) in self._named:
+            return
+        self._named.add(other.pid if other else 0)
+        members = self._scheduler.members
+        if other is None:
+            found = "No other process can be seen that holds any"
+        else:
+            program = command_of(other.pid) or "a program"
+            found = f"The largest of all other processes is {program}, pid={other.pid}, with {_gib(other.held)}"
+            if any(member.pid == other.pid for member in members.values()):
+                found += ", which is no worker but a driver of this session"
+        held = _gib(sum(worker.held for worker in workers))
+        bytes_of_objects = sum(objects_of(self._prefix).values())
+        objects = f" Objects of this session take {_gib(bytes_of_objects)}." if bytes_of_objects > usage.total * _MARGIN else ""
+        self._tell(
+            f"{self._amounts(usage)}, which is above the threshold of {self._threshold:.1%}. No worker was ended, since that would not "
+            f"help: the {len(workers)} workers of this session hold {held} together. {found}.{objects} {_ADVICE_ON_OTHERS}\n"
+        )
+
+    def _amounts(self, usage: Usage) -> str:
+        whose = f", control group {usage.group[1]}" if usage.group else ""
+        return f"Memory on the node ({self._place}{whose}) was {_gib(usage.used)} used / {_gib(usage.total)} limit ({usage.share:f})"
 
     def _in_words(self, victims: list[Suspect], usage: Usage, limit: int) -> str:
-        where = f"Memory on the node ({self._place})"
-        amounts = f"{usage.used / _GIB:.2f}GB used / {usage.total / _GIB:.2f}GB limit ({usage.share:f})"
         lines = [
-            f"{len(victims)} worker(s) were killed due to the node running low on memory. {where} was {amounts}",
+            f"{len(victims)} worker(s) were killed due to the node running low on memory. {self._amounts(usage)}",
             f"OOM kill reason: Memory usage {usage.used}B exceeded threshold of {limit}B ({self._threshold:.1%} of {usage.total}B limit)",
         ]
         for victim in victims:
             again = "it may be tried again" if victim.retriable else "it may not be tried again"
             running = shown_title(victim.pid) if victim.runs_task else ""
             what = f"task {running}" if running and running != IDLE_TITLE else victim.label
-            lines.append(f"Killed: {what}, pid={victim.pid}, actual memory used={victim.held / _GIB:.2f}GB, {again}")
+            lines.append(f"Killed: {what}, pid={victim.pid}, actual memory used={_gib(victim.held)}, {again}")
         return "\n".join(lines)
+
+
+def _gib(amount: int) -> str:
+    return f"{amount / _GIB:.2f}GB"
 
 
 _ADVICE = (
     "Run fewer at once (a larger num_cpus, or memory=BYTES for each task or actor), or give the machine more memory. max_retries, "
     "max_restarts and max_task_retries have them tried again. RAY_memory_usage_threshold sets the threshold; "
     "RAY_memory_monitor_refresh_ms=0 switches the monitor off."
+)
+_ADVICE_ON_OTHERS = (
+    "End it, or give the machine more memory; until then the kernel may end any process. RAY_memory_usage_threshold sets the threshold; "
+    "RAY_memory_monitor_refresh_ms=0 switches the monitor and this warning off."
 )

@@ -6,14 +6,17 @@ In the node. Memory that the kernel can take back at once (the page cache) does 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from mray._device.discovery import memory_groups, memory_limit
+from mray._ipc.segment import SHM
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
-#: Version of the control groups -> (file of the bytes in use, file of the limit, names of the page cache in ``memory.stat``).
+#: Version of the control groups -> (file of the bytes in use, names of the page cache in ``memory.stat``).
 _FILES = {
-    1: ("memory.usage_in_bytes", "memory.limit_in_bytes", ("total_inactive_file", "total_active_file")),
-    2: ("memory.current", "memory.max", ("inactive_file", "active_file")),
+    1: ("memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
+    2: ("memory.current", ("inactive_file", "active_file")),
 }
 
 #: (version, directory) of a control group.
@@ -21,13 +24,14 @@ Group = tuple[int, str]
 
 
 class Usage:
-    """Bytes in use, and bytes in all."""
+    """Bytes in use, and bytes in all, of a control group or of the machine."""
 
-    __slots__ = ("total", "used")
+    __slots__ = ("group", "total", "used")
 
-    def __init__(self, used: int, total: int) -> None:
+    def __init__(self, used: int, total: int, group: Group | None = None) -> None:
         self.used = used
         self.total = total
+        self.group = group
 
     @property
     def share(self) -> float:
@@ -35,12 +39,16 @@ class Usage:
 
 
 def read_usage(meminfo: str, groups: Iterable[Group]) -> Usage:
-    """Of the machine or of a control group, the one with the larger share in use. OSError, ValueError when the machine's cannot be read."""
+    """Of the machine or of a control group, the one with the larger share in use. OSError, ValueError when the machine's cannot be read.
+
+    Of nested groups it is the nearest to its limit that counts: the lowest limit, unless others fill a group above.
+    """
     found = _of_machine(meminfo)
-    for version, directory in groups:
-        group = _of_group(version, directory, found.total)
-        if group is not None and group.share >= found.share:
-            found = group
+    most = found.total
+    for group in groups:
+        usage = _of_group(group, most)
+        if usage is not None and usage.share >= found.share:
+            found = usage
     return found
 
 
@@ -59,21 +67,21 @@ def _of_machine(meminfo: str) -> Usage:
     return Usage(total - available, total)
 
 
-def _of_group(version: int, directory: str, most: int) -> Usage | None:
+def _of_group(group: Group, most: int) -> Usage | None:
     """Of a control group; None when it has no limit below `most`, or its figures cannot be read."""
-    in_use, limit, cache = _FILES[version]
+    version, directory = group
+    in_use, cache = _FILES[version]
     try:
-        with open(os.path.join(directory, limit), "rb") as file:
-            total = int(file.read())
-        if total >= most:
+        total = memory_limit(version, directory)
+        if total is None or total >= most:
             return None
         with open(os.path.join(directory, in_use), "rb") as file:
             used = int(file.read())
         with open(os.path.join(directory, "memory.stat"), "rb") as file:
             stat = dict(line.split() for line in file.read().splitlines())
-    except (OSError, ValueError):  # no limit: "max"
+    except (OSError, ValueError):
         return None
-    return Usage(max(0, used - sum(int(stat.get(name.encode(), 0)) for name in cache)), total)
+    return Usage(max(0, used - sum(int(stat.get(name.encode(), 0)) for name in cache)), total, group)
 
 
 class Process:
@@ -104,14 +112,60 @@ def processes() -> list[Process]:
     return found
 
 
+def alone(process: Process) -> int:
+    """Bytes that the process holds, and its part of those that it shares with the process that it was forked from: such a page is given
+    back by the end of all who have it only. As `processes` tells when the kernel does not say, or the process is gone.
+    """
+    try:
+        with open(f"/proc/{process.pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss_Anon:"):
+                    return min(process.held, int(line.split()[1]) * 1024)
+    except (OSError, ValueError):
+        pass
+    return process.held
+
+
+def objects_of(prefix: str, directory: str = SHM) -> dict[str, int]:
+    """Bytes of the objects that each process of a session owns: they go with it. `prefix` begins the names of the session's memory."""
+    held: dict[str, int] = {}
+    start = prefix.lstrip("/")
+    try:
+        with os.scandir(directory) as there:
+            for entry in there:
+                owner, dash, _producer = entry.name.removeprefix(start).partition("-")
+                if dash and entry.name.startswith(start):
+                    try:
+                        held[owner] = held.get(owner, 0) + entry.stat().st_blocks * 512
+                    except OSError:  # it has just gone
+                        continue
+    except OSError:
+        pass
+    return held
+
+
+def largest_other(found: Iterable[Process], ours: Collection[int], counts: Callable[[int], bool] = lambda _pid: True) -> Process | None:
+    """The process with most memory that is in none of the kernel sessions `ours`, of those whose memory `counts`."""
+    others = sorted((process for process in found if process.session not in ours), key=lambda process: -process.held)
+    return next((process for process in others if counts(process.pid)), None)
+
+
+def is_in(group: Group | None, pid: int) -> bool:
+    """Whether the memory of a process counts towards that of a control group; all processes count towards the machine's."""
+    return group is None or group in memory_groups(f"/proc/{pid}/cgroup")
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process, cut short; empty once it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(200).replace(b"\0", b" ").decode(errors="replace").strip()[:100]
+    except OSError:
+        return ""
+
+
 def largest(found: Sequence[Process], count: int = 10) -> str:
     """A table of the processes with most memory."""
-    lines = ["PID\tMEM(GB)\tCOMMAND"]
-    for process in sorted(found, key=lambda process: -process.held)[:count]:
-        try:
-            with open(f"/proc/{process.pid}/cmdline", "rb") as file:
-                command = file.read(200).replace(b"\0", b" ").decode(errors="replace").strip()
-        except OSError:
-            command = ""
-        lines.append(f"{process.pid}\t{process.held / (1 << 30):.2f}\t{command[:100]}")
-    return "\n".join(lines)
+    most = sorted(found, key=lambda process: -process.held)[:count]
+    lines = [f"{process.pid}\t{process.held / (1 << 30):.2f}\t{command_of(process.pid)}" for process in most]
+    return "\n".join(["PID\tMEM(GB)\tCOMMAND", *lines])

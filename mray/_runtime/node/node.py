@@ -167,6 +167,7 @@ class Node:
         self._memory = MemoryMonitor(
             options["memory_monitor"],
             f"IP: {self._facts['node_ip_address']}, ID: {self._facts['node_id']}",
+            segment_prefix(self._session),
             self.reactor,
             self._scheduler,
             self._members,
