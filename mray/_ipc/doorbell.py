@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 
 from mray._ipc.memory_order import fence
-from mray._ipc.table import PARKED, ROW_WORDS, STATE, SessionTable
+from mray._ipc.table import AWAKE, DOZING, ROW_WORDS, STATE, SessionTable
 
 
 class Doorbell:
@@ -41,7 +41,8 @@ class Doorbell:
         """Wake the process if it sleeps. Call after publishing."""
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
         fence()
-        if self._words[self._index] == PARKED:
+        state = self._words[self._index]
+        if state > AWAKE and state != DOZING:  # PARKED, or nonsense: it may sleep
             # POINT sleeper seen
             _write(self.fd)
 
@@ -76,7 +77,8 @@ class GroupDoorbell:
         fence()
         words = self._words
         for index in self._indices:
-            if words[index] == PARKED:
+            state = words[index]
+            if state > AWAKE and state != DOZING:
                 _write(self.fd)
                 return
 

@@ -3,7 +3,11 @@
 The node creates the table when the session starts, gives each process that joins a row, and clears the row when the
 process is dead (it is the row's writer from then on). Every process of the session maps it; its descriptor comes with the WELCOME.
 
-    row = [ STATE | BYTES | POOLED | ... ]       eight words
+    row = [ STATE | BYTES | POOLED | ... ]       a page
+
+Each row is a page of its own, and a process can write to that of its own row only (`mray._ipc.own_row`): a wild write of its program to
+the row of another is its own SIGSEGV. To its own row it can write anything, so whoever reads a row does not trust it: `nonsense` says what
+cannot be, for which the node ends that process, and sums leave such words out.
 
 STATE says whether the process sleeps: a peer that publishes something for it reads the word to learn whether to ring its doorbell, and a
 process that would like to spin counts the awake ones first (spinning with more of them than cores makes everybody slower).
@@ -11,11 +15,13 @@ process that would like to spin counts the awake ones first (spinning with more 
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Sequence
 
-from mray._ipc.segment import Segment
+from mray._ipc.segment import PAGE, Segment
 
-ROW_WORDS = 8
+ROW_WORDS = PAGE // 8
 ROWS = 8192
 
 STATE = 0  #: ABSENT, AWAKE, PARKED or DOZING; written by the process (by the node once it is dead)
@@ -33,32 +39,52 @@ AWAKE = 1
 PARKED = 2  #: sleeps until something happens, its doorbell included
 DOZING = 3  #: sleeps, and nobody in it waits for a doorbell
 
+#: No process has so many bytes, or objects: an address, a negative number or a fraction that lands in a word is above it.
+_MOST = 1 << 46
+_NAMES = {
+    STATE: "STATE",
+    BYTES: "BYTES",
+    POOLED: "POOLED",
+    SPILLED: "SPILLED",
+    SPILLED_EVER: "SPILLED_EVER",
+    SPILLED_OBJECTS: "SPILLED_OBJECTS",
+    LENT: "LENT",
+}
+
 
 class SessionTable:
     """The mapped table."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
+        self._descriptor = segment.descriptor
         #: All words; the word w of row r is ``words[r * ROW_WORDS + w]``.
         self.words = segment.words()
 
     @classmethod
     def create(cls, name: str) -> SessionTable:
-        """`name` is for a moment: the table goes to its processes as the descriptor of its segment."""
-        return cls(Segment.anonymous(name, ROWS * ROW_WORDS * 8))
+        """`name` is for a moment: the table goes to its processes as the descriptor of its segment. Row 0 has memory, others get it."""
+        return cls(Segment.anonymous(name, ROWS * PAGE, reserve=PAGE))
 
     @classmethod
     def of(cls, name: str, fd: int) -> SessionTable:
         """Map the table that is open as `fd`, which this closes; ValueError if it is that of another version."""
         segment = Segment.of(name, fd, writable=True)
-        if segment.size != ROWS * ROW_WORDS * 8:
+        if segment.size != ROWS * PAGE:
             segment.close()
-            raise ValueError(f"the table {name} has {segment.size} bytes and should have {ROWS * ROW_WORDS * 8}: it is of another version")
+            raise ValueError(f"the table {name} has {segment.size} bytes and should have {ROWS * PAGE}: it is of another version")
         return cls(segment)
+
+    def add_row(self, row: int) -> None:
+        """Node only: give a row memory. OSError when there is none, or the table has no such row."""
+        if row >= ROWS:
+            raise OSError(errno.EAGAIN, f"a session has {ROWS - 1} processes at most")
+        assert self._descriptor is not None
+        os.posix_fallocate(self._descriptor.fd, row * PAGE, PAGE)
 
     def rows_in_use(self) -> int:
         """Rows up to the highest that was ever given out (the node keeps it in its own row, row 0)."""
-        return max(1, self.words[HIGHEST])
+        return min(max(1, self.words[HIGHEST]), ROWS)
 
     def set_rows_in_use(self, rows: int) -> None:
         """Node only."""
@@ -68,13 +94,23 @@ class SessionTable:
         """Node only: the process of this row is dead. Its counts are added to the node's own row."""
         base = row * ROW_WORDS
         for word in (SPILLED_EVER, SPILLED_OBJECTS):
-            self.words[word] += self.words[base + word]
-        for word in range(ROW_WORDS):
+            self.words[word] += _possible(self.words[base + word])
+        for word in range(LENT + 1):
             self.words[base + word] = 0
+
+    def word(self, row: int, word: int) -> int:
+        """A word of a row; 0 for what cannot be."""
+        return _possible(self.words[row * ROW_WORDS + word])
 
     def total(self, word: int, rows: int) -> int:
         """Sum of a word over the first `rows` rows."""
-        return sum(self.words[word : rows * ROW_WORDS : ROW_WORDS].tolist())
+        values: list[int] = self.words[word : rows * ROW_WORDS : ROW_WORDS].tolist()
+        return sum(values if max(values) <= _MOST else map(_possible, values))
+
+    def nonsense(self, row: int) -> str:
+        """The first impossible word of a row, in words; empty if there is none."""
+        base = row * ROW_WORDS
+        return wrong_word(self.words[base : base + len(_NAMES)])
 
     def awake(self, rows: int) -> int:
         """How many of the first `rows` processes are not parked."""
@@ -82,8 +118,20 @@ class SessionTable:
 
     def close(self) -> None:
         self.words.release()
-        self.segment.descriptor = None
+        self.segment.descriptor = self._descriptor = None
         self.segment.close()
+
+
+def wrong_word(words: Sequence[int]) -> str:
+    """The name and the value of the first of a row's words that no process of ours writes; empty if there is none."""
+    for word, value in enumerate(words):
+        if value > (DOZING if word == STATE else _MOST):
+            return f"{_NAMES[word]} is {value:#x}"
+    return ""
+
+
+def _possible(value: int) -> int:
+    return value if value <= _MOST else 0
 
 
 def usable_cores() -> int:

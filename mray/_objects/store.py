@@ -104,9 +104,9 @@ class SegmentStore:
         self._words = table.words
         self._table = table
         self._rows = rows
-        self._bytes = row * ROW_WORDS + BYTES
-        self._pooled = row * ROW_WORDS + POOLED
         self._row = row * ROW_WORDS
+        #: This process's words of the table that this store writes. They are not read from there: a wild write would stay for ever.
+        self._counts = dict.fromkeys((BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS), 0)
         self._directory = directory
         self._most_of_disk = most_of_disk
         self.limit = limit
@@ -226,6 +226,10 @@ class SegmentStore:
             self._put_back(self._used.pop(born.key), again=born.reunite())
 
     # ------------------------------------------------------------------------------------ memory
+    def _count(self, word: int, more: int) -> None:
+        """Add to one of this process's words of the table. With the lock held."""
+        self._words[self._row + word] = self._counts[word] = self._counts[word] + more
+
     def _fill(self, segment: Segment, value: Serialized) -> None:
         try:
             segment.touch(value.size)
@@ -256,9 +260,9 @@ class SegmentStore:
         with self._lock:
             # POINT spill created
             self._spilled[name] = size
-            self._words[self._row + SPILLED] += size
-            self._words[self._row + SPILLED_EVER] += size
-            self._words[self._row + SPILLED_OBJECTS] += 1
+            self._count(SPILLED, size)
+            self._count(SPILLED_EVER, size)
+            self._count(SPILLED_OBJECTS, 1)
         return name, value.size if value.buffers else -value.size, self._process
 
     def _new_file(self, name: str, size: int, value: Serialized) -> None:
@@ -283,7 +287,7 @@ class SegmentStore:
         """Whether a value of this size would fit if the other processes let go of what they keep for reuse."""
         rows = self._rows()
         pooled = self._table.total(POOLED, rows)
-        return pooled > self._words[self._pooled] and self._table.total(BYTES, rows) - pooled + size <= self.limit
+        return pooled > self._counts[POOLED] and self._table.total(BYTES, rows) - pooled + size <= self.limit
 
     def _take(self, size: int, owner: str) -> Segment | None:
         """A pooled segment."""
@@ -293,7 +297,7 @@ class SegmentStore:
                     self._evict(best.name)
                     continue
                 del self._free[best.name]
-                self._words[self._pooled] -= best.size
+                self._count(POOLED, -best.size)
                 self._used[best.name] = best
                 return best
         return None
@@ -305,14 +309,14 @@ class SegmentStore:
             wanted = size_class(size)
             if not self._fits(wanted):
                 # The pool goes only if that helps. Without the rounding, the value may fit.
-                if self._fits(round_up(size) - self._words[self._pooled]):
+                if self._fits(round_up(size) - self._counts[POOLED]):
                     self._trim_locked()
                 if not self._fits(wanted):
                     wanted = round_up(size)
                     if not self._fits(wanted):
                         raise ObjectStoreFullError(self._full_text(size))
             # Counted before it is there, since others may look while it is filled.
-            self._words[self._bytes] += wanted
+            self._count(BYTES, wanted)
         try:
             try:
                 segment = Segment.create(name, wanted, fill=fill)
@@ -324,11 +328,11 @@ class SegmentStore:
                 segment = Segment.create(name, round_up(size), fill=fill)
         except BaseException:
             with self._lock:
-                self._words[self._bytes] -= wanted
+                self._count(BYTES, -wanted)
             raise
         with self._lock:
             # POINT segment created
-            self._words[self._bytes] += segment.size - wanted
+            self._count(BYTES, segment.size - wanted)
             self._used[name] = segment
         return segment
 
@@ -373,16 +377,16 @@ class SegmentStore:
             return
         # POINT segment freed
         self._free[segment.name] = segment
-        self._words[self._pooled] += segment.size
+        self._count(POOLED, segment.size)
         # The segment that was used last is wanted next: the longest unused make room.
-        while self._words[self._pooled] > self._most_kept or len(self._free) > _POOL_SEGMENTS:
+        while self._counts[POOLED] > self._most_kept or len(self._free) > _POOL_SEGMENTS:
             self._evict(next(iter(self._free)))
 
     def _remove(self, name: str) -> None:
         """Remove a file, if it is one of ours."""
         size = self._spilled.pop(name, None)
         if size is not None:
-            self._words[self._row + SPILLED] -= size
+            self._count(SPILLED, -size)
             unlink(name)
 
     def trim(self) -> None:
@@ -395,9 +399,9 @@ class SegmentStore:
         with self._lock:
             segment = self._used.pop(name, None)
             if segment is not None:
-                self._words[self._bytes] -= segment.size
+                self._count(BYTES, -segment.size)
                 segment.close()
-            self._words[self._row + SPILLED] -= self._spilled.pop(name, 0)
+            self._count(SPILLED, -self._spilled.pop(name, 0))
 
     def forget_owner(self, owner: str) -> None:
         """A process has died: what it owned is unlinked by the node; let go of the mappings."""
@@ -417,11 +421,11 @@ class SegmentStore:
 
     def _evict(self, name: str) -> None:
         segment = self._free.pop(name)
-        self._words[self._pooled] -= segment.size
+        self._count(POOLED, -segment.size)
         self._drop(segment)
 
     def _drop(self, segment: Segment) -> None:
-        self._words[self._bytes] -= segment.size
+        self._count(BYTES, -segment.size)
         segment.unlink()
         segment.close()
 

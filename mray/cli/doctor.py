@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mray._common import settings
 from mray._common.memory_options import monitor_options
 from mray._common import clock, settings
 from mray._common.version import __version__

@@ -18,7 +18,7 @@ from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.inproc import InprocWriter
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.platform import forget_platform, platform
-from mray._ipc.table import PARKED
+from mray._ipc.table import PARKED, ROW_WORDS
 
 ENTRIES = 4
 Ends = tuple[ChannelWriter, list[ChannelReader]]
@@ -249,7 +249,7 @@ def test_names_live_as_briefly_as_they_can(shm: Any) -> None:
 
 def test_a_reader_that_sleeps_is_rung_and_one_that_is_awake_is_not(shm: Any) -> None:
     writer, _readers = shm.make(2)
-    shm.table.words[8 * 2] = PARKED  # reader 1
+    shm.table.words[ROW_WORDS * 2] = PARKED  # reader 1
     writer.try_write(1)
     assert os.eventfd_read(shm.doorbells[2].fd) == 1
     with pytest.raises(BlockingIOError):

@@ -40,7 +40,7 @@ from mray._ipc.ring import RingReader, RingWriter
 from mray._ipc.ring_pair import RingPair
 from mray._ipc.segment import PAGE, Segment, new_nonce, open_memory
 from mray._ipc.slots import PLACE, SlotReader
-from mray._ipc.table import AWAKE, ROW_WORDS, ROWS, STATE, SessionTable
+from mray._ipc.table import AWAKE, BYTES, DOZING, ROW_WORDS, ROWS, SPILLED_EVER, STATE, SessionTable
 from mray._objects.serializer import deserialize, serialize, spans
 from mray._runtime.observe.observer import _Reader
 from mray._runtime.processes.launch import Interpreter, Wrapper
@@ -393,6 +393,40 @@ _OF_PICKLES = (
     *(struct.error, pickle.UnpicklingError),
 )
 
+class _Rows:
+    """A table with a row that a process writes as it likes, between those of others; the node reads it, and clears it in the end."""
+
+    whole = struct.pack("@7Q", AWAKE, 5 << 20, 1 << 20, 0, 3 << 20, 2, 1)
+
+    def __init__(self) -> None:
+        self.table = SessionTable.create(f"/mray-fuzz-{os.getpid()}-{next(_numbers)}")
+        for row in (1, 2, 3):
+            self.table.add_row(row)
+        self.table.words[3 * ROW_WORDS + BYTES] = 7
+
+    def read(self, data: bytes) -> object:
+        table = self.table
+        written = [int.from_bytes(data[at : at + 8].ljust(8, b"\0"), "little") for at in range(0, 56, 8)]
+        for word, value in enumerate(written):
+            table.words[2 * ROW_WORDS + word] = value
+        wrong = table.nonsense(2)
+        assert bool(wrong) == (any(value > 1 << 46 for value in written[1:]) or written[STATE] > DOZING)
+        assert not table.nonsense(1)
+        assert not table.nonsense(3)
+        assert all(0 <= table.word(2, word) <= 1 << 46 for word in range(7))
+        totals = [table.total(word, 4) for word in range(1, 7)]
+        assert totals[BYTES - 1] - table.word(2, BYTES) == 7
+        assert table.words[SPILLED_EVER] == 0
+        table.clear(2)
+        assert table.words[SPILLED_EVER] == totals[SPILLED_EVER - 1]
+        table.words[SPILLED_EVER] = 0
+        assert not any(table.words[2 * ROW_WORDS : 3 * ROW_WORDS])
+        assert table.words[3 * ROW_WORDS + BYTES] == 7
+        return None if wrong else written
+
+
+_rows = _Rows()
+
 DECODERS: dict[str, Decoder] = {
     "frame": Decoder(tuple(marshal.dumps(message) for message in MESSAGES), _read_frame, (ValueError,)),
     "first frame": Decoder(tuple(marshal.dumps(message) for message in MESSAGES[:2]), decode_unknown, (ValueError,)),
@@ -421,6 +455,7 @@ DECODERS: dict[str, Decoder] = {
     ),
     **_tensors(),
     "packed value": Decoder((_packed(),), _read_packed, (*_OF_PICKLES, RaySystemError), own_from=40),
+    "row of the session's table": Decoder((_rows.whole,), _rows.read, ()),
     "table of the session": Decoder(
         (bytes(64),),
         _read_segment_of(ROWS * ROW_WORDS * 8, lambda name: SessionTable.of(name, open_memory(name, writable=True))),

@@ -12,6 +12,8 @@ FOUND: list[tuple[str, bytes]] = [
     ("answer of the node", b"\x05\x00\x00\x00(\xff\xff\xff\x7f"),
     # Text in the stream: it was taken for the beginning of a frame of a gigabyte, and waited for.
     ("stream of a peer", b"Hello world, how are you?"),
+    # A wild write into its own row: the node added it to its own count when the worker died, and ended.
+    ("row of the session's table", b"\xff" * 56),
     # No tuple: it reached the owner of the connection.
     ("stream of a peer", b"\x01\x00\x00\x00N"),
     # The release of this slot would have written into the words of another reader.

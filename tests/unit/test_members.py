@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mray._ipc.table import BYTES, LENT, ROW_WORDS, SPILLED_EVER, SessionTable
+from mray._ipc.table import BYTES, DOZING, HIGHEST, LENT, ROW_WORDS, ROWS, SPILLED_EVER, STATE, SessionTable
 from mray._runtime.node.members import Members
 
 NOBODY: Any = None
@@ -44,3 +44,35 @@ def test_who_has_not_joined_lends_nothing(members):
     row = members.join("a", NOBODY)
     members.table.words[row * ROW_WORDS + LENT] = 1
     assert [members.is_lending(name) for name in "ab"] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [(STATE, DOZING + 1), (BYTES, (1 << 64) - 1), (SPILLED_EVER, 0x7F00_0000_1234), (LENT, 0x3FF0_0000_0000_0000)]
+)
+def test_nonsense_in_a_row_is_told_and_counts_as_nothing(members, word, value):
+    rows = [members.join(name, NOBODY) for name in "abc"]
+    for row in rows:
+        members.table.words[row * ROW_WORDS + word] = 2
+    members.table.words[rows[1] * ROW_WORDS + word] = value
+    assert [bool(members.nonsense(name)) for name in "abcd"] == [False, True, False, False]
+    assert f"is {value:#x}" in members.nonsense("b")
+    if word != STATE:
+        assert (members.word("b", word), members.total(word)) == (0, 4)
+    members.forget("b")
+    assert members.join("d", NOBODY) == rows[1]
+    assert not members.nonsense("d")
+
+
+def test_the_dead_whose_counts_are_nonsense_leave_none_behind(members):
+    row = members.join("a", NOBODY)
+    members.table.words[SPILLED_EVER] = 5
+    members.table.words[row * ROW_WORDS + SPILLED_EVER] = (1 << 64) - 1
+    members.forget("a")
+    assert members.total(SPILLED_EVER) == 5
+
+
+def test_there_are_never_more_rows_than_the_table_has(members):
+    members.table.words[HIGHEST] = (1 << 64) - 1
+    assert members.table.rows_in_use() == ROWS
+    with pytest.raises(OSError, match="processes at most"):
+        members.table.add_row(ROWS)

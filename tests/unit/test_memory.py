@@ -397,6 +397,7 @@ class Watched:
             reactor,
             self.stage.scheduler,
             self.members,
+            check=lambda: None,
             trim=self._trim,
             tell=self.printed.append,
             apply=events.append,

@@ -260,11 +260,11 @@ class LocalNode:
 class _NoTable:
     """Stands for the table in shared memory, which does not exist: all its words are zero."""
 
-    class _Zeros:
-        def __getitem__(self, _index: int) -> int:
-            return 0
+    def add_row(self, _row: int) -> None:
+        pass
 
-    words = _Zeros()
+    def word(self, _row: int, _word: int) -> int:
+        return 0
 
     def total(self, _word: int, _rows: int) -> int:
         return 0

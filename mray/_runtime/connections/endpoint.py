@@ -40,6 +40,7 @@ from mray._ipc.connection import Connection, Message, ProtocolViolationError, co
 from mray._ipc.faults import fault_text, message_name
 from mray._ipc.interrupts import end_program
 from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
+from mray._ipc.own_row import keep_to
 from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import segment_prefix
@@ -151,6 +152,7 @@ class Endpoint:
 
     def _enter(self, facts: dict[str, Any], table: SessionTable) -> None:
         """Take the facts of the session, and its table: the node has admitted this process."""
+        keep_to(table, facts["row"])
         self.reactor.join_table(table, facts["row"])
         self.facts = facts
 

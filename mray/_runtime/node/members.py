@@ -6,7 +6,7 @@ In the node, on its one thread.
 from __future__ import annotations
 
 from mray._ipc.connection import Connection
-from mray._ipc.table import LENT, ROW_WORDS, SessionTable
+from mray._ipc.table import LENT, SessionTable
 
 
 class Members:
@@ -22,12 +22,13 @@ class Members:
         table.set_rows_in_use(1)
 
     def join(self, process: str, connection: Connection) -> int:
-        """Add a process; returns the row that it writes to from now on."""
-        self.connections[process] = connection
+        """Add a process; returns the row that it writes to from now on. OSError when there is no memory for it."""
         row = self._free.pop() if self._free else self._rows
         if row == self._rows:
+            self.table.add_row(row)
             self._rows += 1
             self.table.set_rows_in_use(self._rows)
+        self.connections[process] = connection
         self._row_of[process] = row
         return row
 
@@ -45,7 +46,12 @@ class Members:
     def word(self, process: str, column: int) -> int:
         """A word of a process's row (see `mray._ipc.table`); 0 if it has none."""
         row = self._row_of.get(process)
-        return 0 if row is None else self.table.words[ROW_WORDS * row + column]
+        return 0 if row is None else self.table.word(row, column)
+
+    def nonsense(self, process: str) -> str:
+        """The first impossible word that a process has written into its row, in words; empty if there is none."""
+        row = self._row_of.get(process)
+        return "" if row is None else self.table.nonsense(row)
 
     def total(self, column: int) -> int:
         """The sum of a column over all members, and over the dead where row 0 keeps theirs."""

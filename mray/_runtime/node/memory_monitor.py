@@ -70,6 +70,7 @@ class MemoryMonitor:
         scheduler: Scheduler,
         members: Members,
         *,
+        check: Callable[[], None],
         trim: Callable[[], None],
         tell: Callable[[str], None],
         apply: Callable[[events.Event], None],
@@ -77,14 +78,15 @@ class MemoryMonitor:
         """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``; `place` names the machine, and `prefix`
         begins the names of the session's memory.
 
-        `trim` asks all members to give back the memory that they keep for reuse, `tell` shows a text to all drivers, and `apply` has the
-        scheduler's answer to an event carried out.
+        `check` looks at the words that members write, of which this reads some; `trim` asks all members to give back the memory that they
+        keep for reuse, `tell` shows a text to all drivers, and `apply` has the scheduler's answer to an event carried out.
         """
         self._place = place
         self._prefix = prefix
         self._reactor = reactor
         self._scheduler = scheduler
         self._members = members
+        self._check = check
         self._trim = trim
         self._tell = tell
         self._apply = apply
@@ -112,6 +114,7 @@ class MemoryMonitor:
         self._ending.discard(process)
 
     def _look(self) -> None:
+        self._check()
         try:
             usage = read_usage(self._meminfo, self._groups)
         except (OSError, ValueError):

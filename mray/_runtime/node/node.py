@@ -53,7 +53,7 @@ from mray._ipc.reaper import (
     session_of,
     withdraw,
 )
-from mray._ipc.segment import new_nonce
+from mray._ipc.segment import SHM, new_nonce
 from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime.node import snapshot
 from mray._runtime.node.introducer import Introducer
@@ -171,6 +171,7 @@ class Node:
             self.reactor,
             self._scheduler,
             self._members,
+            check=self._check_rows,
             trim=lambda: self._ask_to_trim(""),
             tell=self._tell,
             apply=self._apply,
@@ -294,6 +295,8 @@ class Node:
         code = message[0]
         if (connection.role, m.ROLE_NODE) not in MESSAGES[code].ways:
             raise ProtocolViolationError(f"a {connection.role} must not send {message_name(code)} to the node")
+        if connection.role == m.ROLE_WORKER and self._members.nonsense(connection.process):
+            self._check_row(connection)
         make_event = self._event_makers.get(code)
         if make_event is not None:
             self._apply(make_event(connection.process, *message[1:]))
@@ -332,12 +335,17 @@ class Node:
         try:
             channels = self._introducer.admit(process, pid)
         except OSError as error:
-            self._refuse(connection, process, error)
+            self._refuse(connection, error, f"no file descriptor left for process {process}")
             connection.close()
             return
         connection.role, connection.process, connection.pid = role, process, pid
         # POINT member known
-        row = self._members.join(process, connection)
+        try:
+            row = self._members.join(process, connection)
+        except OSError as error:
+            self._refuse(connection, error, f"no room in the session's table, which lies in {SHM}, for process {process}")
+            connection.close()
+            return
         self._supervisor.joined(process, pid)
         if role == m.ROLE_DRIVER:
             job = self._admit(connection, job_spec)
@@ -352,7 +360,7 @@ class Node:
                 connection.send_with((m.WELCOME, facts), [table.fd, *fds])
             except OSError as error:
                 if is_exhausted(error):  # else the process has died since
-                    self._refuse(connection, process, error)
+                    self._refuse(connection, error, f"no file descriptor left for process {process}")
                     if role == m.ROLE_WORKER:  # it ends, as one that has never joined
                         connection.close()
                         return
@@ -367,8 +375,8 @@ class Node:
             self._apply(events.PrestartAllowed(job.id, job_spec["env"]))
 
     @staticmethod
-    def _refuse(connection: Connection, process: str, error: OSError) -> None:
-        text = f"{advice(error)}. The node process (pid {os.getpid()}) has no file descriptor left for process {process}."
+    def _refuse(connection: Connection, error: OSError, what: str) -> None:
+        text = f"{advice(error)}. The node process (pid {os.getpid()}) has {what}."
         connection.send((m.REFUSED, error.errno or errno.EMFILE, text))
 
     # ------------------------------------------------------------------------------------ drivers
@@ -459,6 +467,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ trimming
     def _ask_to_trim(self, asker: str) -> None:
+        self._check_rows()
         for process, connection in self._members.connections.items():
             if process != asker:
                 connection.send((m.TRIM_NOW,))
@@ -482,6 +491,17 @@ class Node:
             objects = self._members.total(SPILLED_OBJECTS)
             text = f"Spilled {spilled >> 20} MiB, {objects} objects. Set {settings.VERBOSE_SPILL_LOGS.name}=0 to disable this message.\n"
             self._tell(text)
+
+    def _check_rows(self) -> None:
+        """End the workers whose rows in the session's table have what cannot be."""
+        for connection in list(self._members.connections.values()):
+            self._check_row(connection)
+
+    def _check_row(self, connection: Connection) -> None:
+        wrong = self._members.nonsense(connection.process) if connection.role == m.ROLE_WORKER else ""
+        if wrong:
+            text = f"wrote nonsense into the session's memory ({wrong} in its row of the table), as code with a wrong pointer does"
+            self._stray_workers.end(connection.process, connection.pid, text)
 
     # ------------------------------------------------------------------------------------ deaths
     def _hung_up(self, connection: Connection) -> None:

@@ -1,8 +1,9 @@
-"""Stray workers: their end is not explained by an exit status, or they have hung up and do not end.
+"""Stray workers: their end is not explained by an exit status, or they have hung up and do not end, or write where they should not.
 
 In the node, on its one thread. A worker sends SETTING_UP when code of the user's begins that need not return, such as a setup hook, and
 when it has returned. A worker that hangs up is about to end, unless it has executed another program in its place, or its program has closed
-its descriptors; then the node ends it, and reports the reason instead of its own SIGKILL.
+its descriptors; then the node ends it, and reports the reason instead of its own SIGKILL. So it does where a worker's row in the session's
+table has what cannot be.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ class StrayWorkers:
             return
         program = processes.command_line(pid)
         if program and not processes.has_mapped(pid, self._table):
-            self._end(process, pid, f"executed another program in its place: {program[:_SHOWN]!r}")
+            self.end(process, pid, f"executed another program in its place: {program[:_SHOWN]!r}")
         else:
             text = f"hung up on the session and went on for {_EXIT_GRACE:g} s"
-            self._reactor.call_later(_EXIT_GRACE, lambda: self._end(process, pid, text))
+            self._reactor.call_later(_EXIT_GRACE, lambda: self.end(process, pid, text))
 
-    def _end(self, process: str, pid: int, what: str) -> None:
+    def end(self, process: str, pid: int, what: str) -> None:
+        """End a worker that is there still, for what it has done."""
         if self._supervisor.expects(process, pid):
             self._ended[process] = what
             self._supervisor.kill(process)
