@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import inspect
 import marshal
-import os
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
 from mray._api.signature import CallSignature, is_async, returns_generator
+from mray._common.kept import os
 
 #: The attribute of a function in which `mray.method` leaves its options.
 METHOD_ATTRIBUTE = "__mray_method_options__"

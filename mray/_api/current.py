@@ -7,7 +7,6 @@ code runs. One per process; any thread.
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ask_through
 from mray._common import settings
 from mray._common.dropped_errors import import_whole
+from mray._common.kept import os
 from mray._common.options import SessionOptions, session_options
 from mray._common.slow import told_when_slow
 from mray.exceptions import RaySystemError

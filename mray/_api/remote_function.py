@@ -7,7 +7,6 @@ In every process. It is the user's function, its checked options and its signatu
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from mray._api.current import current_backend
 from mray._api.dag_calls import FunctionNode
 from mray._api.described import described, option_signature, shell_of, shown_only, subclass
 from mray._api.signature import CallSignature, returns_generator
+from mray._common.kept import os
 from mray._common.options import TASK_OPTIONS, check_task_options, complete_task_options
 
 #: Ray's name for the attribute by which a decorator gets hold of the calls of a function.

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
+from mray._common.kept import os, socket
 from mray._ipc.frames import from_text
 from mray._ipc.limits import explaining
 from mray._ipc.process import close_all_but, die_with

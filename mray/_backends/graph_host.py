@@ -5,7 +5,6 @@ In a driver or a worker that compiles graphs, and in every actor that takes part
 
 from __future__ import annotations
 
-import os
 import pickle
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PROGRAMS, graphs_of, programs_of
 from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
+from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.event_loop import LoopWatcher
 from mray._graph.caller.remote import RemoteCallers, RemoteGraph, hear

@@ -10,7 +10,6 @@ along.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from types import FrameType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.clock import time_ns
+from mray._common.kept import os
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import spans_of

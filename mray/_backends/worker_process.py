@@ -6,7 +6,6 @@ Called in a process that the zygote has forked (or that was started by exec), wi
 from __future__ import annotations
 
 import faulthandler
-import socket
 import traceback
 from typing import Any
 
@@ -14,6 +13,7 @@ from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
 from mray._backends.lazy_graphs import offer_graphs
 from mray._backends.native import NativeBackend
+from mray._common.kept import socket
 from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE, SETTING_UP
 from mray._ipc.process import prefer_as_victim
 from mray._ipc.reaper import session_of

@@ -20,7 +20,6 @@ as often; on one machine everybody can read everybody.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -32,6 +31,7 @@ from mray._channel.collective_ops import check_same_dtype, check_tensors, is_con
 from mray._channel.group import ALL, GRACE, Group, GroupHost, Machine
 from mray._channel.rendezvous import Member, new_nonce
 from mray._channel.shm import ShmReader, ShmWriter
+from mray._common.kept import os
 from mray._ipc import segment
 from mray._ipc.mapped import address_of
 from mray._objects import claims

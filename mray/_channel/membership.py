@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from mray._api.current import current_backend
 from mray._channel.cpu_communicator import GroupKind, join_group
+from mray._common.kept import os
 
 
 def join(

@@ -19,11 +19,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import secrets
 from typing import NamedTuple
 
 from mray._common.clock import monotonic_ns
+from mray._common.kept import io, os
 from mray._common.log import logger
 
 
@@ -77,7 +77,7 @@ class Meeting:
             return
         _make_private(self._directory)
         path = self._path(member)
-        with open(path + "~", "w", encoding="utf-8") as file:
+        with io.open(path + "~", "w", encoding="utf-8") as file:
             json.dump(member, file)
         os.rename(path + "~", path)
 
@@ -102,7 +102,7 @@ class Meeting:
     def read(self, name: str) -> Member | None:
         """The member of a file; None when it is gone, or damaged: then it is not looked at again."""
         try:
-            with open(os.path.join(self._directory, name), encoding="utf-8") as file:
+            with io.open(os.path.join(self._directory, name), encoding="utf-8") as file:
                 member = Member(*json.load(file))
         except FileNotFoundError:
             return None

@@ -13,7 +13,6 @@ and with the groups of those who have heard, so whoever waits gets an error, whi
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -26,6 +25,7 @@ from mray._channel.membership import join
 from mray._channel.rank_communicator import RankCommunicator
 from mray._channel.stream_group import ABORT_GRACE, StreamGroup
 from mray._common import settings
+from mray._common.kept import os
 from mray._common.process_local import is_simulated
 
 #: Slow is not dead: deaths are told by the runtime.

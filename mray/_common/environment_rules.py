@@ -5,9 +5,10 @@ Pure but for the requirements file that a field may name. Texts are Ray's where 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from mray._common.kept import io, os
 
 #: Fields that mray sets up.
 SUPPORTED = (
@@ -197,5 +198,5 @@ def _check_list(where: str, value: Any, error: type[Exception]) -> None:
 def _requirements(path: str) -> list[str]:
     if not os.path.isfile(path):
         raise ValueError(f"{path} is not a valid file")
-    with open(path, encoding="utf-8") as file:
+    with io.open(path, encoding="utf-8") as file:
         return file.read().strip().split("\n")

@@ -18,11 +18,12 @@ within a few million of each other to meet. Inside mray ids travel as ``bytes``;
 from __future__ import annotations
 
 import builtins
-import os
 import struct
 import zlib
 from itertools import count
 from typing import TypeVar
+
+from mray._common.kept import os
 
 _Id = TypeVar("_Id", bound="BaseID")
 

@@ -6,7 +6,6 @@ complete, checked dict on. The texts are Ray's, because programs and their tests
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 from mray._common import settings
 from mray._common.accelerators import wrong_with_quantity
 from mray._common.environment_rules import check_environment
+from mray._common.kept import os
 from mray._common.labels import wrong_with_fallbacks, wrong_with_selector
 from mray._common.placement import check_place_options, wrong_with_affinity, wrong_with_strategy
 from mray._common.spilling import is_spilling, spill_directory

@@ -6,12 +6,13 @@ where it is made.
 
 from __future__ import annotations
 
-import os
 import sys
 import sysconfig
 import threading
 from collections.abc import Sequence
 from types import TracebackType
+
+from mray._common.kept import os
 
 #: Of a frame.
 OWN, LIBRARY, USERS = "own", "library", "user's"

@@ -6,10 +6,11 @@ Any process, any thread. The ways hold for all that the process pickles: values,
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
+
+from mray._common.kept import io
 
 if TYPE_CHECKING:
     from cloudpickle import Pickler

@@ -7,9 +7,10 @@ mray reads ``os.environ`` for a setting.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from mray._common.kept import os
 
 _Value = TypeVar("_Value")
 

@@ -6,11 +6,11 @@ In the driver, at `init`.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from mray._common import settings
+from mray._common.kept import os
 
 
 def spill_directory(given: str | None, system_config: Mapping[str, Any] | None) -> str | None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mray._common.kept import os
 from mray._device import libcuda
 from mray._device.libcuda import LibCuda
 

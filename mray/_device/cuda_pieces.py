@@ -16,10 +16,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import os
 import threading
 from collections.abc import Iterator
 
+from mray._common.kept import os
 from mray._device import libcuda
 from mray._device.base import Allocation
 from mray._device.cuda_context import Context

@@ -9,11 +9,11 @@ One thread for each process that is watched, as long as it is. Any thread.
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 from collections.abc import Callable
 
+from mray._common.kept import os
 from mray._common.process_local import kernel_pid
 from mray._ipc.process import start_of
 

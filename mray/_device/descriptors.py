@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import socket
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from struct import Struct
 
 from mray._common import clock
+from mray._common.kept import os, socket
 from mray._ipc.connection import peer_is_ours, receive_fds
 
 #: An address of the owner and the bytes from there on: of memory that is opened, and of the part that is asked for.

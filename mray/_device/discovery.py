@@ -6,8 +6,9 @@ Runs in the driver when a session starts. CPUs and memory respect the affinity m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+
+from mray._common.kept import io, os
 
 GpuId = int | str
 
@@ -25,7 +26,7 @@ _MEMORY_LIMITS = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high"
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
+        with io.open(path, encoding="ascii", errors="replace") as file:
             return file.read().strip()
     except OSError:
         return ""

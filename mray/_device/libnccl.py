@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import os
 from collections.abc import Iterator
 from typing import Any, Final
+
+from mray._common.kept import os
 
 LIBRARY: Final = "libnccl.so.2"
 #: The oldest that has all that is used: bfloat16 and averages came with it.

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import signal
 import subprocess
 import sys
 from typing import NamedTuple
 
+from mray._common.kept import os
 from mray._device.base import Device, Platform
 from mray._device.platform import platform
 from mray._ipc.process import die_with_parent

@@ -10,9 +10,9 @@ by mistake when the owner is gone.
 from __future__ import annotations
 
 import mmap
-import os
 from struct import Struct
 
+from mray._common.kept import os
 from mray._common.process_local import kernel_pid
 from mray._device.base import Device
 from mray._ipc.mapped import address_of

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import os
 import threading
 import weakref
 from collections import deque
@@ -30,6 +29,7 @@ from contextlib import AbstractContextManager
 from struct import Struct
 
 from mray._common import settings
+from mray._common.kept import os
 from mray._device.base import Allocation, Device, DeviceOutOfMemoryError, Event, NotExportedError
 from mray._device.lending import recorded, return_event
 from mray._device.pinned_memory import PinnedMemory

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import os
 from collections.abc import Container, Iterable, Sequence
 
 from mray._common import settings
+from mray._common.kept import io, os
 from mray._device.discovery import Gpu, GpuId, is_named, machine_gpus
 from mray._device.nvml import ask_links
 from mray._scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH, Topology
@@ -32,7 +32,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 def _cpus_in(path: str, allowed: Container[int]) -> tuple[int, ...]:
     """The CPUs that a file lists, as far as they may be used; none when it is not there."""
     try:
-        with open(path, encoding="ascii") as file:
+        with io.open(path, encoding="ascii") as file:
             return tuple(cpu for cpu in parse_cpu_list(file.read()) if cpu in allowed)
     except (OSError, ValueError):
         return ()

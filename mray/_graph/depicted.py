@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from mray._api.artist import Artist, artist
+from mray._common.kept import shutil
 from mray._common.settings import CGRAPH_VISUALIZE_SCHEDULE
 from mray._graph.plan import Channel, Plan
 

@@ -32,11 +32,11 @@ import contextlib
 import ctypes
 import functools
 import mmap
-import os
 import threading
 import weakref
 from typing import Any
 
+from mray._common.kept import os
 from mray._ipc.mapped import Region, address_of, fault_count, register
 from mray._ipc.segment import Segment, open_memory, round_up
 

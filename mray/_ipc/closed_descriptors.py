@@ -8,9 +8,9 @@ used nor closed again.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Collection
 
+from mray._common.kept import os
 from mray.exceptions import RaySystemError
 
 #: Error numbers of a descriptor that is closed, or another file's since.

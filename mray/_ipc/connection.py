@@ -25,9 +25,7 @@ from __future__ import annotations
 import array
 import contextlib
 import marshal
-import os
 import select
-import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -35,6 +33,7 @@ from functools import partial
 from gc import disable, enable, isenabled
 from typing import Any
 
+from mray._common.kept import os, socket
 from mray._common.log import logger
 from mray._common.messages import FAULT, NUDGE, OFFER_RING, PROTOCOL_ERROR, RETIRE_RING, TAKE_RING
 from mray._common.protocol import misfit

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -22,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mray._common.clock import perf_counter
+from mray._common.kept import os
 from mray._ipc.mapped import address_of
 from mray._ipc.table import usable_cores
 

@@ -15,9 +15,9 @@ Fork: a child must not ring or close in its parent's name; `mray._ipc.reactor` d
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 
+from mray._common.kept import os
 from mray._ipc.memory_order import fence
 from mray._ipc.table import AWAKE, DOZING, ROW_WORDS, STATE, SessionTable
 

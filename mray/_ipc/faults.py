@@ -11,9 +11,8 @@ somebody who waits for ever helps nobody. The smallest thing that can be named e
 
 from __future__ import annotations
 
-import os
-
 from mray._common import messages
+from mray._common.kept import os
 
 #: Numbers among the messages that are no codes of messages.
 _NO_CODES = frozenset({"PICKLED", "PACKED", "SEGMENT", "FAILED", "TENSORS", "NOTE_STREAM"})

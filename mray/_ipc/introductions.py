@@ -27,13 +27,12 @@ from __future__ import annotations
 import errno
 import itertools
 import marshal
-import os
 import select
-import socket
 from collections.abc import Callable
 
 from mray._common import messages as m
 from mray._common.clock import monotonic, sleep
+from mray._common.kept import os, socket
 from mray._ipc.connection import Message, peer_is_ours, receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard

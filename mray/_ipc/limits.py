@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import resource
 from collections.abc import Iterator
 
+from mray._common.kept import os
 from mray.exceptions import RaySystemError
 
 #: Error numbers of a process that may open no more files, or send no more of them, or for which the system has no room for more.

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from mray._common.kept import os, socket
 from mray._common.messages import REFUSED
 from mray._ipc.connection import encode, peer_is_ours, receive_fds, socket_name
 from mray._ipc.limits import above_limit, advice, is_exhausted

@@ -31,10 +31,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import functools
 import mmap
-import os
 import resource
 import sys
 import threading
@@ -43,6 +41,7 @@ from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import Any
 
+from mray._common.kept import fcntl, os
 from mray._common.process_local import kernel_pid
 from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.segment import PAGE, UNTRACKED, Ask, Descriptor, offer, open_read_only

@@ -62,8 +62,9 @@ the interpreter calls them through pointers that no compiler of today can see th
 
 from __future__ import annotations
 
-import os
 from _thread import allocate_lock
+
+from mray._common.kept import os
 
 #: Whether the processor keeps stores in order and loads in order (x86-64).
 TOTAL_STORE_ORDER = os.uname().machine in ("x86_64", "AMD64", "i686")

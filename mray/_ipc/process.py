@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
-import os
 import re
 import signal
 from collections.abc import Iterable, Mapping
 
 from mray._common.clock import monotonic, sleep
+from mray._common.kept import fcntl, io, os
 from mray._ipc.limits import above_limit
 
 _PR_SET_PDEATHSIG = 1
@@ -80,7 +79,7 @@ class Title:
 def shown_title(pid: int) -> str:
     """The text that a `Title` shows for another process, as far as it has room; "" where there is none, or no such process."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
+        with io.open(f"/proc/{pid}/cmdline", "rb") as file:
             shown = file.read(TITLE_ROOM).partition(b"\0")[0].decode("utf-8", "replace").rstrip()
     except OSError:
         return ""
@@ -141,7 +140,7 @@ def _variable(name: str, value: str) -> bytes:
 
 def _shown_memory() -> tuple[int, int, int, int]:
     """The addresses of what the kernel shows as this process's arguments, and as its environment: begin and end of each."""
-    with open("/proc/self/stat", "rb") as file:
+    with io.open("/proc/self/stat", "rb") as file:
         fields = file.read().rsplit(b")", 1)[1].split()
     start, end, variables, last = map(int, fields[45:49])
     return start, end, variables, last
@@ -195,7 +194,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 def prefer_as_victim(score: int) -> None:
     """Have the kernel, when it runs out of memory, rather end this process (and what it starts) than those with a lower score."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+    with contextlib.suppress(OSError), io.open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(str(score))
 
 
@@ -204,7 +203,7 @@ def children() -> list[int]:
     """Pids of this process's children, dead ones that nobody waited for included. For processes with one thread."""
     pid = os.getpid()
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+        with io.open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             return [int(child) for child in file.read().split()]
     except FileNotFoundError:
         return [child for child in all_pids() if parent_of(child) == pid]
@@ -217,7 +216,7 @@ def all_pids() -> list[int]:
 def parent_of(pid: int) -> int:
     """The parent's pid, or 0 when there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with io.open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rsplit(b")", 1)[1].split()[1])
     except OSError:
         return 0
@@ -226,7 +225,7 @@ def parent_of(pid: int) -> int:
 def start_of(pid: int) -> int:
     """When a process was started, in ticks since the machine was: with it, a pid names one process for ever. 0: it is dead."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with io.open(f"/proc/{pid}/stat", "rb") as file:
             facts = file.read().rsplit(b")", 1)[1].split()
     except OSError:
         return 0
@@ -236,7 +235,7 @@ def start_of(pid: int) -> int:
 def command_line(pid: int) -> str:
     """The command that a process was started with, or its title; "" when it has ended, reaped or not."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
+        with io.open(f"/proc/{pid}/cmdline", "rb") as file:
             return " ".join(file.read().decode("utf-8", "replace").split("\0")).strip()
     except OSError:
         return ""
@@ -245,7 +244,7 @@ def command_line(pid: int) -> str:
 def has_mapped(pid: int, name: str) -> bool:
     """Whether a process has mapped shared memory of this name, which it loses when it executes another program. True if nobody knows."""
     try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+        with io.open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             return any(name in line for line in file)
     except OSError:
         return True
@@ -293,7 +292,7 @@ def _environment_of(pid: int) -> bytes | None:
     """The environment that the kernel shows for a process. None: it is in the middle of an exec, and has none yet."""
     if shown := _read_environment(pid):
         return shown
-    with open(f"/proc/{pid}/stat", "rb") as file:
+    with io.open(f"/proc/{pid}/stat", "rb") as file:
         facts = file.read().rsplit(b")", 1)[1].split()
     memory, last = int(facts[20]), int(facts[48])
     if not memory:  # it is dead, or a thread of the kernel
@@ -302,7 +301,7 @@ def _environment_of(pid: int) -> bytes | None:
 
 
 def _read_environment(pid: int) -> bytes:
-    with open(f"/proc/{pid}/environ", "rb") as file:
+    with io.open(f"/proc/{pid}/environ", "rb") as file:
         return file.read()
 
 
@@ -329,7 +328,7 @@ def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> 
 def status_of_dead(pid: int) -> int | None:
     """Exit status of a process of ours that is dead and that its parent has not waited for yet; None when it has, or while it lives."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with io.open(f"/proc/{pid}/stat", "rb") as file:
             facts = file.read().rsplit(b")", 1)[1].split()
     except OSError:
         return None

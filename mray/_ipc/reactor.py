@@ -25,9 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import select
-import socket
 import threading
 from _thread import get_ident
 from collections import deque
@@ -35,6 +33,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mray._common.clock import monotonic
+from mray._common.kept import os, socket
 from mray._common.log import logger
 from mray._common.places import dispatches, precedes_dispatch
 from mray._ipc.closed_descriptors import ClosedDescriptors

@@ -7,11 +7,10 @@ A survivor calls this: the node at an orderly end, the zygote when the node is g
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Collection, Iterable, Iterator
 
 from mray._common import clock
+from mray._common.kept import fcntl, io, os
 from mray._ipc.limits import above_limit
 from mray._ipc.process import kill, shown_title, start_of, with_variable
 from mray._ipc.segment import unlink
@@ -171,7 +170,7 @@ def is_published(directory: str) -> bool:
     """Whether this is the persistent session that others find (see `mray._runtime.session.address`)."""
     directory = directory.rstrip("/")
     try:
-        with open(os.path.join(os.path.dirname(directory), ADDRESS), encoding="utf-8", errors="replace") as file:
+        with io.open(os.path.join(os.path.dirname(directory), ADDRESS), encoding="utf-8", errors="replace") as file:
             return os.path.basename(directory) in file.read()
     except OSError:
         return False

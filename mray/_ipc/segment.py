@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import mmap
-import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from typing import Any
 
 import posix_ipc
 
+from mray._common.kept import os
 from mray._ipc.limits import exhausted, lacks_descriptor
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 

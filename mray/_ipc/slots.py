@@ -38,13 +38,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
+from mray._common.kept import os
 from mray._common.process_local import kernel_pid
 from mray._ipc import layout as at
 from mray._ipc.limits import above_limit, exhausted

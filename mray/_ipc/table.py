@@ -6,7 +6,7 @@ process is dead (it is the row's writer from then on). Every process of the sess
     row = [ STATE | BYTES | POOLED | ... ]       a page
 
 Each row is a page of its own, and a process can write to that of its own row only (`mray._ipc.own_row`): a wild write of its program to
-the row of another is its own SIGSEGV. To its own row it can write anything, so whoever reads a row does not trust it: `nonsense` says what
+the row of another is its own SIGSEGV. To its own row it can write anything, so whoever reads a row does not trust it: `impossible` says what
 cannot be, for which the node ends that process, and sums leave such words out.
 
 STATE says whether the process sleeps: a peer that publishes something for it reads the word to learn whether to ring its doorbell, and a
@@ -16,9 +16,10 @@ process that would like to spin counts the awake ones first (spinning with more 
 from __future__ import annotations
 
 import errno
-import os
+import resource
 from collections.abc import Sequence
 
+from mray._common.kept import os
 from mray._ipc.segment import PAGE, Segment
 
 ROW_WORDS = PAGE // 8
@@ -57,34 +58,40 @@ class SessionTable:
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
+        self.rows = segment.size // PAGE
         self._descriptor = segment.descriptor
         #: All words; the word w of row r is ``words[r * ROW_WORDS + w]``.
         self.words = segment.words()
 
     @classmethod
     def create(cls, name: str) -> SessionTable:
-        """`name` is for a moment: the table goes to its processes as the descriptor of its segment. Row 0 has memory, others get it."""
-        return cls(Segment.anonymous(name, ROWS * PAGE, reserve=PAGE))
+        """`name` is for a moment: the table goes to its processes as the descriptor of its segment. Row 0 has memory, others get it.
+
+        It has fewer rows where this process may not make a file of so many.
+        """
+        most, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        rows = ROWS if most == resource.RLIM_INFINITY else min(ROWS, max(2, most // PAGE))
+        return cls(Segment.anonymous(name, rows * PAGE, reserve=PAGE))
 
     @classmethod
     def of(cls, name: str, fd: int) -> SessionTable:
         """Map the table that is open as `fd`, which this closes; ValueError if it is that of another version."""
         segment = Segment.of(name, fd, writable=True)
-        if segment.size != ROWS * PAGE:
+        if not 2 * PAGE <= segment.size <= ROWS * PAGE:
             segment.close()
-            raise ValueError(f"the table {name} has {segment.size} bytes and should have {ROWS * PAGE}: it is of another version")
+            raise ValueError(f"the table {name} has {segment.size} bytes, and at most {ROWS * PAGE} in this version: it is of another one")
         return cls(segment)
 
     def add_row(self, row: int) -> None:
         """Node only: give a row memory. OSError when there is none, or the table has no such row."""
-        if row >= ROWS:
-            raise OSError(errno.EAGAIN, f"a session has {ROWS - 1} processes at most")
+        if row >= self.rows:
+            raise OSError(errno.EAGAIN, f"a session has {self.rows - 1} processes at most")
         assert self._descriptor is not None
         os.posix_fallocate(self._descriptor.fd, row * PAGE, PAGE)
 
     def rows_in_use(self) -> int:
         """Rows up to the highest that was ever given out (the node keeps it in its own row, row 0)."""
-        return min(max(1, self.words[HIGHEST]), ROWS)
+        return min(max(1, self.words[HIGHEST]), self.rows)
 
     def set_rows_in_use(self, rows: int) -> None:
         """Node only."""
@@ -107,7 +114,7 @@ class SessionTable:
         values: list[int] = self.words[word : rows * ROW_WORDS : ROW_WORDS].tolist()
         return sum(values if max(values) <= _MOST else map(_possible, values))
 
-    def nonsense(self, row: int) -> str:
+    def impossible(self, row: int) -> str:
         """The first impossible word of a row, in words; empty if there is none."""
         base = row * ROW_WORDS
         return wrong_word(self.words[base : base + len(_NAMES)])

@@ -11,12 +11,12 @@ class may want arguments that it was not given, or not be there).
 
 from __future__ import annotations
 
-import os
 import pickle
 import traceback
 from types import TracebackType
 from typing import Any
 
+from mray._common.kept import os
 from mray._common.serializability import explain
 from mray._objects.serializer import dumps
 from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException

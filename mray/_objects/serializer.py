@@ -22,8 +22,6 @@ them alive.
 from __future__ import annotations
 
 import copyreg
-import io
-import os
 import pickle
 import struct
 import sys
@@ -33,6 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from mray._common.device_tensors import carriers, restore_device_tensor
+from mray._common.kept import io, os
 from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import cloud_dumps, cloud_pickler, reducers
 from mray._ipc.copying import copy_into

@@ -37,12 +37,12 @@ import errno
 import functools
 import itertools
 import mmap
-import os
 import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from mray._common.kept import os
 from mray._common.messages import PACKED, PICKLED
 from mray._ipc.born import Born, counts, size_with_headers
 from mray._ipc.copying import end_helpers

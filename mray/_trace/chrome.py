@@ -10,12 +10,12 @@ Times are microseconds of CLOCK_MONOTONIC. An arrow is drawn only when both of i
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from mray._common.kept import io, os
 from mray._trace.span import (
     ARGUMENTS,
     CALL,
@@ -107,7 +107,7 @@ def write_json(path: str | os.PathLike[str], document: Any) -> None:
         mask = os.umask(0)
         os.umask(mask)
         os.fchmod(fd, 0o666 & ~mask)
-        with open(fd, "w", encoding="utf-8") as file:
+        with io.open(fd, "w", encoding="utf-8") as file:
             json.dump(document, file, separators=(",", ":"))
         os.replace(name, path)
     except BaseException:

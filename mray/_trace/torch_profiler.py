@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
 import tempfile
 from typing import Any
 
 from mray._common.clock import time_ns
+from mray._common.kept import io, os, socket
 from mray._trace.span import clock
 
 #: Where traces go, under the working directory of who compiled the graph.
@@ -71,7 +70,7 @@ class TorchProfiler:
         os.close(fd)
         try:
             profiler.export_chrome_trace(path)
-            with open(path, encoding="utf-8", errors="replace") as file:
+            with io.open(path, encoding="utf-8", errors="replace") as file:
                 return on_our_clock(json.load(file).get("traceEvents", []))
         finally:
             os.unlink(path)

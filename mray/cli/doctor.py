@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mray._common.memory_options import monitor_options
 from mray._common import clock, settings
+from mray._common.memory_options import monitor_options
 from mray._common.version import __version__
 from mray._device import discovery, libcuda, libnccl, nccl
 from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers

@@ -7,10 +7,10 @@ the interpreter notices its end by a token (`mray.proxy._token`).
 from __future__ import annotations
 
 import importlib
-import os
 import weakref
 from typing import Any
 
+from mray._common.kept import os
 from mray.proxy._errors import Failure, InterpreterDiedError
 from mray.proxy._interpreter import TRANSFER, VALUE, Sent, Want, here
 from mray.proxy._sender import Stream, sender

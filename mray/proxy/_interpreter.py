@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import pickle
 import queue
-import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mray._common.kept import os, socket
 from mray._common.process_local import ProcessLocal
 from mray.proxy import _namespace
 from mray.proxy._coroutines import Coroutines

@@ -21,7 +21,6 @@ backend. A job's start is its user's code (`Job.starts`), and jobs are sent by a
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 from collections import deque
@@ -40,6 +39,7 @@ from mray._api.decorator import remote
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import kill
 from mray._common.clock import perf_counter
+from mray._common.kept import os
 from mray._objects.serializer import PLAIN_TYPES, dumps
 from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 

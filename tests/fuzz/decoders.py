@@ -409,10 +409,10 @@ class _Rows:
         written = [int.from_bytes(data[at : at + 8].ljust(8, b"\0"), "little") for at in range(0, 56, 8)]
         for word, value in enumerate(written):
             table.words[2 * ROW_WORDS + word] = value
-        wrong = table.nonsense(2)
+        wrong = table.impossible(2)
         assert bool(wrong) == (any(value > 1 << 46 for value in written[1:]) or written[STATE] > DOZING)
-        assert not table.nonsense(1)
-        assert not table.nonsense(3)
+        assert not table.impossible(1)
+        assert not table.impossible(3)
         assert all(0 <= table.word(2, word) <= 1 << 46 for word in range(7))
         totals = [table.total(word, 4) for word in range(1, 7)]
         assert totals[BYTES - 1] - table.word(2, BYTES) == 7

@@ -49,21 +49,21 @@ def test_who_has_not_joined_lends_nothing(members):
 @pytest.mark.parametrize(
     ("word", "value"), [(STATE, DOZING + 1), (BYTES, (1 << 64) - 1), (SPILLED_EVER, 0x7F00_0000_1234), (LENT, 0x3FF0_0000_0000_0000)]
 )
-def test_nonsense_in_a_row_is_told_and_counts_as_nothing(members, word, value):
+def test_impossible_words_in_a_row_are_told_and_count_as_nothing(members, word, value):
     rows = [members.join(name, NOBODY) for name in "abc"]
     for row in rows:
         members.table.words[row * ROW_WORDS + word] = 2
     members.table.words[rows[1] * ROW_WORDS + word] = value
-    assert [bool(members.nonsense(name)) for name in "abcd"] == [False, True, False, False]
-    assert f"is {value:#x}" in members.nonsense("b")
+    assert [bool(members.impossible(name)) for name in "abcd"] == [False, True, False, False]
+    assert f"is {value:#x}" in members.impossible("b")
     if word != STATE:
         assert (members.word("b", word), members.total(word)) == (0, 4)
     members.forget("b")
     assert members.join("d", NOBODY) == rows[1]
-    assert not members.nonsense("d")
+    assert not members.impossible("d")
 
 
-def test_the_dead_whose_counts_are_nonsense_leave_none_behind(members):
+def test_the_dead_whose_counts_are_impossible_leave_none_behind(members):
     row = members.join("a", NOBODY)
     members.table.words[SPILLED_EVER] = 5
     members.table.words[row * ROW_WORDS + SPILLED_EVER] = (1 << 64) - 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from mray._backends.local.run_token import RunToken, here
 from mray._backends.native import NativeBackend
 from mray._common import clock, process_local, settings
 from mray._common import messages as m
+from mray._common.kept import os
 from mray._common.log import logger
 from mray._ipc.reaper import local_name, remove_local, sweep
 from mray._runtime.client import failed_calls

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._backends.local.memory import Heap, HeapSegments, HeapStore, LocalEntry
 from mray._backends.local.run_token import RunToken
 from mray._backends.local.transport import End, LocalConnection, LocalReactor, connect
 from mray._common.ids import set_job
+from mray._common.kept import socket
 from mray._ipc.connection import Connection
 from mray._runtime.client.client import Client
 from mray._runtime.client.leases import LeasePools

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
+from mray._common.kept import os
 from mray._ipc.process import expand_all
 from mray._scheduler.policy import PRIVATE_VARIABLES
 

@@ -13,7 +13,6 @@ and how errors travel is the same. So a seed fixes the interleaving of the opera
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from mray._api.current import current_backend
 from mray._backends.graph_host import Host
 from mray._backends.local.transport import LocalReactor
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter
+from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.waiting import wait_until

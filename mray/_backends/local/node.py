@@ -7,8 +7,6 @@ starts workers on simulated threads of their own, and ends them. No thread of it
 from __future__ import annotations
 
 import itertools
-import os
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +22,7 @@ from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.history import History
+from mray._common.kept import os, socket
 from mray._ipc.connection import Message
 from mray._runtime.node import snapshot
 from mray._runtime.node.jobs import Jobs

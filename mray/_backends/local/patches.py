@@ -25,7 +25,7 @@ import cloudpickle.cloudpickle
 
 from mray._backends.local import locks
 from mray._backends.local.run_token import RunToken, here
-from mray._common import clock
+from mray._common import clock, kept
 from mray._ipc import copying
 
 #: Simulated pids begin here: the kernel has none that is larger.
@@ -214,9 +214,7 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (threading.Condition, "wait", wait),
     (threading.Thread, "join", join),
     (threading.Thread, "start", start),
-    (os, "_exit", end_process),
-    (os, "kill", kill),
-    (os, "getpid", getpid),
+    *((each, name, ours) for each in (os, kept.os) for name, ours in (("_exit", end_process), ("kill", kill), ("getpid", getpid))),
     *locks.REPLACED,
     (atexit, "register", register),
     (atexit, "unregister", unregister),

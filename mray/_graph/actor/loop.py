@@ -11,7 +11,6 @@ on the main thread, between ordinary calls and never inside one.
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import threading
@@ -25,6 +24,7 @@ from typing import Any
 
 from mray._channel.base import ChannelReader, WrappedReader
 from mray._common.clock import monotonic
+from mray._common.kept import os
 from mray._graph.actor.program import compile_program
 from mray._graph.communicators import join, leave
 from mray._graph.ends import SETTLING, Ends, open_ends, settle_devices

@@ -12,13 +12,13 @@ In the process that compiled the graph, and in one that has a copy of it (`mray.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mray._channel.select import DEVICE
 from mray._common import settings
+from mray._common.kept import os
 from mray._graph.communicators import Invitation, Membership
 from mray._graph.ends import Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost, Pending, weakly

@@ -13,11 +13,11 @@ The first resource that a dying thread releases is its address space, so a proce
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterable
 from typing import Any
 
 from mray._channel.base import NOTHING, ChannelReader, WrappedReader
+from mray._common.kept import os
 
 #: Files of a process in /proc that are empty once it has no address space, the quickest first; not every kernel has that one.
 _SIGNS = ("coredump_filter", "cmdline")

@@ -13,13 +13,13 @@ the operation that each process is at, or comes to next. Only the programs' list
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mray._common.clock import time_ns
+from mray._common.kept import os
 from mray._graph.messages import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, ProfileRequest
 from mray._graph.participants import Participants
 from mray._graph.plan import DRIVER

@@ -11,12 +11,12 @@ Both ends of a message are recorded before either process answers "unprofile" in
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mray._common.kept import os
 from mray._common.process_local import ProcessLocal
 from mray._graph.messages import ProfileRequest
 from mray._graph.watch.device_spans import device_marks

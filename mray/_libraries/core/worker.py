@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from typing import Any
 
 from mray import ClusterID, LoggingConfig, cancel, get, get_actor, get_gpu_ids, init, is_initialized, kill, put, remote, shutdown, wait
@@ -12,6 +11,7 @@ from mray._api.context import SCRIPT_MODE, WORKER_MODE, GlobalWorker, runtime_co
 from mray._api.current import backend_if_started, started_backend
 from mray._api.init import RayContext
 from mray._api.init import after_init as _post_init_hooks
+from mray._common.kept import os
 from mray._libraries.core.core_worker import CoreWorker
 from mray._libraries.core.serialization import SerializationContext
 

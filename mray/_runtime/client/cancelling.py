@@ -22,7 +22,6 @@ A SIGINT that was not sent for a task is the user's own and interrupts the runni
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -32,6 +31,7 @@ from mray._caller.records import CANCELLED
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import NO_ACTOR, PUT
+from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import AGAIN_SECONDS
 from mray._objects.ownership import Entry

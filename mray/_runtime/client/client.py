@@ -9,7 +9,6 @@ It connects its parts, completes entries with the values that come, and waits fo
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from mray._common import messages as m
 from mray._common.clock import monotonic
 from mray._common.ids import FIRST, return_id
 from mray._common.invocations import Result
+from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
 from mray._objects import claims

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mray._common import messages as m
+from mray._common.kept import os, socket
 from mray._ipc.connection import Connection, encode, receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.limits import exhausted

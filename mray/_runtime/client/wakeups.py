@@ -6,9 +6,9 @@ when the writer or a reader, the first of them, opens its end.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from mray._common.kept import os
 from mray._ipc.doorbell import Doorbell, new_wakeup_fd
 from mray._runtime.client.descriptors import DOORBELL, Descriptors
 

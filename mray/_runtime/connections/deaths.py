@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import stat
 
 from mray._common import messages as m
 from mray._common.causes import Cause
+from mray._common.kept import os
 from mray._ipc.process import status_of_dead
 from mray._objects.remote_error import unpickle_error
 from mray.exceptions import (

@@ -26,8 +26,6 @@ When the node is lost everything that waits fails at once with the cause, and so
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +33,7 @@ from typing import Any
 from mray._common import messages as m
 from mray._common.clock import monotonic
 from mray._common.ids import set_job
+from mray._common.kept import os, socket
 from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect, encode, peer_pid
 from mray._ipc.faults import fault_text, message_name

@@ -11,13 +11,13 @@ A worker serves only tasks of the same environment: its variables, this one incl
 from __future__ import annotations
 
 import importlib
-import os
 import pickle
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from mray._common.environment_rules import INTERPRETERS, check_environment, public_name
+from mray._common.kept import os
 from mray._common.options import plain
 from mray._ipc import process as processes
 from mray._ipc.frames import from_text, to_text

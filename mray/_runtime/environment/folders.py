@@ -10,9 +10,10 @@ is started with it. A file, which is an archive or a module, is unpacked or copi
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Callable, Sequence
+
+from mray._common.kept import os
 
 ARCHIVES = (".zip", ".whl", ".tar.gz", ".tgz", ".tar.xz")
 MODULE = ".py"
@@ -47,7 +48,8 @@ def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
 def _made(path: str, excludes: Sequence[str], session_dir: str, make: Callable[[str], None]) -> str:
     """The folder for this state of `path`; `make` fills a new one."""
     import hashlib  # noqa: PLC0415  (with the next 8 ms of the start of every session, which hardly any needs)
-    import shutil  # noqa: PLC0415
+
+    from mray._common.kept import shutil  # noqa: PLC0415
 
     name = hashlib.sha1(repr((stamp_of(path, excludes), excludes)).encode(), usedforsecurity=False).hexdigest()[:16]
     target = os.path.join(_folder(session_dir), name)
@@ -70,7 +72,7 @@ def _made(path: str, excludes: Sequence[str], session_dir: str, make: Callable[[
 def _extract(path: str, draft: str) -> None:
     os.makedirs(draft)
     if path.endswith(MODULE):
-        import shutil  # noqa: PLC0415
+        from mray._common.kept import shutil  # noqa: PLC0415
 
         shutil.copy2(path, draft)
     elif path.endswith((".zip", ".whl")):
@@ -122,7 +124,7 @@ def _copy(path: str, target: str, excludes: Sequence[str]) -> None:
         full = {name: name if above == "." else f"{above}/{name}" for name in names}
         return {name for name in names if is_excluded(full[name], os.path.isdir(os.path.join(folder, name)))}
 
-    import shutil  # noqa: PLC0415
+    from mray._common.kept import shutil  # noqa: PLC0415
 
     shutil.copytree(path, target, ignore=ignore, symlinks=True)
 

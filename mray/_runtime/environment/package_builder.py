@@ -11,17 +11,15 @@ left by a builder that was killed, and is removed by the next.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+from mray._common.kept import fcntl, io, os, shutil
 from mray._ipc.process import die_with_parent
 from mray._runtime.processes.launch import COMPLETE, is_complete
 
@@ -72,7 +70,7 @@ def _build_locked(recipe: dict[str, Any], folder: str) -> int:
     _remove(folder)
     try:
         _install(recipe)
-        with open(os.path.join(folder, COMPLETE), "w", encoding="utf-8") as file:
+        with io.open(os.path.join(folder, COMPLETE), "w", encoding="utf-8") as file:
             json.dump(recipe, file, indent=1)
     except _FailedError as error:
         _remove(folder)
@@ -105,10 +103,10 @@ def _install(recipe: dict[str, Any]) -> None:
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     packages = os.path.join(folder, "lib", version, "site-packages")
     # The driver's packages come behind those of the environment, with the folders that their own .pth files name.
-    with open(os.path.join(packages, "zz_driver.pth"), "w", encoding="utf-8") as file:
+    with io.open(os.path.join(packages, "zz_driver.pth"), "w", encoding="utf-8") as file:
         file.writelines(f"import site; site.addsitedir({site!r})\n" for site in recipe["sites"])
     requirements = os.path.join(folder, "requirements.txt")
-    with open(requirements, "w", encoding="utf-8") as file:
+    with io.open(requirements, "w", encoding="utf-8") as file:
         file.writelines(line + "\n" for line in recipe["packages"])
     python = os.path.join(folder, "bin", "python")
     if recipe["tool"] == "uv":

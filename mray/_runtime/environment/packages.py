@@ -11,13 +11,13 @@ later session. The driver's own packages can be imported in it, behind the insta
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mray._common import settings
 from mray._common.environment_rules import packages_of
+from mray._common.kept import os
 from mray._ipc.frames import from_text
 from mray._runtime.environment.folders import stamp_of
 from mray._runtime.processes.host_program import interpreter
@@ -61,7 +61,8 @@ def interpreter_of(environment: Mapping[str, Any], path: str) -> Interpreter | N
     if not command:
         return None
     import shlex  # noqa: PLC0415  (these are on the way to the first worker of every session, and hardly any needs them)
-    import shutil  # noqa: PLC0415
+
+    from mray._common.kept import shutil  # noqa: PLC0415
 
     words = shlex.split(os.path.expanduser(command))
     program = shutil.which(words[0], path=path) if words else None

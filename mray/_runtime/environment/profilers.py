@@ -7,10 +7,10 @@ is an error at once; wrong options are reported by the program itself, when the 
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from mray._common.kept import shutil
 from mray._runtime.processes.host_program import interpreter
 from mray._runtime.processes.launch import Wrapper
 from mray.exceptions import RuntimeEnvSetupError

@@ -5,11 +5,11 @@ In the node, on its one thread, and only where the driver is measured: everywher
 
 from __future__ import annotations
 
-import os
 import select
 
 from mray._common import messages as m
 from mray._common.clock import monotonic
+from mray._common.kept import os
 from mray._ipc.reactor import Reactor
 from mray._runtime.node.members import Members
 from mray._runtime.processes.line_coverage import SAVE_SECONDS

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import marshal
-import os
 import select
-import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
 from mray._common import messages as m
+from mray._common.kept import os, socket
 from mray._common.protocol import misfit
 from mray._ipc.connection import Connection
 from mray._ipc.frames import decode_message

@@ -23,13 +23,13 @@ long as any of its work may run: detached actors outlive their driver, and are r
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import Any
 
 from mray._common.clock import time
 from mray._common.history import History
 from mray._common.ids import JobID
+from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._runtime.processes.launch import parts_of_path
 from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS

@@ -48,10 +48,10 @@ class Members:
         row = self._row_of.get(process)
         return 0 if row is None else self.table.word(row, column)
 
-    def nonsense(self, process: str) -> str:
+    def impossible(self, process: str) -> str:
         """The first impossible word that a process has written into its row, in words; empty if there is none."""
         row = self._row_of.get(process)
-        return "" if row is None else self.table.nonsense(row)
+        return "" if row is None else self.table.impossible(row)
 
     def total(self, column: int) -> int:
         """The sum of a column over all members, and over the dead where row 0 keeps theirs."""

@@ -5,9 +5,9 @@ In the node. Memory that the kernel can take back at once (the page cache) does 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from mray._common.kept import io, os
 from mray._device.discovery import memory_groups, memory_limit
 from mray._ipc.segment import SHM
 
@@ -54,7 +54,7 @@ def read_usage(meminfo: str, groups: Iterable[Group]) -> Usage:
 
 def _of_machine(meminfo: str) -> Usage:
     total = available = -1
-    with open(meminfo, "rb") as file:
+    with io.open(meminfo, "rb") as file:
         for line in file:
             name, _colon, rest = line.partition(b":")
             if name == b"MemTotal":
@@ -75,9 +75,9 @@ def _of_group(group: Group, most: int) -> Usage | None:
         total = memory_limit(version, directory)
         if total is None or total >= most:
             return None
-        with open(os.path.join(directory, in_use), "rb") as file:
+        with io.open(os.path.join(directory, in_use), "rb") as file:
             used = int(file.read())
-        with open(os.path.join(directory, "memory.stat"), "rb") as file:
+        with io.open(os.path.join(directory, "memory.stat"), "rb") as file:
             stat = dict(line.split() for line in file.read().splitlines())
     except (OSError, ValueError):
         return None
@@ -102,9 +102,9 @@ def processes() -> list[Process]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:
+                with io.open(f"/proc/{name}/stat", "rb") as file:
                     session = int(file.read().rpartition(b")")[2].split()[3])
-                with open(f"/proc/{name}/statm", "rb") as file:
+                with io.open(f"/proc/{name}/statm", "rb") as file:
                     _size, resident, shared = map(int, file.read().split()[:3])
             except (OSError, ValueError):
                 continue
@@ -117,7 +117,7 @@ def alone(process: Process) -> int:
     back by the end of all who have it only. As `processes` tells when the kernel does not say, or the process is gone.
     """
     try:
-        with open(f"/proc/{process.pid}/smaps_rollup", "rb") as file:
+        with io.open(f"/proc/{process.pid}/smaps_rollup", "rb") as file:
             for line in file:
                 if line.startswith(b"Pss_Anon:"):
                     return min(process.held, int(line.split()[1]) * 1024)
@@ -158,7 +158,7 @@ def is_in(group: Group | None, pid: int) -> bool:
 def command_of(pid: int) -> str:
     """The command line of a process, cut short; empty once it is gone."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
+        with io.open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read(200).replace(b"\0", b" ").decode(errors="replace").strip()[:100]
     except OSError:
         return ""

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import reprlib
 import resource
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,6 +34,7 @@ from mray._common.causes import Cause
 from mray._common.clock import monotonic, time
 from mray._common.history import History
 from mray._common.ids import new_process_id, session_mark
+from mray._common.kept import io, os, socket
 from mray._common.protocol import MESSAGES, misfit
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
@@ -54,7 +53,7 @@ from mray._ipc.reaper import (
     withdraw,
 )
 from mray._ipc.segment import SHM, new_nonce
-from mray._ipc.table import POOLED, ROWS, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
+from mray._ipc.table import POOLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime.node import snapshot
 from mray._runtime.node.introducer import Introducer
 from mray._runtime.node.jobs import Job, Jobs
@@ -145,7 +144,7 @@ class Node:
             "session_dir": session_dir,
             "session": self._session,
             "table": table_name,
-            "rows": ROWS,
+            "rows": self._members.table.rows,
             "resources": self._scheduler.pool.quantities(),
             "gpus": list(options["gpus"]),
             "env": dict(default),
@@ -295,7 +294,7 @@ class Node:
         code = message[0]
         if (connection.role, m.ROLE_NODE) not in MESSAGES[code].ways:
             raise ProtocolViolationError(f"a {connection.role} must not send {message_name(code)} to the node")
-        if connection.role == m.ROLE_WORKER and self._members.nonsense(connection.process):
+        if connection.role == m.ROLE_WORKER and self._members.impossible(connection.process):
             self._check_row(connection)
         make_event = self._event_makers.get(code)
         if make_event is not None:
@@ -498,7 +497,7 @@ class Node:
             self._check_row(connection)
 
     def _check_row(self, connection: Connection) -> None:
-        wrong = self._members.nonsense(connection.process) if connection.role == m.ROLE_WORKER else ""
+        wrong = self._members.impossible(connection.process) if connection.role == m.ROLE_WORKER else ""
         if wrong:
             text = f"wrote nonsense into the session's memory ({wrong} in its row of the table), as code with a wrong pointer does"
             self._stray_workers.end(connection.process, connection.pid, text)
@@ -625,7 +624,7 @@ class Node:
     # ------------------------------------------------------------------------------------ ending
     def tell_failure(self, error: BaseException) -> None:
         """Show the user the node's own failure and the end of its log, which is about to be removed."""
-        with open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
+        with io.open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
             text = log.read()[-4000:]
         self._tell(f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
         self._told_failure = f"the node is at fault: {error}"

@@ -6,7 +6,6 @@ The rows are raw; names and meanings for users are those of the records in `mray
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from mray._common.clock import time
 from mray._common.history import History
+from mray._common.kept import os
 from mray._ipc.connection import ProtocolViolationError
 from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
 from mray._runtime.node.jobs import Jobs

@@ -10,7 +10,6 @@ In every client. A large value goes into shared memory while there is room, else
 
 from __future__ import annotations
 
-import os
 import pickle
 import weakref
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import new_object_id
+from mray._common.kept import os
 from mray._ipc.born import counts
 from mray._ipc.reaper import SPILLED, segment_prefix
 from mray._ipc.segment import unlink

@@ -27,7 +27,6 @@ for a dead one; here only the receiver waits, and the kernel tells it.
 from __future__ import annotations
 
 import contextlib
-import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,6 +36,7 @@ from mray._common import messages as m
 from mray._common.clock import monotonic
 from mray._common.device_tensors import carriers
 from mray._common.ids import new_object_id
+from mray._common.kept import os
 from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
 from mray._device.base import DeviceOutOfMemoryError, NotExportedError, NotOpenedError

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import os
 import selectors
-import socket
 import stat
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from mray._common import kept, settings
 from mray._common import messages as m
-from mray._common import settings
 from mray._common.clock import monotonic
+from mray._common.kept import fcntl, os, socket
 from mray._common.protocol import misfit
 from mray._ipc.connection import connect, encode
 from mray._ipc.frames import MESSAGE_STARTS, decode_message
@@ -55,7 +53,7 @@ def parent_of(temp_dir: str | None) -> str:
     if not temp_dir:
         import tempfile  # noqa: PLC0415  (3 ms)
 
-        temp_dir = tempfile.gettempdir()
+        temp_dir = tempfile.tempdir or kept.tempfile.gettempdir()
     return os.path.join(temp_dir, f"mray-{os.getuid()}")
 
 

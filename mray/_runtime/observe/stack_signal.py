@@ -11,10 +11,10 @@ A worker without the file does not listen, and the signal would end it: it gets 
 from __future__ import annotations
 
 import faulthandler
-import os
 import signal
 
 from mray._common.clock import monotonic, sleep
+from mray._common.kept import io, os
 
 #: Real-time, near the end: programs rarely use it.
 SIGNAL = signal.SIGRTMAX - 3
@@ -50,5 +50,5 @@ def ask(session_dir: str, pid: int, patience: float) -> str:
         now = os.stat(path).st_size
         if now != size:
             size, since = now, monotonic()
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with io.open(path, encoding="utf-8", errors="replace") as file:
         return file.read().rstrip()

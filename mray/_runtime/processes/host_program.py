@@ -8,11 +8,11 @@ of its own, and so on without end. So a Python of the same version is started, o
 from __future__ import annotations
 
 import functools
-import os
 import re
 import sys
 from collections.abc import Iterator
 
+from mray._common.kept import os
 from mray.exceptions import RaySystemError
 
 #: Names of interpreters.

@@ -13,12 +13,12 @@ A builder is a child of the node with the session's lifeline, and so ends with t
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mray._common.clock import monotonic
+from mray._common.kept import io, os
 from mray._ipc import process as processes
 from mray._ipc.frames import to_text
 from mray._ipc.reactor import Reactor
@@ -136,7 +136,7 @@ class Interpreters:
 
     def _why(self, build: _Build, status: int) -> str:
         try:
-            with open(build.log, "rb") as file:
+            with io.open(build.log, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
                 said = "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
         except OSError:

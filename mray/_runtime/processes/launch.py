@@ -12,13 +12,12 @@ A worker may stand behind a *wrapper*: a profiler that is given the worker's own
 from __future__ import annotations
 
 import marshal
-import os
 import shlex
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mray._common.kept import os, socket
 from mray._ipc.frames import from_text, to_text
 from mray._ipc.process import TITLE_ROOM, spawn
 from mray.exceptions import RaySystemError

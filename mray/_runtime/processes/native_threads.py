@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+
+from mray._common.kept import io, os
 
 VARIABLE = "OMP_NUM_THREADS"
 #: File names of libraries, each with the names that its function may have.
@@ -81,7 +82,7 @@ class NativeThreads:
 
 def loaded_libraries() -> set[str]:
     """The files of shared libraries in the memory of this process."""
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+    with io.open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         return {path for line in maps if (path := line.rstrip("\n").partition("/")[2]) and ".so" in path}
 
 

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import marshal
-import os
 import signal
-import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +25,7 @@ from typing import Any
 
 from mray._common.clock import monotonic
 from mray._common.ids import worker_id_of
+from mray._common.kept import os, socket
 from mray._common.messages import NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
 from mray._common.protocol import misfit
 from mray._ipc import process as processes

@@ -32,21 +32,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
-import fcntl
 import gc
 import importlib
 import marshal
-import os
 import resource
 import select
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 from mray._common import settings
+from mray._common.kept import fcntl, io, os, socket
 from mray._device.discovery import ORDER
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message
@@ -311,7 +309,7 @@ def reap(pid: int) -> int | None:
 
 def _inherited(environment: Mapping[str, str]) -> tuple[Any, ...]:
     """All properties that a process inherits from its parent and that are not passed on for each session."""
-    with open("/proc/self/status", encoding="utf-8") as status:
+    with io.open("/proc/self/status", encoding="utf-8") as status:
         mask = next((line for line in status if line.startswith("Umask")), "")
     return (
         {name: value for name, value in environment.items() if name not in _PASSING},
@@ -398,7 +396,7 @@ def _become_node(directory: str, environment: dict[str, str], folder: str, fds: 
     os.environ.clear()
     os.environ.update(environment)
     processes.show_variable(SESSION_VARIABLE, directory)
-    with open(os.path.join(directory, OPTIONS), "rb") as file:
+    with io.open(os.path.join(directory, OPTIONS), "rb") as file:
         options: dict[str, Any] = marshal.load(file)
     options["driver_pidfd"] = NODE_DRIVER
     return options

@@ -23,12 +23,12 @@ lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and connects to
 
 from __future__ import annotations
 
-import os
 import select
 from collections.abc import Callable, Sequence
 
 from mray._common import settings
 from mray._common.clock import monotonic
+from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import LIFELINE_VARIABLE, PROCESS_VARIABLE, Wrapper, launch_wrapped

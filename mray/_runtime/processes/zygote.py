@@ -17,14 +17,13 @@ import errno
 import gc
 import importlib
 import marshal
-import os
 import select
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from mray._common.kept import os, socket
 from mray._common.messages import NOT_SPAWNED, REAPED, SPAWN, SPAWNED
 from mray._common.protocol import misfit
 from mray._ipc import process as processes

@@ -9,13 +9,12 @@ that was killed, or that a reboot has ended, leaves a file that the next look re
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mray._common.kept import fcntl, os
 from mray._common.version import __version__
 from mray._ipc import process as processes
 from mray._ipc.reaper import ADDRESS, address_lock, withdraw

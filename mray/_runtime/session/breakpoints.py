@@ -18,9 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import select
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +27,7 @@ from typing import Any, NamedTuple
 
 from mray._common import settings
 from mray._common.clock import time
+from mray._common.kept import io, os, socket
 from mray._ipc import process as processes
 from mray._ipc import reactor
 from mray._ipc.connection import connect, peer_is_ours
@@ -112,7 +111,7 @@ class Breakpoints:
         listener = listen_at(path, 1)
         try:
             draft = path + ".new"
-            with open(draft, "w", encoding="utf-8") as file:
+            with io.open(draft, "w", encoding="utf-8") as file:
                 json.dump(facts, file)
             os.rename(draft, path + ".json")
             self._tell(path, where, mode)
@@ -157,7 +156,7 @@ def stops(session_dir: str) -> Iterator[Stop]:
             continue
         path = os.path.join(folder, name.removesuffix(".json"))
         try:
-            with open(path + ".json", encoding="utf-8") as file:
+            with io.open(path + ".json", encoding="utf-8") as file:
                 facts = json.load(file)
             # With an empty pid the kernel's file would be that of the whole machine.
             if isinstance(facts["pid"], int) and facts.pop("start") == processes.start_of(facts["pid"]):

@@ -20,7 +20,6 @@ Rejected: letting drivers join every session (a private session concerns only it
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from mray._common import clock, settings
 from mray._common import messages as m
 from mray._common.clock import monotonic
 from mray._common.ids import new_process_id, session_mark
+from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc import reaper
 from mray._ipc.reaper import withdraw

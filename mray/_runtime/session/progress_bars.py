@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import os
 import sys
 import threading
 import uuid
@@ -24,6 +23,7 @@ from typing import Any
 from mray._api.current import backend_if_started
 from mray._common import settings
 from mray._common.clock import monotonic
+from mray._common.kept import os
 from mray._common.log import logger
 from mray._ipc.output import note
 

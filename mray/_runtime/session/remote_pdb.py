@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import pdb
-import socket
 from types import FrameType
 from typing import Any
+
+from mray._common.kept import socket
 
 #: Modules that are stepped over.
 _OURS = "mray"

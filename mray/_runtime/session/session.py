@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.util
-import os
 import resource
 import select
 import stat
@@ -27,6 +26,7 @@ from mray._common import messages as m
 from mray._common import settings
 from mray._common.dropped_errors import import_whole
 from mray._common.ids import new_process_id, session_mark
+from mray._common.kept import io, os
 from mray._common.log import logger
 from mray._common.memory_options import monitor_options, retry_options
 from mray._device import discovery
@@ -507,7 +507,7 @@ def reap_node(pid: int, timeout: float) -> int | None:
 def last_lines(directory: str, count: int = 20) -> str:
     """The end of the node's log."""
     try:
-        with open(os.path.join(directory, "logs", "node.log"), encoding="utf-8", errors="replace") as file:
+        with io.open(os.path.join(directory, "logs", "node.log"), encoding="utf-8", errors="replace") as file:
             return "\n".join(file.read().splitlines()[-count:])
     except OSError:
         return ""

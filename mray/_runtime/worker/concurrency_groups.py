@@ -13,7 +13,6 @@ In a worker that is an actor. The executor runs and answers calls; a group execu
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
@@ -27,6 +26,7 @@ from mray._common.clock import perf_counter
 from mray._common.concurrency import Concurrency, no_group
 from mray._common.ids import TaskID
 from mray._common.invocations import Invocation, MethodInvocation, read
+from mray._common.kept import os
 from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error

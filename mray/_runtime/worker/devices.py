@@ -5,12 +5,12 @@ On the worker's main thread, before user code runs.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common import settings
 from mray._common.accelerators import KINDS, variables_of, visible
+from mray._common.kept import os
 
 
 def _assign(name: str, value: str | None) -> None:

@@ -7,7 +7,6 @@ and arguments, running them, pickling their results, and turning their exception
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import signal
 import sys
@@ -25,6 +24,7 @@ from mray._common.concurrency import is_system_group, no_group
 from mray._common.history import History
 from mray._common.ids import FIRST, TaskID, return_id
 from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, Result, TaskInvocation, argument_values
+from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.copying import LEAST, call_all

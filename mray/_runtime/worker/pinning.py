@@ -5,9 +5,9 @@ On the worker's main thread, between tasks. Every thread of the process is pinne
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 
+from mray._common.kept import os
 from mray._common.log import logger
 
 

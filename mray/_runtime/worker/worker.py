@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import signal
 import sys
 import threading
@@ -27,6 +26,7 @@ from mray._common import messages as m
 from mray._common.clock import perf_counter, time
 from mray._common.ids import TaskID
 from mray._common.invocations import MethodInvocation, TaskInvocation, read
+from mray._common.kept import os
 from mray._common.protocol import misfit
 from mray._ipc.connection import Connection
 from mray._ipc.faults import message_name

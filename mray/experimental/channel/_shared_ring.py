@@ -19,7 +19,6 @@ with its process.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import threading
 import uuid
 import weakref
@@ -31,6 +30,7 @@ from mray._api.context import get_runtime_context
 from mray._api.current import current_backend
 from mray._channel.base import NOTHING, Failed
 from mray._channel.shm import ShmReader, ShmWriter
+from mray._common.kept import fcntl
 from mray._common.process_local import ProcessLocal
 from mray._graph.compiler.resolve import layout_for
 from mray._graph.host import GraphHost

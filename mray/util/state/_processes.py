@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any
 
 from mray._common.clock import time
+from mray._common.kept import io, os
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -15,7 +15,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 def facts_of(pid: int) -> dict[str, Any]:
     """``rss_bytes, cpu_seconds, start_time_ms`` of a process."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with io.open(f"/proc/{pid}/stat", "rb") as file:
             facts = file.read().rsplit(b")", 1)[1].split()
     except OSError:
         return {}

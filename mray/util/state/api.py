@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from mray._api.counterpart import counterpart_of
 from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
+from mray._common.kept import io, os
 from mray._runtime.observe.observer import SessionGoneError, sessions
 from mray.util.state._gather import GATHER, View
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches, records
@@ -511,7 +511,7 @@ def get_log(
         filename = next((name for found in names.values() for name in found), None)
         if filename is None:
             raise FileNotFoundError(f"no log {suffix} of this worker: it has printed nothing there, or there is none")
-    with open(os.path.join(directory, "logs", os.path.basename(filename)), "rb") as file:
+    with io.open(os.path.join(directory, "logs", os.path.basename(filename)), "rb") as file:
         lines = file.readlines()
     for line in lines if tail < 0 else lines[max(0, len(lines) - tail) :]:
         if filter_ansi_code:  # latin-1 is all bytes, as they are

@@ -92,7 +92,7 @@ def test_a_write_into_the_row_of_another_process_ends_the_writer(session: None, 
 
 
 @pytest.mark.parametrize("value", [(1 << 64) - 1, 0x7F00_0000_1234])
-def test_nonsense_in_its_own_row_ends_a_worker_and_its_callers_hear_of_it(
+def test_impossible_words_in_its_own_row_end_a_worker_and_its_callers_hear_of_it(
     session: None, value: int, eventually: Callable[[Callable[[], object]], None]
 ) -> None:
     other, wild = Worker.remote(), Worker.remote()
@@ -104,7 +104,7 @@ def test_nonsense_in_its_own_row_ends_a_worker_and_its_callers_hear_of_it(
     check_others(other)
 
 
-def test_a_worker_that_ends_with_nonsense_in_its_row_leaves_the_node_alone(session: None) -> None:
+def test_a_worker_that_ends_with_impossible_words_in_its_row_leaves_the_node_alone(session: None) -> None:
     other = Worker.remote()
     for _ in range(5):
         wild = Worker.remote()

@@ -6,10 +6,15 @@ inside of the process is a function below; any other word means none.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import fcntl
+import io
 import os
 import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -294,6 +299,87 @@ def with_very_short_files() -> None:
 
 def with_files_shorter_than_an_object() -> None:
     _with_files_of(LARGE - 1)
+
+
+def _refuse(*_arguments: Any, **_keywords: Any) -> Any:
+    raise RuntimeError("this test does without")
+
+
+class _GuardedSocket(socket.socket):
+    """As pytest-socket has it."""
+
+    def __new__(cls, *_arguments: Any, **_keywords: Any) -> Any:
+        return _refuse()
+
+
+class _FakeModule(types.ModuleType):
+    """As pyfakefs puts into every module that has the real one: files are not there."""
+
+    def __init__(self, original: types.ModuleType) -> None:
+        super().__init__(original.__name__)
+        self.original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return _refuse if name in _OF_FILES else getattr(self.original, name)
+
+
+#: Functions of `os` that guards of files replace.
+_OF_FILES = [
+    *("open", "read", "write", "close", "fdopen", "stat", "lstat", "statvfs", "access", "listdir", "scandir", "mkdir", "makedirs"),
+    *("unlink", "remove", "rmdir", "rename", "replace", "link", "readlink", "symlink", "chmod", "utime", "pipe"),
+]
+
+
+def _guard(*places: tuple[types.ModuleType, str, Any]) -> None:
+    """Use mray while these are replaced: from the beginning, and after `init`."""
+    originals = [getattr(module, name) for module, name, _value in places]
+
+    def replace(*_arguments: Any) -> Any:
+        for module, name, value in places:
+            setattr(module, name, value)
+
+    begin = mray.init
+    try:
+        replace()
+        use()
+        for (module, name, _value), original in zip(places, originals, strict=True):
+            setattr(module, name, original)
+        mray.init = lambda *a, **k: (begin(*a, **k), replace())  # type: ignore[assignment]
+        use()
+        text = "well"
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}"
+    finally:
+        mray.init = begin
+        for (module, name, _value), original in zip(places, originals, strict=True):
+            setattr(module, name, original)
+    report(text)
+
+
+def under_a_guard_of_sockets() -> None:
+    _guard(
+        (socket, "socket", _GuardedSocket), (socket, "socketpair", _refuse), (socket, "getaddrinfo", _refuse), (socket, "fromfd", _refuse)
+    )
+
+
+def under_a_guard_of_open() -> None:
+    _guard((builtins, "open", _refuse), (io, "open", _refuse))
+
+
+def under_a_guard_of_files() -> None:
+    _guard(*((os, name, _refuse) for name in _OF_FILES))
+
+
+def with_a_fake_file_system() -> None:
+    fakes = {each: _FakeModule(each) for each in (os, io, shutil, fcntl)}
+    holders = [
+        (module, name, fakes[value])
+        for module in list(sys.modules.values())
+        if module.__name__.startswith("mray")
+        for name, value in vars(module).items()
+        if type(value) is types.ModuleType and value in fakes
+    ]
+    _guard(*holders)
 
 
 def in_a_forked_child() -> None:

@@ -66,6 +66,10 @@ INSIDE = {
     "in_a_frozen_program": f"RaySystemError: System error: {NO_INTERPRETER} a frozen application:",
     "with_gevent": "RaySystemError: System error: gevent has replaced Python's socket (monkey patching)",
     "with_eventlet": "RaySystemError: System error: eventlet has replaced Python's socket (monkey patching)",
+    "under_a_guard_of_sockets": "well",
+    "under_a_guard_of_open": "well",
+    "under_a_guard_of_files": "well",
+    "with_a_fake_file_system": "well",
     "in_a_forked_child": "well",
     "in_a_spawned_child": "well",
 }

@@ -1,0 +1,84 @@
+"""The modules of the standard library as mray needs them, whatever a program puts into their place.
+
+Tests keep the code under test from the network and the disk: pytest-socket has `socket.socket` raise, pyfakefs gives modules another `os`,
+`io` and `shutil`, others replace `open` or `os.stat`. That is meant for the program, not for the sockets and the shared memory by which the
+program reaches its session. So whatever mray needs of these modules it takes from here, ``from mray._common.kept import os``: copies of the
+modules, made when mray was imported, whose functions use each other and not what the originals have become.
+
+Not copied: `_LATE`, which tests of mray replace in order to see it fail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+__all__ = ["fcntl", "io", "os", "shutil", "socket", "tempfile"]
+
+if TYPE_CHECKING:
+    import fcntl
+    import io
+    import os
+    import shutil
+    import socket
+    import tempfile
+else:
+    import _socket
+    import fcntl as _fcntl
+    import io as _io
+    import os as _os
+    import posix as _posix
+    import socket as _sockets
+    from types import BuiltinFunctionType as _Builtin
+    from types import FunctionType as _Function
+    from types import ModuleType as _Module
+
+    #: Functions of `os` that are looked up when they are called.
+    _LATE = ("fstat", "posix_fallocate", "sched_getaffinity")
+
+    def _copy(original, **others):
+        """A copy of a module, whose functions see the copy and `others` where they would see the module and others."""
+        copy = _Module(f"kept {original.__name__}", original.__doc__)
+        there = vars(copy)
+        names = {name: value for name, value in vars(original).items() if not name.startswith("__")}
+        for name, value in names.items():
+            if type(value) is _Function and value.__globals__.get("__name__") in _COPIED:
+                function = _Function(value.__code__, there, value.__name__, value.__defaults__, value.__closure__)
+                function.__kwdefaults__ = value.__kwdefaults__
+                there[name] = function
+            else:
+                there[name] = value
+        there.update(others)
+        return copy
+
+    #: Modules whose functions are copied.
+    _COPIED = ("os", "posixpath", "genericpath", "shutil", "socket", "tempfile")
+
+    os = _copy(_os)
+    vars(os).update((name, value) for name, value in vars(_posix).items() if name in vars(os) and type(value) is _Builtin)
+    os.path = _copy(_os.path, os=os)
+    for _name in _LATE:
+        del vars(os)[_name]
+    os.__getattr__ = lambda name, original=_os: getattr(original, name)
+    io = _copy(_io)
+    os.fdopen = io.open  # (that of `os` imports whatever stands for `io`)
+    fcntl = _copy(_fcntl)
+    #: (Where mray is imported under a guard, `socket.socket` is another class.)
+    _class = next(each for each in _socket.socket.__subclasses__() if each.__module__ == "socket" and each.__name__ == "socket")
+    socket = _copy(_sockets, socket=_class, os=os)
+    #: pyfakefs replaces whatever a module has of these.
+    del _fcntl, _io, _os, _posix
+
+    def __getattr__(name):
+        """`shutil` and `tempfile`, which take long to import."""
+        if name == "shutil":
+            import shutil as original  # noqa: PLC0415
+
+            others = {"os": os}
+        elif name == "tempfile":
+            import tempfile as original  # noqa: PLC0415
+
+            others = {"_os": os, "_io": io}
+        else:
+            raise AttributeError(name)
+        copy = globals()[name] = _copy(original, **others)
+        return copy
