@@ -429,8 +429,7 @@ class ObjectStoreFullError(RayError):
     """There is no room for the object."""
 
     def __str__(self) -> str:
-        text = "The local object store is full of objects that are still in scope and cannot be evicted."
-        return f"{super().__str__()}\n{text}".lstrip("\n")
+        return super().__str__() or "The local object store is full of objects that are still in scope and cannot be evicted."
 
 
 class OutOfDiskError(RayError):

@@ -97,7 +97,7 @@ class CudaIpcWriter(ShmWriter):
         name: str,
         proven: bool = True,
     ) -> None:
-        super().__init__(segment, offset, layout, prefix, doorbells, group)
+        super().__init__(segment, offset, layout, prefix, doorbells, group, name)
         self._platform = platform
         self._name = name
         self._lender = Lender(segment, offset, layout)

@@ -75,12 +75,14 @@ class ShmWriter(ChannelWriter):
         prefix: str,
         doorbells: Sequence[Doorbell],
         group: GroupDoorbell | None = None,
+        name: str = "",
     ) -> None:
+        """`name` says in errors which channel it is."""
         self._ring = ring = RingWriter(segment, offset, layout)
         self._put = ring.put
         self._inline = layout.inline
         released = [offset // WORD + layout.released(reader) for reader in range(layout.readers)]
-        self._slots = SlotWriter(prefix, ring, segment.words(), released, layout.slots)
+        self._slots = SlotWriter(prefix, ring, segment.words(), released, layout.slots, name)
         self._doorbells = tuple(doorbells)
         self._only_doorbell: Callable[[], None] = (
             doorbells[0].ring if len(doorbells) == 1 else self._ring_all if group is None else group.ring

@@ -135,9 +135,9 @@ class _Opener:
             peers = [ranks[reader] for reader in channel.readers]
             carrier = self._ends.communicators[channel.communicator]
             devices = platform() if channel.transport == NCCL else None
-            return CommunicatorWriter(ShmWriter(*where), carrier, peers, rules, self._failure, devices)
+            return CommunicatorWriter(ShmWriter(*where, channel.name), carrier, peers, rules, self._failure, devices)
         if channel.transport not in DEVICE:
-            return ShmWriter(*where)
+            return ShmWriter(*where, channel.name)
         make = CudaIpcWriter if channel.transport == CUDA_IPC else PinnedWriter
         owned = _platform_for(channel)
         writer: ChannelWriter = make(*where, platform=owned, name=channel.name, proven=channel.proven)

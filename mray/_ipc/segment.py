@@ -288,14 +288,49 @@ def _ours(fd: int, name: str) -> int:
 def _shared_memory(name: str, flags: int = 0, **options: Any) -> posix_ipc.SharedMemory:
     try:
         return posix_ipc.SharedMemory(name, flags, **options)
-    except ValueError as error:  # as it comes for a file that is larger than this process may make
-        raise exhausted(OSError(errno.EFBIG, ""), f"{options.get('size')} bytes of shared memory could not be made.") from error
-    except OSError as error:
+    except (posix_ipc.ExistentialError, posix_ipc.PermissionsError, OSError) as error:
+        wrong = _wrong_place() if flags and not isinstance(error, FileExistsError) else None
+        if wrong is not None:
+            raise wrong from None
+        if not isinstance(error, OSError):
+            raise
         if error.errno is None:  # as it comes for want of a descriptor
             raise exhausted(OSError(errno.EMFILE, ""), f"The shared memory {name} could not be opened.") from error
         if not flags and error.errno in _NOT_FOR_US:
             raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         raise
+    except ValueError:  # as it comes for a file that is larger than this process may make
+        raise exhausted(OSError(errno.EFBIG, ""), f"{options.get('size')} bytes of shared memory could not be made.") from None
+
+
+def _wrong_place() -> OSError | None:
+    """The reason for which nobody can make shared memory on this machine or in this container, and what to do; None if there is none."""
+    try:
+        facts = os.statvfs(SHM)
+    except OSError as error:
+        number, wrong, advice = error.errno, f"is not there ({error.strerror})", f"mount one: mkdir -p {SHM} && mount -t tmpfs tmpfs {SHM}"
+    else:
+        if facts.f_flag & os.ST_RDONLY:
+            number, wrong, advice = errno.EROFS, "is mounted read-only", f"mount -o remount,rw {SHM}"
+        elif not os.access(SHM, os.W_OK | os.X_OK):
+            number, wrong, advice = errno.EACCES, "may not be written to by this user", f"chmod 1777 {SHM}"
+        else:
+            return None
+    return OSError(number, f"mray needs shared memory, and {SHM} {wrong}. As root: {advice}. In a container, see that it is mounted so")
+
+
+def for_what(error: OSError | ObjectStoreFullError, what: str) -> Exception:
+    """The error of making shared memory, which says for what that was to be; to be raised from None, for it stands for the other."""
+    if isinstance(error, ObjectStoreFullError):
+        return ObjectStoreFullError(f"{what}: {error}")
+    return type(error)(error.errno, f"{what}: {error.strerror}")
+
+
+def check_place(prefix: str, size: int) -> None:
+    """OSError or `ObjectStoreFullError` where no shared memory of so many bytes can be made, which says why and what to do."""
+    segment = Segment.create(f"{prefix}try-{new_nonce():x}", size)
+    segment.unlink()
+    segment.close()
 
 
 def unlink(name: str) -> None:

@@ -52,7 +52,8 @@ from mray._ipc.mapped import Mapped, Origin, open_origin
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.process import start_of
 from mray._ipc.ring import DamagedError, RingWriter
-from mray._ipc.segment import Ask, Descriptor, Segment, new_nonce, open_memory, unlink
+from mray._ipc.segment import Ask, Descriptor, Segment, for_what, new_nonce, open_memory, unlink
+from mray.exceptions import ObjectStoreFullError
 
 #: Where a payload lies: slot, generation of the slot's segment, use, length in bytes.
 PLACE = Struct("@QQQQ")
@@ -126,8 +127,10 @@ class Slot:
 class SlotWriter:
     """The writer's slots of one ring. `released[r]` is the index of RELEASED[0] of reader r among `words`."""
 
-    def __init__(self, prefix: str, ring: RingWriter, words: memoryview, released: list[int], most: int) -> None:
+    def __init__(self, prefix: str, ring: RingWriter, words: memoryview, released: list[int], most: int, name: str = "") -> None:
+        """`name` says in errors which ring it is."""
         self._prefix = prefix
+        self._name = name
         self._ring = ring
         self._words = words
         self._released = released
@@ -240,7 +243,12 @@ class SlotWriter:
             return fitting
         slot = other or self._add() or self._give_away()
         generation = _next_generation(slot.generation)
-        segment = Segment.create(slot_name(self._prefix, slot.index, generation), max(size, LEAST_SLOT), offer=True)
+        try:
+            segment = Segment.create(slot_name(self._prefix, slot.index, generation), max(size, LEAST_SLOT), offer=True)
+        except (OSError, ObjectStoreFullError) as error:
+            if self._name:
+                raise for_what(error, self._name) from None
+            raise
         # POINT slot made
         self._named.append((self._ring.next, segment))
         slot.empty()

@@ -6,8 +6,8 @@ process is dead (it is the row's writer from then on). Every process of the sess
     row = [ STATE | BYTES | POOLED | ... ]       a page
 
 Each row is a page of its own, and a process can write to that of its own row only (`mray._ipc.own_row`): a wild write of its program to
-the row of another is its own SIGSEGV. To its own row it can write anything, so whoever reads a row does not trust it: `impossible` says what
-cannot be, for which the node ends that process, and sums leave such words out.
+the row of another is its own SIGSEGV. To its own row it can write anything, so whoever reads a row does not trust it: `impossible` says
+what cannot be, for which the node ends that process, and sums leave such words out.
 
 STATE says whether the process sleeps: a peer that publishes something for it reads the word to learn whether to ring its doorbell, and a
 process that would like to spin counts the awake ones first (spinning with more of them than cores makes everybody slower).
@@ -24,6 +24,8 @@ from mray._ipc.segment import PAGE, Segment
 
 ROW_WORDS = PAGE // 8
 ROWS = 8192
+#: Rows whose memory is there from the beginning.
+_FIRST_ROWS = 64
 
 STATE = 0  #: ABSENT, AWAKE, PARKED or DOZING; written by the process (by the node once it is dead)
 BYTES = 1  #: bytes of shared memory that the process holds for objects (in use and pooled)
@@ -65,13 +67,12 @@ class SessionTable:
 
     @classmethod
     def create(cls, name: str) -> SessionTable:
-        """`name` is for a moment: the table goes to its processes as the descriptor of its segment. Row 0 has memory, others get it.
+        """`name` is for a moment: the table goes to its processes as the descriptor of its segment. The first rows have memory.
 
         It has fewer rows where this process may not make a file of so many.
         """
-        most, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        rows = ROWS if most == resource.RLIM_INFINITY else min(ROWS, max(2, most // PAGE))
-        return cls(Segment.anonymous(name, rows * PAGE, reserve=PAGE))
+        rows, first = measures()
+        return cls(Segment.anonymous(name, rows * PAGE, reserve=first * PAGE))
 
     @classmethod
     def of(cls, name: str, fd: int) -> SessionTable:
@@ -83,11 +84,13 @@ class SessionTable:
         return cls(segment)
 
     def add_row(self, row: int) -> None:
-        """Node only: give a row memory. OSError when there is none, or the table has no such row."""
+        """Node only: see that a row has memory. OSError when there is none, or the table has no such row."""
         if row >= self.rows:
-            raise OSError(errno.EAGAIN, f"a session has {self.rows - 1} processes at most")
-        assert self._descriptor is not None
-        os.posix_fallocate(self._descriptor.fd, row * PAGE, PAGE)
+            number = errno.EAGAIN if self.rows == ROWS else errno.EFBIG
+            raise OSError(number, f"a session has {self.rows - 1} processes at most")
+        if row >= _FIRST_ROWS:
+            assert self._descriptor is not None
+            os.posix_fallocate(self._descriptor.fd, row * PAGE, PAGE)
 
     def rows_in_use(self) -> int:
         """Rows up to the highest that was ever given out (the node keeps it in its own row, row 0)."""
@@ -127,6 +130,13 @@ class SessionTable:
         self.words.release()
         self.segment.descriptor = self._descriptor = None
         self.segment.close()
+
+
+def measures() -> tuple[int, int]:
+    """Rows of a table that this process makes, and how many of them have memory from the beginning."""
+    most, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    rows = ROWS if most == resource.RLIM_INFINITY else min(ROWS, max(2, most // PAGE))
+    return rows, min(rows, _FIRST_ROWS)
 
 
 def wrong_word(words: Sequence[int]) -> str:

@@ -393,6 +393,7 @@ _OF_PICKLES = (
     *(struct.error, pickle.UnpicklingError),
 )
 
+
 class _Rows:
     """A table with a row that a process writes as it likes, between those of others; the node reads it, and clears it in the end."""
 

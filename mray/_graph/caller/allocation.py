@@ -25,10 +25,11 @@ from mray._graph.host import GraphHost, Pending, weakly
 from mray._graph.messages import ALLOCATE, ENDED, LENT, RECALL, STOP, TRIM
 from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
-from mray._ipc.segment import Segment
+from mray._ipc.segment import Segment, for_what
 from mray._ipc.slots import sweep_orphans, unlink_all
 from mray._objects.remote_error import pickle_error
 from mray._trace.torch_profiler import FOLDER
+from mray.exceptions import ObjectStoreFullError
 
 
 class Recipe(NamedTuple):
@@ -72,7 +73,10 @@ class Allocation:
         `constants`: a serialized list for each endpoint; `invited`: the graph's communicators.
         """
         plan = self.plan
-        segment = self._segment = Segment.create(self.prefix, plan.size, offer=True)
+        try:
+            segment = self._segment = Segment.create(self.prefix, plan.size, offer=True)
+        except (OSError, ObjectStoreFullError) as error:
+            raise for_what(error, "the channels of the graph") from None
         for channel in plan.channels:
             RingWriter.format(segment, channel.offset, channel.layout)
         # POINT graph segment formatted

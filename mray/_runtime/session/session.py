@@ -34,6 +34,8 @@ from mray._ipc import reaper
 from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.listener import listen_at
 from mray._ipc.process import describe_exit, kill
+from mray._ipc.segment import PAGE, check_place
+from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import RESET, ended_error, node_error, reset_error
@@ -44,7 +46,7 @@ from mray._runtime.processes import line_coverage, template
 from mray._runtime.processes.host_program import check_host, interpreter
 from mray._runtime.processes.launch import launch, write_options
 from mray._runtime.session.breakpoints import has_terminal
-from mray.exceptions import RaySystemError
+from mray.exceptions import ObjectStoreFullError, RaySystemError
 
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
@@ -276,10 +278,23 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
         raise RaySystemError(f"a session cannot start: {_NO_ROOM.format(place=place, what=error.strerror)}") from error
 
 
+def _check_shared_memory(directory: str) -> None:
+    """RaySystemError where there is no shared memory for a session's table, which says why."""
+    try:
+        check_place(reaper.segment_prefix(reaper.session_of(directory)), measures()[1] * PAGE)
+    except ObjectStoreFullError as error:
+        raise RaySystemError(f"a session cannot start: {error}") from error
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EROFS, errno.EACCES):
+            raise
+        raise RaySystemError(f"a session cannot start: {error.strerror}") from error
+
+
 def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None) -> tuple[str, int, int]:
     program = interpreter()
     directory, lock = make_directory(temp_dir)
     try:
+        _check_shared_memory(directory)
         spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:
             reaper.spill_elsewhere(directory, spill)
