@@ -5,7 +5,8 @@ Tests keep the code under test from the network and the disk: pytest-socket has 
 program reaches its session. So whatever mray needs of these modules it takes from here, ``from mray._common.kept import os``: copies of the
 modules, made when mray was imported, whose functions use each other and not what the originals have become.
 
-Not copied: `_LATE`, which tests of mray replace in order to see it fail.
+Not copied: `_LATE`. Tests of mray replace these in order to see them fail, and `os._exit` others, in order to save something before it
+(coverage.py).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ else:
     from types import ModuleType as _Module
 
     #: Functions of `os` that are looked up when they are called.
-    _LATE = ("fstat", "posix_fallocate", "sched_getaffinity")
+    _LATE = ("_exit", "fstat", "posix_fallocate", "sched_getaffinity")
 
     def _copy(original, **others):
         """A copy of a module, whose functions see the copy and `others` where they would see the module and others."""

@@ -25,8 +25,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mray._common import kept
-
 #: Variables that have coverage.py measure new interpreters: removed for node and zygote, which run no user code.
 VARIABLES = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 #: Seconds that a worker may take to write its lines.
@@ -95,7 +93,7 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
         leave(status)
 
     # Every exit by Python's own means goes through here, in any thread.
-    os._exit = kept.os._exit = save_and_leave  # type: ignore[assignment]
+    os._exit = save_and_leave  # type: ignore[assignment]
     return save
 
 
