@@ -134,7 +134,8 @@ def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
     values: list[Any] = []
     try:
         for ref in refs:
-            values.append(ref.get(timeout) if deadline is None else ref.get_until(deadline, timeout))
+            value = ref.get(timeout) if deadline is None else ref.get_until(deadline, timeout)
+            values.append(value)
     except BaseException:
         for ref, value in zip(refs, values, strict=False):
             ref.put_back(value)

@@ -149,7 +149,7 @@ class NativeBackend(PlacementCalls, Backend):
         return self._of_driver(session, self._printer is not None)
 
     def _end_after_graphs(self, end: Callable[[], object]) -> None:
-        """End the graphs of this process, then its session by `end`: all of it, also when a handler of a signal raises in one of the waits."""
+        """End the graphs of this process, then its session by `end`: all of it, also when a handler of a signal raises in a wait."""
         with guarded(), ExitStack() as ending:
             if self._printer is not None:
                 ending.callback(self._printer.flush)

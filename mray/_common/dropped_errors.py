@@ -28,8 +28,8 @@ _DROPPING = {
 
 
 def dropping_frame(frame: FrameType | None, most: int = -1) -> FrameType | None:
-    """The outermost of `most` frames (-1: all), from this one on outwards, out of which Python would drop an error, by all that can be seen:
-    of a finalizer of mray's, or of a callback of the import system's or of the module weakref's.
+    """The outermost of `most` frames (-1: all), from this one on outwards, out of which Python would drop an error, by all that can be
+    seen: of a finalizer of mray's, or of a callback of the import system's or of the module weakref's.
     """
     found = None
     while frame is not None and most:

@@ -109,7 +109,7 @@ def new_actor_id(process: str = "0" * _MARK) -> bytes:
 
 def is_actor_of_session_of(actor_id: bytes, process: str) -> bool:
     """As `is_of_session_of`, of an actor and a process."""
-    return actor_id[: -JOB_SIZE].hex()[-_MARK:] == process[-_MARK:]
+    return actor_id[:-JOB_SIZE].hex()[-_MARK:] == process[-_MARK:]
 
 
 def new_placement_group_id() -> bytes:

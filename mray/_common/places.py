@@ -1,8 +1,8 @@
 """Where a signal has met the main thread: in code of the user's, in mray's own, or in a sleep.
 
-Pure: frames in, a `Place` out. A handler of the user's may raise, and call anything. In the middle of mray's own code either would cut in
-half what belongs together (a message that is sent and counted, a lock, a reply that is taken and kept), so `mray._ipc.interrupts` has it run
-where the user's code goes on.
+Pure: frames in, a `Place` out. A handler of the user's may raise, and call anything. In the middle of mray's own code either would cut
+in half what belongs together (a message that is sent and counted, a lock, a reply that is taken and kept), so `mray._ipc.interrupts` has it
+run where the user's code goes on.
 
 Note [whose code]
 -----------------

@@ -134,7 +134,7 @@ class InterruptGuard:
     # ------------------------------------------------------------------------------------ sleeping
     @sleeps
     def sleep(self, block: Callable[..., T], *args: Any) -> T:
-        """``block(*args)``, which may sleep: a handler runs at once meanwhile, and one that waits runs first. What it raises comes out here."""
+        """``block(*args)``, which may sleep. A handler that waits runs first, one that comes meanwhile at once; its error comes out."""
         if self._pending and get_ident() == self._main:
             place = place_of(sys._getframe())
             if place.is_open or place.sleeps:
@@ -195,7 +195,7 @@ class InterruptGuard:
                 self.again(self._look_later)
 
     def _run_at(self, place: Place, frame: FrameType | None) -> None:
-        """Run the handlers that are due, here. Between two calls of a worker an error is the next call's, but SystemExit ends the worker."""
+        """Run the handlers that are due. Between two calls of a worker an error is the next call's, but SystemExit ends the worker."""
         try:
             self._run_due(frame)
         except BaseException as error:
@@ -230,7 +230,7 @@ class InterruptGuard:
             return
         self._queued = True
         if get_ident() != self._main:
-            _thread.interrupt_main(number)
+            _thread.interrupt_main(number)  # type: ignore[arg-type]
             if now() - self._since > PATIENCE and self._main is not None and callable(current_handler(number)):
                 # It may sleep where mray does not know of. (A flag alone ends no sleep.)
                 signal.pthread_kill(self._main, number)
@@ -307,7 +307,7 @@ class InterruptGuard:
             self._ends = False
 
     def abandon(self) -> None:
-        """In a forked child: its signals are those of a process without a session, which is no part of the program that may end in order."""
+        """In a forked child: its signals are those of a process without a session."""
         self._main = get_ident()
         self._pending.clear()
         self.late = None

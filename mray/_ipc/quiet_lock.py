@@ -1,8 +1,8 @@
 """A lock that user code may want at any moment, even in the middle of what it guards.
 
 The garbage collector may run at any allocation of any thread, and with it finalizers of the user's, which may call anything: `get` in
-``__del__`` of a garbage cycle, say. In a thread that owns the lock such a call finds what the lock guards half changed, and waits for ever for
-an answer that nobody asked for. So the collector is off while the lock is owned. What it has not collected it collects a little later.
+``__del__`` of a garbage cycle, say. In a thread that owns the lock such a call finds what the lock guards half changed, and waits for ever
+for an answer that nobody asked for. So the collector is off while the lock is owned. What it has not collected it collects a little later.
 
 Rejected: to run the collector ourselves (it costs what it costs, more often); to serve such calls in another thread (it would wait for the
 lock).
@@ -14,7 +14,7 @@ import _thread
 from gc import disable, enable, isenabled
 
 
-class QuietLock(_thread.RLock):
+class QuietLock(_thread.RLock):  # type: ignore[misc]
     """A reentrant lock; ``with lock:`` only."""
 
     __slots__ = ("_collects", "_depth")
@@ -24,7 +24,7 @@ class QuietLock(_thread.RLock):
         #: Whether the collector is to be on again when the lock is free.
         self._collects = False
 
-    def __enter__(self) -> bool:
+    def __enter__(self) -> bool:  # type: ignore[override]
         collects = isenabled()
         if collects:
             disable()

@@ -428,7 +428,7 @@ class Reactor:
                 return True  # the session ended before this thread became the reader, and the waiter was told
             return self._read_until(predicate, deadline, spin, before_sleep)
         finally:
-            if self._reader == thread or self._reading._is_owned():
+            if self._reader == thread or self._reading._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
                 self._release_reading()
 
     def is_amidst(self) -> bool:

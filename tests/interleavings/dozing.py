@@ -265,7 +265,9 @@ class Threads:
     def _in_place(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reactor, "Waiter", Waiter)
-            stand_in = types.SimpleNamespace(Lock=lambda: Lock("waiter"), RLock=threading.RLock, get_ident=threading.get_ident, Thread=threading.Thread)
+            stand_in = types.SimpleNamespace(
+                Lock=lambda: Lock("waiter"), RLock=threading.RLock, get_ident=threading.get_ident, Thread=threading.Thread
+            )
             patch.setattr(reactor, "threading", stand_in)
             patch.setattr(waiting, "threading", stand_in)  # a waiter's own lock is of that module
             yield

@@ -9,7 +9,6 @@ from __future__ import annotations
 import select
 from collections import deque
 from collections.abc import Callable
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from mray._backends.local.run_token import RunToken, here
@@ -17,6 +16,7 @@ from mray._common.log import logger
 from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
 from mray._ipc.interrupts import InterruptGuard
+from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.reactor import Reactor
 from mray._ipc.waiting import Predicate
 
@@ -44,7 +44,7 @@ class LocalConnection(Connection):
         self.facts: dict[str, Any] = {}
         self.on_message = on_message
         self.on_hangup = on_hangup
-        self._lock = Lock()
+        self._lock = QuietLock()
         self._out = deque()
         self._out_bytes = 0
         self._partial = bytearray()

@@ -183,7 +183,10 @@ class CompiledGraph(Depicted):
                 self._write_later(value)
             # Not before: waiting releases the lock.
             index = self._submitted
-            made = CompiledDAGRef(self, index) if self.outputs is None else [CompiledDAGRef(self, index, output) for output in self.outputs]
+            if self.outputs is None:
+                made: CompiledDAGRef | list[CompiledDAGRef] = CompiledDAGRef(self, index)
+            else:
+                made = [CompiledDAGRef(self, index, output) for output in self.outputs]
             self._submitted = index + 1
             self._is_cut = False
         return made
@@ -191,8 +194,8 @@ class CompiledGraph(Depicted):
     def _mend(self) -> None:
         """Give up executions that nobody has a ref of: their input was sent, and an exception from outside came. Lock held.
 
-        A handler of a signal never raises in there (`mray._ipc.interrupts`); what another thread has raised in this one may come between any
-        two byte codes. The ring says which execution a message is.
+        A handler of a signal never raises in there (`mray._ipc.interrupts`); what another thread has raised in this one may come between
+        any two byte codes. The ring says which execution a message is.
         """
         sent = self._writer.position()
         self._results.dropped.extend((index, None) for index in range(self._submitted, sent))

@@ -56,8 +56,8 @@ class Steps:
 def at_step(wanted: int, act: Callable[[], object], *, looks: bool | None = None) -> Iterator[Steps]:
     """Call `act` at the byte code with this number, from 0 on.
 
-    `looks`: only those before which Python looks for signals are counted; False: those in which the collector may run as well, which is where
-    something is allocated, and since Python 3.12 where it looks for signals.
+    `looks`: only those before which Python looks for signals are counted; False: those in which the collector may run as well, which is
+    where something is allocated, and since Python 3.12 where it looks for signals.
     """
     steps = Steps(wanted)
     before: list[Any] = [None, False]

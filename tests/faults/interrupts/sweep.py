@@ -22,10 +22,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from steps import as_own, at_step  # noqa: E402
-from work import KINDS, twice  # noqa: E402
+from steps import as_own, at_step
+from work import KINDS, twice
 
-import mray  # noqa: E402
+import mray
 
 
 class Cut(Exception):
