@@ -6,6 +6,7 @@ import gc
 import importlib
 import signal
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,15 +121,21 @@ def test_an_interrupt_that_python_would_drop_comes_again(module: Callable[[str],
 
     soon: list[Callable[[], None]] = []
     guard = InterruptGuard()
-    guard.again, guard.later = soon.append, lambda _seconds, _callback: None
+    later: list[Callable[[], None]] = []
+    guard.again, guard.later = soon.append, lambda _seconds, callback: later.append(callback)
     if users:
         signal.signal(signal.SIGINT, raises)
     guard.install()
     try:
         assert interrupt_at_each_line(name, acts[name])
         assert soon
+        soon[0]()
+        again = threading.Thread(target=later.pop())
         with pytest.raises(TimeoutError if users else KeyboardInterrupt):
-            soon[0]()
+            again.start()
+            again.join()
+            for _ in range(1000):
+                pass
     finally:
         guard.uninstall()
 

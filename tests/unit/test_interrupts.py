@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from signal import signal as install_handler
@@ -12,9 +13,13 @@ from typing import Any
 
 import pytest
 
+from mray._common import dropped_errors
+from mray._common.clock import now
+from mray._common.places import undone
 from mray._ipc import interrupts
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.reactor import Reactor
+from tests.faults.interrupts.steps import as_own
 
 
 class Alarm(Exception):
@@ -102,49 +107,6 @@ def test_an_interrupt_that_ends_no_sleep_is_seen_by_a_driver(reactor: Reactor, r
         other.join()
 
 
-def test_an_interrupt_that_met_the_lock_is_sent_until_it_lands(handlers: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one comes when the main thread has looked for signals and does not sleep yet: nobody sees that it has come."""
-    guard = InterruptGuard()
-    sent: list[int] = []
-    soon: list[Callable[[], None]] = []
-    later: list[Callable[[], None]] = []
-    monkeypatch.setattr(interrupts.signal, "pthread_kill", lambda _thread, number: sent.append(number))
-    guard.lock, guard.again, guard.later = threading.RLock(), soon.append, lambda _seconds, callback: later.append(callback)
-    guard.install()
-    with guard.lock:
-        signal.raise_signal(signal.SIGINT)
-    assert len(soon) == 1 and sent == []
-    soon.pop()()
-    for times in (1, 2, 3):
-        assert sent == [signal.SIGINT] * times
-        later.pop()()
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    later.pop()()
-    assert len(sent) == 4 and later == [], "it is sent on although it has landed"
-    guard.uninstall()
-
-
-def test_interrupts_that_come_while_one_is_put_off_do_not_nest(handlers: None) -> None:
-    guard = InterruptGuard()
-    soon: list[Callable[[], None]] = []
-
-    def again(callback: Callable[[], None]) -> None:
-        soon.append(callback)
-        if len(soon) < 100:
-            signal.raise_signal(signal.SIGINT)
-
-    guard.lock, guard.again = threading.RLock(), again
-    guard.install()
-    with guard.lock:
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-    assert len(soon) == 1
-    with pytest.raises(KeyboardInterrupt):
-        soon.pop()()
-    guard.uninstall()
-
-
 def alarm(_number: int, _frame: Any) -> None:
     raise Alarm
 
@@ -205,104 +167,220 @@ def test_what_a_handler_raises_waits_until_the_message_is_dispatched(
     assert signal.getsignal(signal.SIGUSR1) is handler
 
 
-def test_two_that_are_raised_while_a_message_is_dispatched_come_as_the_one_while_the_other_is_handled(reactor: Reactor) -> None:
+def test_two_that_come_while_a_message_is_dispatched_are_raised_one_after_the_other(reactor: Reactor) -> None:
     signal.signal(signal.SIGUSR1, alarm)
+    soon: list[Callable[[], None]] = []
+    later: list[Callable[[], None]] = []
+    reactor.guard.again, reactor.guard.later = soon.append, lambda _seconds, callback: later.append(callback)
 
     def both() -> None:
         signal.raise_signal(signal.SIGUSR1)
         signal.raise_signal(signal.SIGINT)
 
-    assert dispatched(reactor, both) == ["begun", "ended", "KeyboardInterrupt", "Alarm"]
+    assert dispatched(reactor, both) == ["begun", "ended", "Alarm"]
+    soon.pop()()
+    again = threading.Thread(target=later.pop())
+    with pytest.raises(KeyboardInterrupt):
+        again.start()
+        again.join()
+        for _ in range(1000):
+            pass
     assert dispatched(reactor, lambda: signal.raise_signal(signal.SIGUSR1)) == ["begun", "ended", "Alarm"]
 
 
-def test_what_is_raised_while_the_lock_is_owned_comes_once_it_is_free(handlers: None) -> None:
-    calls: list[int] = []
+class Clockwork:
+    """A guard whose looking again the test calls."""
 
-    def count(number: int, frame: Any) -> None:
-        calls.append(number)
-        raise Alarm
+    def __init__(self) -> None:
+        self.guard = InterruptGuard()
+        self.soon: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
+        self.guard.again = self.soon.append
+        self.guard.later = lambda _seconds, callback: self.later.append(callback)
+        self.guard.install()
 
-    guard = InterruptGuard()
-    soon: list[Callable[[], None]] = []
-    guard.lock, guard.again = threading.RLock(), soon.append
-    guard.install()
-    try:
-        signal.signal(signal.SIGUSR1, count)
-        with guard.lock:
-            signal.raise_signal(signal.SIGUSR1)
-        with pytest.raises(Alarm):
-            soon.pop()()
-        assert calls == [signal.SIGUSR1] and soon == []
-    finally:
-        guard.uninstall()
+    def look_again(self) -> None:
+        """As another thread does."""
+        thread = threading.Thread(target=self.later.pop())
+        thread.start()
+        thread.join()
 
 
-def test_an_interrupt_that_is_dismissed_takes_no_error_of_a_handler_along(reactor: Reactor) -> None:
-    signal.signal(signal.SIGUSR1, alarm)
-    guard = reactor.guard
-    guard.dismiss()
-    signal.raise_signal(signal.SIGINT)
-    signal.raise_signal(signal.SIGINT)
-    guard.dismiss()
-    guard.admit()
-    guard.dismiss()
+@pytest.fixture
+def clockwork(handlers: None) -> Iterator[Clockwork]:
+    clockwork = Clockwork()
+    yield clockwork
+    clockwork.guard.uninstall()
+
+
+def signalled() -> str:
+    """A function of mray's, in the middle of which a signal comes."""
     signal.raise_signal(signal.SIGUSR1)
-    guard.dismiss()
+    sorted([3, 1, 2])
+    return "value"
+
+
+own_signalled = as_own(signalled)
+
+
+def test_an_error_comes_in_the_place_of_the_value_of_mrays_function_which_takes_it_back(clockwork: Clockwork) -> None:
+    signal.signal(signal.SIGUSR1, alarm)
+    given: list[Any] = []
+
+    def take(word: str) -> str:
+        signal.raise_signal(signal.SIGUSR1)
+        return word + "!"
+
+    outermost = undone(lambda local, value: given.append((local["word"], value)))(as_own(take))
+    after = []
     with pytest.raises(Alarm):
-        guard.admit()
+        after.append(outermost("item"))
+    assert given == [("item", "item!")] and after == []
+    assert sys.gettrace() is None
 
 
-def test_sigterm_ends_a_driver_in_order_and_nobody_else(reactor: Reactor) -> None:
-    guard = reactor.guard
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # this reactor is no driver's
-    guard.uninstall()
-    guard.terminated = interrupts.end_program
-    guard.install()
-    with pytest.raises(SystemExit) as caught:
-        signal.raise_signal(signal.SIGTERM)
-    assert caught.value.code == signal.SIGTERM
-    guard.uninstall()
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+def test_a_handler_that_does_not_raise_runs_before_the_users_next_line(clockwork: Clockwork) -> None:
+    came: list[str] = []
+
+    def note(_number: int, frame: Any) -> None:
+        came.append(frame.f_code.co_name)
+        with pytest.raises(RuntimeError):  # it may do anything
+            raise RuntimeError
+
+    signal.signal(signal.SIGUSR1, note)
+    value = own_signalled()
+    assert value == "value"
+    assert came == ["test_a_handler_that_does_not_raise_runs_before_the_users_next_line"]
 
 
-def test_a_handler_of_sigterm_that_the_program_has_stays(reactor: Reactor) -> None:
-    came: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
-    reactor.guard.uninstall()
-    reactor.guard.terminated = interrupts.end_program
-    reactor.guard.install()
-    signal.raise_signal(signal.SIGTERM)
-    assert came == [signal.SIGTERM]
+def test_an_error_of_mrays_gives_way_to_the_one_that_waits(clockwork: Clockwork) -> None:
+    signal.signal(signal.SIGUSR1, alarm)
+
+    def fail() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        raise ValueError("mray's")
+
+    with pytest.raises(Alarm):
+        as_own(fail)()
 
 
-def test_sigterm_that_comes_while_a_message_is_dispatched_comes_after_it(reactor: Reactor) -> None:
-    reactor.guard.uninstall()
-    reactor.guard.terminated = interrupts.end_program
-    reactor.guard.install()
-    dispatched = []
+def test_a_finalizer_of_mrays_drops_no_error_and_no_lock_of_the_users_is_kept(clockwork: Clockwork) -> None:
+    signal.signal(signal.SIGUSR1, alarm)
 
-    def dispatch() -> None:
-        signal.raise_signal(signal.SIGTERM)
-        dispatched.append(True)
+    class Ref:
+        pass
 
-    reactor.defer(dispatch)
-    with pytest.raises(SystemExit):
-        reactor.wait_until(lambda: False)
-    assert dispatched
+    vars(Ref)  # a class of the user's, with mray's finalizer
+    finalizer = as_own(lambda _self: signal.raise_signal(signal.SIGUSR1))
+    path = next(path for path in [dropped_errors._DROPPING["__del__"]])
+    finalizer.__code__ = finalizer.__code__.replace(co_name="__del__", co_filename=path + "x.py")
+    Ref.__del__ = finalizer  # type: ignore[attr-defined]
+    lock = threading.Lock()
+    ref: Any = Ref()
+    reached = []
+    with pytest.raises(Alarm):
+        with lock:
+            ref = None
+        reached.append(len(reached))
+        reached.append(len(reached))
+    assert ref is None and not lock.locked()
+    assert len(reached) < 2, "it comes at the next call"
 
 
-def test_a_forked_child_has_the_handlers_of_a_process_without_a_session(reactor: Reactor) -> None:
-    guard = reactor.guard
-    guard.uninstall()
-    guard.terminated = interrupts.end_program
-    guard.install()
-    child = os.fork()
-    if not child:
+def test_where_somebody_traces_it_comes_when_somebody_looks_again(clockwork: Clockwork) -> None:
+    signal.signal(signal.SIGUSR1, alarm)
+    tracer = lambda *_what: None  # noqa: E731
+    sys.settrace(tracer)
+    try:
+        value = own_signalled()
+    finally:
+        kept = sys.gettrace()
+        sys.settrace(None)
+    assert value == "value" and kept is tracer
+    clockwork.soon.pop()()
+    with pytest.raises(Alarm):
+        clockwork.look_again()
+        for _ in range(1000):
+            pass
+    clockwork.look_again()
+    assert clockwork.later == [], "somebody looks again although it has come"
+
+
+def test_signals_that_come_while_one_waits_do_not_nest(clockwork: Clockwork) -> None:
+    deepest = 0
+
+    def again(callback: Callable[[], None]) -> None:
+        nonlocal deepest
+        clockwork.soon.append(callback)
+        deepest = max(deepest, len(clockwork.soon))
+        if len(clockwork.soon) < 100:
+            signal.raise_signal(signal.SIGUSR1)
+
+    clockwork.guard.again = as_own(again)
+    signal.signal(signal.SIGUSR1, alarm)
+    with pytest.raises(Alarm):
+        own_signalled()
+    assert deepest == 1
+
+
+def test_a_handler_that_the_user_takes_back_does_not_run(clockwork: Clockwork) -> None:
+    signal.signal(signal.SIGUSR1, alarm)
+
+    def take_back() -> str:
+        signal.raise_signal(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        return "value"
+
+    assert as_own(take_back)() == "value"
+
+
+def test_a_handler_that_has_waited_for_long_runs_wherever_mray_is(clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "PATIENCE", 0.0)
+    signal.signal(signal.SIGUSR1, alarm)
+    reached: list[bool] = []
+
+    def wait() -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        while now() - clockwork.guard._since <= 0:
+            pass
+        signal.raise_signal(signal.SIGUSR1)
+        reached.append(True)
+
+    with pytest.raises(Alarm):
+        as_own(wait)()
+    assert reached == []
+
+
+def in_thread_of_a_worker(guard: InterruptGuard, act: Callable[[], None]) -> list[BaseException]:
+    """Call mray's code with no code of the user's below it; what comes out."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
         try:
-            guard.abandon()
-            well = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-            os._exit(0 if well and signal.signal is install_handler else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            act()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=as_own(run))
+    thread.start()
+    thread.join()
+    return errors
+
+
+def test_between_two_calls_an_interrupt_is_nobodys_and_an_error_is_the_next_calls(clockwork: Clockwork) -> None:
+    guard = clockwork.guard
+    guard.serves = True
+    signal.signal(signal.SIGUSR1, alarm)
+
+    def come(number: int) -> Callable[[], None]:
+        return as_own(lambda: guard.sleep(as_own(lambda: guard.came(number, sys._getframe(1)))))
+
+    assert in_thread_of_a_worker(guard, come(signal.SIGINT)) == []
+    assert guard.late is None
+    assert in_thread_of_a_worker(guard, come(signal.SIGUSR1)) == []
+    assert isinstance(guard.late, Alarm)
+    with pytest.raises(Alarm):
+        guard.raise_late()
+    assert guard.late is None
+    signal.signal(signal.SIGUSR1, leave)
+    assert [type(error) for error in in_thread_of_a_worker(guard, come(signal.SIGUSR1))] == [SystemExit], "it ends the worker"
