@@ -95,7 +95,7 @@ class Place(NamedTuple):
 
 
 def kind_of(frame: FrameType) -> str:
-    """Whose code a frame runs. See Note [whose code]."""
+    """The owner of the code that a frame runs. See Note [whose code]."""
     if frame.f_code in _runs_users:
         return USERS
     name = frame.f_globals.get("__name__")
@@ -116,7 +116,7 @@ def place_of(innermost: FrameType | None, is_locked: bool = False) -> Place:
     own = _outermost_own(innermost, is_locked) if dropping is None else None
     if dropping is not None:
         frame: FrameType | None = dropping.f_back
-        # What dropped the object is perhaps mray's.
+        # Perhaps mray's code has dropped the object.
         own = _region(dropping) if frame is not None and kind_of(frame) == OWN else None
         if own is None:
             users = users_frame(frame)

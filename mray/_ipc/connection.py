@@ -17,7 +17,7 @@ that was said over this connection will be answered.
 Note [dispatch and the collector]
 ---------------------------------
 While messages are handed on the garbage collector is off: it may run finalizers of the user's at any allocation, and one that waits there
-for an answer waits for a message that lies behind the one in hand. What it has not collected it collects a little later.
+for an answer waits for a message that lies behind the one in hand. The garbage goes a little later.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The garbage collector may run at any allocation of any thread, and with it finalizers of the user's, which may call anything: `get` in
 ``__del__`` of a garbage cycle, say. In a thread that owns the lock such a call finds what the lock guards half changed, and waits for ever
-for an answer that nobody asked for. So the collector is off while the lock is owned. What it has not collected it collects a little later.
+for an answer that nobody asked for. So the collector is off while the lock is owned. The garbage goes a little later.
 
 Rejected: to run the collector ourselves (it costs what it costs, more often); to serve such calls in another thread (it would wait for the
 lock).

@@ -160,7 +160,8 @@ class AwaitedRefs:
     def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
         """Settle the future, or wait again where the value has been lost meanwhile and is being made again."""
         future, ref = waiter.future, waiter.ref
-        if (type(ref._entry) is not self._entry or ref._entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
+        entry = ref._entry
+        if (type(entry) is not self._entry or entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
             return
         try:
             value = self._value(ref)

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mray._common.kept import os, socket
+from mray._common.kept import io, os, socket
 from mray._ipc.frames import from_text, to_text
 from mray._ipc.process import TITLE_ROOM, spawn
 from mray.exceptions import RaySystemError
@@ -127,7 +127,7 @@ def with_python_path(path: list[str], value: str | None, before: str | None) -> 
 def _first_python_path() -> str | None:
     """The PYTHONPATH that this process was started with, whatever the program has made of it."""
     try:
-        with open("/proc/self/environ", "rb") as file:
+        with io.open("/proc/self/environ", "rb") as file:
             variables = file.read().split(b"\0")
     except OSError:  # of a process that has changed its user, say
         return None

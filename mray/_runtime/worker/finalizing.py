@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import io
-import os
 import sys
 import threading
 from collections.abc import Collection
 from types import FrameType, ModuleType
 from typing import Any
+
+from mray._common.kept import io, os
 
 #: Paths of the standard library and of the interpreter's frozen modules; and of the runtime's own code.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep

@@ -29,7 +29,7 @@ import mray
 
 
 class Cut(Exception):
-    """What the handler raises."""
+    """The error that comes from outside."""
 
 
 def alarm(_number: int, _frame: Any) -> None:
@@ -55,7 +55,7 @@ class Cutter:
         self.act = as_own(lambda: signal.raise_signal(number))
 
     def settle(self, came: bool, was_cut: bool) -> str:
-        """What is wrong about the error; it has come, once, or comes now."""
+        """The fault of the error: it must have come, once; it is late when it comes now."""
         if not came or was_cut:
             return ""
         until = time.monotonic() + 2

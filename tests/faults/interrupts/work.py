@@ -1,4 +1,4 @@
-"""What is cut: a round of each kind of work, the same each time, and what must hold after it."""
+"""Kinds of work: a round of each, which is cut, and what must hold after it."""
 
 from __future__ import annotations
 

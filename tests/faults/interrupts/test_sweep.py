@@ -1,0 +1,59 @@
+"""Errors from outside, and finalizers that the collector runs, at the byte codes of mray's: a slice of them; all with MRAY_TEST_FULL=1.
+
+The sweep (`sweep.py`) runs a round of work again and again and cuts it one byte code further each time. After each the next calls must give
+right values, in order, and the error must have come once, in code of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.full import FULL
+
+SWEEP = Path(__file__).with_name("sweep.py")
+#: Kind of work -> byte codes from one place to the next in a slice: some dozens of places of each.
+KINDS = {
+    "Graph": 5, "GraphOfArrays": 37, "GraphThatGrows": 43, "GraphInSeveral": 31, "GraphInLoop": 41, "Task": 37, "ActorCall": 37, "Put": 41,
+    "Wait": 83, "Stream": 43, "OfQueue": 61, "Proxy": 61, "Kill": 211, "Cancel": 61, "Compile": 701, "Finalize": 211, "Session": 9001,
+}  # fmt: skip
+
+
+def sweep(kind: str, manner: str) -> None:
+    stride = 1 if FULL or manner == "async" else KINDS[kind]
+    done = subprocess.run(
+        [sys.executable, str(SWEEP), kind, str(stride), manner],
+        capture_output=True,
+        text=True,
+        timeout=36_000 if FULL else 300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["wrong"] == {}, f"{len(found['wrong'])} of {found['tried']} places"
+    assert found["late"] == []
+    assert found["tried"] >= 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_handler_raises_cuts_nothing_of_mrays(kind: str) -> None:
+    sweep(kind, "alarm")
+
+
+@pytest.mark.parametrize("kind", ["Graph", "Task", "Stream", "Session"])
+def test_an_interrupt_cuts_nothing_of_mrays(kind: str) -> None:
+    sweep(kind, "interrupt")
+
+
+@pytest.mark.parametrize("kind", ["Graph", "Task", "ActorCall", "Put", "Wait", "Stream", "OfQueue", "Finalize"])
+def test_finalizers_that_the_collector_runs_may_call_anything(kind: str) -> None:
+    sweep(kind, "collect")
+
+
+@pytest.mark.parametrize("kind", ["Graph", "GraphInSeveral"])
+def test_results_of_a_graph_are_not_shifted_by_what_another_thread_raises(kind: str) -> None:
+    sweep(kind, "async")
