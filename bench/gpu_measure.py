@@ -342,10 +342,10 @@ def pipeline(work: Work, scale: Scale) -> Figures:
         first, *middle, last = stages
         with compiled(chain(first.first, *(stage.forward for stage in middle), last.last)) as graph:
             assert run(graph, 4) == [number + len(middle) for number in range(4)]
-            before = copies(graph)
             begun = time.perf_counter()
             counts = profiled(stages, lambda: run(graph, scale.pipeline, in_flight=4))
             profiled_for = time.perf_counter() - begun
+            before = copies(graph)
             begun = time.perf_counter()
             results = run(graph, scale.pipeline, in_flight=4)
             seconds = time.perf_counter() - begun
@@ -356,7 +356,6 @@ def pipeline(work: Work, scale: Scale) -> Figures:
             "executions": scale.pipeline,
             "activation": scale.activation,
             "copied": after["device_copied"] - before["device_copied"],
-            "shared": after["device_shared"] - before["device_shared"],
             # The last stage reads one number for the driver: device to host.
             "profiler": None if found is None else sum(sum(count for name, count in each.items() if "DtoH" not in name) for each in found),
             "names": found,
@@ -368,7 +367,7 @@ def pipeline(work: Work, scale: Scale) -> Figures:
 def copies(graph: Any) -> dict[str, int]:
     """The counters of its channels about tensors of devices."""
     channels = graph.statistics()["channels"].values()
-    return {name: sum(counts.get(name, 0) for counts in channels) for name in ("device_copied", "device_shared", "device_refused")}
+    return {name: sum(counts.get(name, 0) for counts in channels) for name in ("device_copied", "device_refused")}
 
 
 def bandwidth(work: Work, scale: Scale) -> Figures:

@@ -40,24 +40,16 @@ class Place:
     """The devices of a probe, and second processes with the same ones."""
 
     def __init__(self) -> None:
-        from tests.conformance.device_kinds import ALL_KINDS, Peer  # noqa: PLC0415  (the runner has no devices)
+        from tests.conformance.device_kinds import KINDS, Peer  # noqa: PLC0415  (the runner has no devices)
 
-        self.kind = ALL_KINDS[os.environ[KIND]]()
-        self.expandable = ALL_KINDS[f"{os.environ[KIND]}-expandable"]()
+        self.kind = KINDS[os.environ[KIND]]()
         os.environ.update(self.kind.environment)
         self.platform = self.kind.open()
         self.device = self.platform.devices[0]
         self._peer = Peer
 
-    def peer(self, kind: Any = None) -> Any:
-        return self._peer(kind or self.kind)
-
-    def torch(self) -> Any:
-        """torch, with its context."""
-        import torch  # noqa: PLC0415
-
-        torch.zeros(1, device="cuda")
-        return torch
+    def peer(self) -> Any:
+        return self._peer(self.kind)
 
 
 def tell(subject: str, value: object) -> None:
@@ -161,79 +153,6 @@ def order(place: Place) -> None:
     peer.close()
 
 
-def attributes(place: Place) -> None:
-    """Whether memory of torch, of its pools and of mray can be exported, and is whole."""
-    device, platform = place.device, place.platform
-    plain, own = device.empty("float32", (100,)), device.allocate(SIZE)
-    with device.outputs():
-        output = device.empty("float32", (100,))
-    for name, address in (("ordinary", platform.facts(plain)[1].address), ("own", own), ("output", platform.facts(output)[1].address)):
-        allocation = device.allocation_of(address)
-        tell(name, f"{allocation}, is an output: {allocation is not None and device.is_output(allocation)}")
-    tell("an output is sole", platform.is_sole(output))
-
-
-def pieces(place: Place) -> None:
-    """Whether outputs in torch's expandable segments are opened by descriptors, what that costs, and whether they outlive their owner."""
-    device, peer = place.device, place.peer(place.expandable)
-    count = 20_000_000 if place.platform.name == "cuda" else 2_000_000
-    handle, offset, in_pieces = peer("output", 0, count, 5)
-    tell("outputs lie in pieces", in_pieces)
-    start = time.perf_counter()
-    address = device.open_memory(handle)
-    tell("ms to open them", f"{1e3 * (time.perf_counter() - start):.2f}")
-    tensor = device.tensor(address + offset, 4 * count, "float32", (count,), None, None)
-    tell("contents", set(place.kind.read(tensor)))
-    peer.kill()
-    tell("contents once the owner is dead", set(place.kind.read(tensor)))
-    del tensor
-    start = time.perf_counter()
-    device.close_memory(address)
-    tell("ms to close them", f"{1e3 * (time.perf_counter() - start):.2f}")
-
-
-def outputs_kept(place: Place) -> None:
-    """Whether memory of outputs is given back."""
-    from mray._channel.cuda_ipc import trim_pools  # noqa: PLC0415
-
-    device, free = place.device, place.device.memory()[0]
-    with device.outputs():
-        tensor = device.empty("uint8", (16 << 20,))
-    tell("MiB taken", (free - device.memory()[0]) >> 20)
-    del tensor
-    place.platform.synchronize(device, device.current_stream())
-    tell("all given back", trim_pools())
-    tell("MiB taken then", (free - device.memory()[0]) >> 20)
-
-
-def record_stream(place: Place) -> None:
-    """Whether outputs that another stream has used are ever used again."""
-    torch, top = place.torch(), []
-    side = torch.cuda.Stream()
-    for _ in range(60):
-        with place.device.outputs():
-            torch.empty(64 << 20, dtype=torch.uint8, device="cuda").record_stream(side)
-        torch.cuda.synchronize()
-        top.append(torch.cuda.memory_reserved() >> 20)
-    tell("MiB reserved after 1, 10 and 60 rounds of 64 MiB", (top[0], top[9], top[-1]))
-
-
-def out_of_memory(place: Place) -> None:
-    """Whether what is cached outside of outputs can be used within."""
-    torch = place.torch()
-    most = int(place.device.memory()[0] * 0.6)
-    for within in (False, True, False):
-        try:
-            if within:
-                with place.device.outputs():
-                    torch.empty(most, dtype=torch.uint8, device="cuda")
-            else:
-                torch.empty(most, dtype=torch.uint8, device="cuda")
-            tell("within outputs" if within else "outside", "there is room")
-        except torch.OutOfMemoryError:
-            tell("within outputs" if within else "outside", "out of memory, though 60 % are only cached")
-
-
 def costs(place: Place) -> None:
     """The price of the calls of a message, and of opening memory of another process."""
     device, peer, stream = place.device, place.peer(), place.device.current_stream()
@@ -243,7 +162,6 @@ def costs(place: Place) -> None:
     tell("wait for an opened event", _microseconds(lambda: opened.wait(stream)))
     tell("ask an event", _microseconds(own.done))
     tell("view", _microseconds(lambda: device.tensor(address, 64, "float32", (16,), None, None)))
-    tell("ask an address", _microseconds(lambda: device.allocation_of(address)))
     for size in (2 << 20, 16 << 20):
         handle, start = peer("export", 0, peer("allocate", 0, size)), time.perf_counter()
         memory = device.open_memory(handle)
@@ -254,11 +172,7 @@ def costs(place: Place) -> None:
 
 
 #: Those that may wedge a device first.
-PROBES: tuple[Callable[[Place], None], ...] = (
-    *(peers, forsake, dead_handles, dead_memory, order, attributes, pieces, outputs_kept, record_stream, out_of_memory, costs),
-)
-#: Without an answer on pretended devices: they ask torch's allocator.
-OF_TORCH = (record_stream, out_of_memory)
+PROBES: tuple[Callable[[Place], None], ...] = (peers, forsake, dead_handles, dead_memory, order, costs)
 
 
 # ------------------------------------------------------------------------------------------------- the runner
@@ -318,8 +232,7 @@ def steps(environment: dict[str, str], *, pretend: bool, limit: float | None) ->
     """The command, the environment and the limit of each step, in order."""
     known = {**environment, KIND: "null" if pretend else "cuda"}
     python = sys.executable
-    chosen = [probe for probe in PROBES if not (pretend and probe in OF_TORCH)]
-    found = {probe.__name__: ([python, __file__, "--probe", probe.__name__], known, limit or PROBE_LIMIT) for probe in chosen}
+    found = {probe.__name__: ([python, __file__, "--probe", probe.__name__], known, limit or PROBE_LIMIT) for probe in PROBES}
     if pretend:
         return found
     options = ["-p", "no:cacheprovider", "-q", "-rs", "-o", "addopts=-ra --import-mode=importlib"]

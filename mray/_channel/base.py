@@ -66,16 +66,6 @@ class ChannelWriter(ABC):
     def try_write(self, value: Any) -> bool:
         """Send a value (or a `Failed`); False when there is no room. Raises, and sends nothing, if the value cannot be serialized."""
 
-    def try_give(self, box: list[Any]) -> bool:
-        """`try_write` the only item of `box`, and take it out when it is sent (or raises): whoever gives it keeps no other reference.
-
-        Some mechanisms send a value without a copy that is given away, and belongs to nobody else.
-        """
-        sent = self.try_write(box[0])
-        if sent:
-            box.clear()
-        return sent
-
     @abstractmethod
     def has_room(self) -> bool:
         """Whether `try_write` would find room. Asking once and finding none has the readers ring when there is."""

@@ -27,13 +27,6 @@ class CheckedWriter(WrappedWriter):
     def try_write(self, value: Any) -> bool:
         return self._inner.try_write(self._broken(value) or value)
 
-    def try_give(self, box: list[Any]) -> bool:
-        # The scanner must have let go of the value before it is given away.
-        broken = self._broken(box[0])
-        if broken is not None:
-            box[0] = broken
-        return self._inner.try_give(box)
-
     def _broken(self, value: Any) -> Failed | None:
         if value.__class__ is Failed or not self._inner.has_room():
             return None

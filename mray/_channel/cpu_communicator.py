@@ -33,8 +33,7 @@ from mray._channel.rendezvous import Member, new_nonce
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._common.kept import os
 from mray._ipc import segment
-from mray._ipc.mapped import address_of
-from mray._objects import claims
+from mray._ipc.mapped import address_of, claim
 from mray.exceptions import RayChannelError
 
 #: An allreduce of at most so many bytes is one step.
@@ -84,14 +83,14 @@ def _bytes_of(flat: Any) -> Any:
 
 
 def _claimed(array: Any) -> Any:
-    """A read-only array as one that can be written to, in the same memory: that of a received value, if this process reads it just once.
+    """A read-only array as one that can be written to, in the same memory: that of a received value, if no other reading was handed it.
 
     Elements that were sent stay as they are. ValueError for any other array.
     """
     base = array.base
     while library_of(base) == "numpy":
         base = base.base
-    memory = claims.claim(base) if isinstance(base, memoryview) else None
+    memory = claim(base) if isinstance(base, memoryview) else None
     if memory is None:
         raise ValueError("The array to receive into is read-only; copy it first.")
     place = array.ctypes.data - address_of(memory)
@@ -129,7 +128,6 @@ class SharedMemoryGroup(Group):
 
     def __init__(self, host: GroupHost, name: str, own: Member) -> None:
         super().__init__(host, name, own)
-        claims.expect()
         self._views: dict[tuple[str, Any], tuple[list[Any], ...]] = {}
         self._senders: dict[int, ShmWriter] = {}
         self._receivers: dict[int, ShmReader] = {}

@@ -1,13 +1,13 @@
 """Channel whose tensors stay on their GPU: a ring in shared memory says where they are.
 
     writer                                                             reader
-    value ── its device tensors ── lie in, or are copied into, the pool ══ the same memory, mapped ══▶ tensors that are views of it
+    value ── its device tensors ── copied into the pool ══ the same memory, mapped ══▶ tensors that are views of it
         └─ the rest, with each tensor's lease, region, offset, shape, dtype and event ── ring ──▶ put together
     the writer's stream marks an event  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─▶ the reader's stream waits for it
     the writer's stream waits for it  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: the reader's stream marks an event
 
 Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.departures` and
-`mray._device.arrivals` say which tensors are copied, and when; what is lent, `mray._channel.leases`.
+`mray._device.arrivals` say when tensors are copied; what is lent, `mray._channel.leases`.
 
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import marshal
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -37,11 +36,10 @@ from mray._common.log import logger
 from mray._device.arrivals import Arrivals, sweep_retired
 from mray._device.base import DeviceOutOfMemoryError, Event, NotExportedError, Platform
 from mray._device.deaths import when_dead
-from mray._device.departures import CANNOT_OPEN, OPENS, OPENS_NOTHING, DepartureFacts, Departures, Shipment
+from mray._device.departures import OPENS_NOTHING, DepartureFacts, Departures, Shipment
 from mray._device.foreign import tell_of_foreign
 from mray._device.landings import Landed
-from mray._device.platform import known_platform
-from mray._device.pool import all_pools, drop_outputs
+from mray._device.pool import all_pools
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import RingLayout
@@ -77,7 +75,7 @@ class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
     __slots__ = (
-        *("_departures", "_device_seen", "_lender", "_name", "_opened", "_opens", "_platform", "_readers", "_sole", "_told", "_unsent"),
+        *("_departures", "_device_seen", "_lender", "_name", "_opened", "_opens", "_platform", "_readers", "_told", "_unsent"),
         *("_watched", "_words"),
     )
 
@@ -104,8 +102,6 @@ class CudaIpcWriter(ShmWriter):
         self._departures = Departures(platform, self._lend, pinned=self._pinned)
         #: Leases of the message that is being written.
         self._unsent: list[int] = []
-        #: Tensors of that message that nobody but it refers to, by id.
-        self._sole: set[int] = set()
         #: Readers' events: (reader, handle, device) -> the event.
         self._opened: dict[tuple[int, bytes, int], Event] = {}
         self._readers = layout.readers
@@ -119,28 +115,6 @@ class CudaIpcWriter(ShmWriter):
         self._told = 0
         #: Readers whose deaths are watched -> the function that ends it.
         self._watched: dict[int, Callable[[], None]] = {}
-
-    def try_give(self, box: list[Any]) -> bool:
-        if not self.has_room():
-            return False
-        value = box.pop()
-        sole = sys.getrefcount(value) <= 2  # this frame's, and the argument
-        self._note_sole(value, sole)
-        try:
-            return self.try_write(value)
-        finally:
-            self._sole.clear()
-
-    def _note_sole(self, value: Any, sole: bool) -> None:
-        if not sole:
-            return
-        is_tensor = self._platform.is_tensor
-        if is_tensor(value):
-            self._sole.add(id(value))
-        elif value.__class__ in (list, tuple, dict):
-            for item in value.values() if value.__class__ is dict else value:
-                if is_tensor(item) and sys.getrefcount(item) <= 3:  # the container's, this frame's, and the argument
-                    self._sole.add(id(item))
 
     def _write_any(self, value: Any) -> None:
         try:
@@ -208,7 +182,7 @@ class CudaIpcWriter(ShmWriter):
                 self._device_seen = self._platform.facts(tensor)[1].device
             self._departures.refused += 1
             return None
-        return self._departures.add(tensor, sole=id(tensor) in self._sole)
+        return self._departures.add(tensor)
 
     def _lend(self, shipment: Shipment) -> tuple[int, int] | None:
         lease = self._lender.lend(_Lent(shipment, self._open_event))
@@ -226,10 +200,6 @@ class CudaIpcWriter(ShmWriter):
             self._opens = False
         elif are_all:
             self._opens = True
-        if CANNOT_OPEN in words:
-            self._departures.opens_pieces = False
-        elif are_all and {OPENS}.issuperset(words):
-            self._departures.opens_pieces = True
 
     def _open_event(self, shipment: Shipment, reader: int, note: bytes) -> Event | None:
         """The event of a reader's note, if that has one."""
@@ -255,20 +225,17 @@ class CudaIpcWriter(ShmWriter):
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors copied into the pool, sent as they lay, or sent through the host; leases; bytes of the pool; how often
-        methods of this process ran out of memory within `Device.outputs`; and 1 if tensors are copied because a reader cannot open the
-        memory in pieces that they lie in, or any.
+        """The ring's; tensors copied into the pool, or sent through the host; leases; bytes of the pool; and 1 if tensors go through the
+        host because a reader cannot open memory of this process.
         """
         departures = self._departures
         return {
             **super().statistics(),
             "device_copied": departures.copied,
-            "device_shared": departures.shared,
             "device_refused": departures.refused,
             "device_leases": self._lender.lent,
             "device_bytes": departures.held,
-            "device_exhausted": sum(device.exhausted for device in self._platform.devices),
-            "device_unopened": int(self._opens is False or departures.opens_pieces is False),
+            "device_unopened": int(self._opens is False),
         }
 
     def close(self) -> None:
@@ -408,8 +375,4 @@ def trim_pools() -> bool:
     done = sweep_retired()
     if not sweep_orphans():
         return False
-    pools = all_pools()
-    trimmed = [pool.trim() for pool in pools]
-    known = known_platform()
-    devices = {pool.device for pool in pools}.union(() if known is None else known.devices)
-    return all([done, *trimmed, *[drop_outputs(device) for device in devices]])
+    return all([done, *[pool.trim() for pool in all_pools()]])

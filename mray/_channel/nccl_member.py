@@ -216,15 +216,10 @@ class NcclMember:
 
     def await_results(self, event: Event, results: list[Any]) -> None:
         """The current stream waits for results that are made on another one, and uses their memory from now on."""
-        current: Any = self.device.current_stream()
+        current = self.device.current_stream()
         event.wait(current)
-        if self.platform.name == "cuda":
-            import torch  # noqa: PLC0415
-
-            current = torch.cuda.current_stream(self.device.index)
         for tensor in results:
-            # Its memory is not lent again before this stream is done with it.
-            tensor.record_stream(current)
+            self.platform.use_on(tensor, current)
 
     def _follow_current(self, stream: int) -> None:
         """The work of the current stream comes first."""

@@ -54,12 +54,9 @@ class NullDevices(NamedTuple):
     ipc: bool = True
     events: bool = True
     exports: bool = True
-    #: Whether outputs lie in pieces, as with torch's expandable segments; and whether this process can have descriptors of such memory.
-    expandable: bool = False
-    descriptors: bool = True
 
 
-_NULL_FLAGS = ("peer", "garbled", "ipc", "events", "exports", "expandable", "descriptors")
+_NULL_FLAGS = ("peer", "garbled", "ipc", "events", "exports")
 
 
 def _null_devices(text: str) -> NullDevices | None:
@@ -490,20 +487,13 @@ NULL_DEVICES = _declare(
     _null_devices,
     _no_devices,
     "GPUs to pretend in host memory, for tests, and options: "
-    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,events=0,exports=0,"
-    "expandable=1,descriptors=0`.",
+    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,events=0,exports=0`.",
 )
 DEVICE_POOL_BYTES = _declare(
     "MRAY_DEVICE_POOL_BYTES",
     int,
     64 << 20,
     "Bytes by which a process's pool of device memory for edges and tensor transports grows, at least; one for each device.",
-)
-DEVICE_OUTPUTS = _declare(
-    "MRAY_DEVICE_OUTPUTS",
-    _flag,
-    True,
-    "Whether methods whose results stay on the GPU make them in a torch memory pool of their own, so that they are sent without a copy.",
 )
 PEER_ACCESS = _declare(
     "MRAY_PEER_ACCESS",

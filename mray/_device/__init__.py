@@ -2,12 +2,9 @@
 
     discovery            the machine's GPUs, without loading any library: for the driver, before user code has decided how to use one
     base                 the contract: platform, device, event
-      cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_pieces, cuda_tensors,
-                         nvml)
+      cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_tensors, nvml)
     platform             the devices that this process has: CUDA's, or the pretended ones of `mray.testing.null`
     pool, pinned_memory  memory that is shared with others, in regions that are exported once
-    descriptors          handed to other processes, for memory that has no other handle
-    outputs              methods that make their tensors where they can be sent from
     departures           tensors on their way out
     foreign              arrays that are no tensors of the platform, and go another way
     arrivals             tensors that come in

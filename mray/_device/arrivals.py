@@ -27,14 +27,14 @@ from typing import Any
 
 from mray._common.process_local import kernel_pid
 from mray._device.base import Device, Event, NotOpenedError, Platform
-from mray._device.departures import CANNOT_OPEN, NO_WORD, OPENS, OPENS_NOTHING, DepartureFacts
+from mray._device.departures import OPENS, OPENS_NOTHING, DepartureFacts
 from mray._device.landings import Landed, Landings
 from mray._device.lending import lend_event, recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.pool import HOST
 
-#: Releases a lease: its number, its use, and a note: the word about memory in pieces, and the handle of the event that marks the reader's
-#: last work. For finalizers.
+#: Releases a lease: its number, its use, and a note: the reader's word, and the handle of the event that marks its last work. For
+#: finalizers.
 Release = Callable[[int, int, bytes], None]
 
 
@@ -165,8 +165,6 @@ class Arrivals:
         #: Own events, by lease; and the streams that were read on.
         self._released: dict[tuple[int, Device], Event] = {}
         self._streams: set[tuple[Device, int]] = set()
-        #: The word for the sender.
-        self._word = NO_WORD
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
         #: Where tensors of other devices are copied to.
@@ -195,7 +193,6 @@ class Arrivals:
         index: int,
         chunk: int,
         parts: tuple[bytes, ...],
-        offered: tuple[bytes, bytes] | None,
     ) -> Any:
         """The tensor of these facts of a departure. Raises NotOpenedError when its sender is dead and its memory gone, or cannot be opened
         here.
@@ -216,8 +213,6 @@ class Arrivals:
             sweep_retired()
             with _opening():
                 mapping = self._opened[key, device] = _mappings.open(device, place, key, handle)
-        if offered is not None and self._word == NO_WORD:
-            self._try(device, place, *offered)
         if here and size and not self._copies and self.held <= self._most:
             self.viewed += 1
             return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
@@ -240,21 +235,11 @@ class Arrivals:
             self.bring(*facts)
             return ""
         except (RuntimeError, MemoryError) as error:
-            self._word = OPENS_NOTHING
             hold = self._current.pop(facts[0], None)
             if hold is not None:
                 hold.forget()
             self._release(facts[0], facts[1], bytes((OPENS_NOTHING,)))
             return str(error)
-
-    def _try(self, device: Device, place: str, key: bytes, handle: bytes) -> None:
-        """Open memory in pieces that the sender offers, in which its next tensors may lie; keep a word for it whether that worked."""
-        try:
-            self._opened[key, device] = _mappings.open(device, place, key, handle)
-        except (RuntimeError, MemoryError):
-            self._word = CANNOT_OPEN
-        else:
-            self._word = OPENS
 
     def _landings_on(self, device: Device) -> Landings:
         found = self._landings.get(device)
@@ -309,7 +294,7 @@ class Arrivals:
             return
         self._streams.add((device, stream))
         self.held -= 1
-        self._release(lease, use, bytes((self._word,)) + event.handle)
+        self._release(lease, use, bytes((OPENS,)) + event.handle)
 
     def _catch_up(self) -> None:
         """Release what could not be when it was let go of."""

@@ -50,17 +50,6 @@ class Facts(NamedTuple):
     strides: tuple[int, ...] | None
 
 
-class Allocation(NamedTuple):
-    """The allocation of an address: memory that was allocated at once, or pieces that follow each other. It is exported as a whole."""
-
-    base: int
-    size: int
-    #: Never repeats in a process, unlike the base.
-    number: int
-    #: Whether it is exported by descriptors, of which nobody knows beforehand whether another process can have them.
-    in_pieces: bool = False
-
-
 class Event(ABC):
     """A mark in the work of a stream. Made by `Device.create_event`, or opened from another process's handle."""
 
@@ -111,8 +100,6 @@ class Device(ABC):
     uuid: str
     #: The model.
     name: str
-    #: How often a method ran out of memory within `outputs`.
-    exhausted: int = 0
 
     @cached_property
     def belongings(self) -> dict[str, Any]:
@@ -143,20 +130,8 @@ class Device(ABC):
         """Undo `allocate`. Nobody may have it open, and no work may be queued on it."""
 
     @abstractmethod
-    def allocation_of(self, address: int, size: int = 1) -> Allocation | None:
-        """The allocation of so many bytes of device memory, whoever made it; None when it is not known or cannot be exported."""
-
-    @abstractmethod
     def export_memory(self, base: int) -> bytes:
         """The handle by which other processes open the allocation that starts there. Raises RuntimeError when it cannot be."""
-
-    @abstractmethod
-    def export_pieces(self, base: int, size: int) -> bytes:
-        """The same of an allocation in pieces, until `drop_outputs`."""
-
-    def export(self, allocation: Allocation) -> bytes:
-        """The same of an allocation of either kind."""
-        return self.export_pieces(allocation.base, allocation.size) if allocation.in_pieces else self.export_memory(allocation.base)
 
     @abstractmethod
     def open_memory(self, handle: bytes) -> int:
@@ -219,28 +194,6 @@ class Device(ABC):
     def tensor(self, address: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> Any:
         """A tensor over `size` bytes of memory of this device; whatever views the memory keeps `keep` alive."""
 
-    @abstractmethod
-    def outputs(self) -> AbstractContextManager[None]:
-        """While entered, tensors that this thread makes on the device lie in memory that can be exported, where the platform can do that.
-
-        `allocation_of` knows them; `is_output` tells them from others.
-        """
-
-    @abstractmethod
-    def is_output(self, allocation: Allocation) -> bool:
-        """Whether the allocation belongs to `outputs`: then it stays until `drop_outputs`, and may be exported."""
-
-    def ran_out(self) -> None:
-        """A method has run out of memory within `outputs`: give back what this process only keeps for later. Counts in `exhausted`."""
-        self.exhausted += 1
-
-    @abstractmethod
-    def drop_outputs(self) -> bool:
-        """Give the memory of `outputs` back, what tensors still lie in once they are gone; False: a thread makes outputs just now.
-
-        Nobody else may have any of it open. The next `outputs` gets other memory.
-        """
-
 
 class Platform(ABC):
     """The devices of one kind that this process sees, in the order of their indices."""
@@ -263,10 +216,6 @@ class Platform(ABC):
         """
 
     @abstractmethod
-    def is_sole(self, tensor: Any) -> bool:
-        """Whether nothing but this very object looks at the memory of the tensor: no view, no storage that somebody keeps."""
-
-    @abstractmethod
     def synchronize(self, device: Device, stream: int) -> None:
         """Wait until what is queued on the stream is done; raises what went wrong there. Counts in `synchronizations`."""
 
@@ -285,6 +234,10 @@ class Platform(ABC):
         """The classes of its tensors, as far as their library is imported; hashable by identity."""
         torch = sys.modules.get("torch")
         return () if torch is None else (torch.Tensor,)
+
+    @abstractmethod
+    def use_on(self, tensor: Any, stream: int) -> None:
+        """Work on this stream is going to use the tensor: should that die before, its memory is not used again until the work is done."""
 
     def placed(self, tensor: Any, where: str) -> Any:
         """A tensor of one of these classes on the host (``"cpu"``) or on the current device (``"cuda"``): itself if it is there."""

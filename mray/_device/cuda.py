@@ -28,49 +28,19 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mray._common import clock, settings
+from mray._common import clock
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, libnccl, nvml
-from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
+from mray._device.base import Device, Event, Facts, Mark, Platform
 from mray._device.cuda_context import Context
 from mray._device.cuda_marks import CudaMarks, record
-from mray._device.cuda_pieces import CudaPieces
 from mray._device.cuda_tensors import CudaTensors
-from mray._device.descriptors import HANDLE_SIZE
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
 #: Smaller allocations would share a piece of memory with others, and be exported together with them.
 _GRAIN = 2 << 20
-#: So many entries into `outputs` one after another leave memory that other streams have used unseen to.
-_ENTRIES = 8
 #: Seconds between two looks at a stream that is waited for, at first and at most.
 _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
-#: Allocations of which it is remembered whether they are of `outputs`.
-_MOST_REMEMBERED = 4096
-
-_ATTRIBUTES = (ctypes.c_int * 6)(
-    libcuda.POINTER_ATTRIBUTE_MEMORY_TYPE,
-    libcuda.POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-    libcuda.POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-    libcuda.POINTER_ATTRIBUTE_RANGE_START_ADDR,
-    libcuda.POINTER_ATTRIBUTE_RANGE_SIZE,
-    libcuda.POINTER_ATTRIBUTE_BUFFER_ID,
-)
-
-
-class _Question:
-    """Room for the answers about an address: wide enough for each, of which narrower ones fill the low bytes."""
-
-    __slots__ = ("answers", "pointers")
-
-    def __init__(self) -> None:
-        self.answers = (ctypes.c_uint64 * len(_ATTRIBUTES))()
-        first = ctypes.addressof(self.answers)
-        self.pointers = (ctypes.c_void_p * len(_ATTRIBUTES))(*range(first, first + ctypes.sizeof(self.answers), 8))
-
-
-#: Questions that nobody is asking now.
-_questions: list[_Question] = []
 
 
 #: Held while an event is destroyed, or forsaken in the thread that hears of deaths. Finalizers come here, too.
@@ -139,16 +109,7 @@ class CudaDevice(Device):
         self.name = self._ask_name()
         self.context = Context(cuda, self.ordinal)
         self._marks = CudaMarks(cuda, self.context)
-        self._pieces = CudaPieces(cuda, self.context, self.ordinal)
-        #: Where memory of other processes begins that is open here. It cannot be exported.
-        self._opened: dict[int, int] = {}
         self._accessible: dict[str, bool] = {}
-        #: Allocation number -> whether it is of `outputs`.
-        self._are_outputs: dict[int, bool] = {}
-        #: Whether there is a pool for `outputs`; None: not tried.
-        self._has_outputs: bool | None = None
-        #: How often `outputs` was entered.
-        self._entries = 0
 
     # ------------------------------------------------------------------------------------ identity, without a context
     def _ask_uuid(self) -> str:
@@ -207,32 +168,13 @@ class CudaDevice(Device):
     def free(self, address: int) -> None:
         self._let_go("Freeing memory", self._cuda.cuMemFree_v2, address)
 
-    def allocation_of(self, address: int, size: int = 1) -> Allocation | None:
-        """See the base. None too for memory of other processes."""
-        try:
-            question = _questions.pop()
-        except IndexError:
-            question = _Question()
-        ask = self._cuda.cuPointerGetAttributes
-        self.context.call("Asking for an address", ask, len(_ATTRIBUTES), _ATTRIBUTES, question.pointers, address)
-        kind, ordinal, is_whole, base, whole, number = question.answers
-        _questions.append(question)
-        if kind != libcuda.MEMORYTYPE_DEVICE or ordinal != self.ordinal or base in self._opened:
-            return None
-        return Allocation(base, whole, number) if is_whole else self._pieces.allocation_of(address, size)
-
-    def export_pieces(self, base: int, size: int) -> bytes:
-        return self._pieces.export(base, size)
-
     def export_memory(self, base: int) -> bytes:
         handle = IpcHandle()
         self.context.call_during_captures("Exporting memory", self._cuda.cuIpcGetMemHandle, ctypes.byref(handle), base)
         return bytes(handle)
 
     def open_memory(self, handle: bytes) -> int:
-        """See the base. A process cannot open what it has exported itself by such a handle of CUDA's."""
-        if len(handle) == HANDLE_SIZE:
-            return self._pieces.open(handle)
+        """See the base. A process cannot open what it has exported itself."""
         address = ctypes.c_uint64()
         self.context.call_during_captures(
             "Opening another process's memory",
@@ -241,17 +183,10 @@ class CudaDevice(Device):
             IpcHandle.from_buffer_copy(handle),
             libcuda.IPC_MEM_LAZY_ENABLE_PEER_ACCESS,
         )
-        self._opened[address.value] = self._opened.get(address.value, 0) + 1
         return address.value
 
     def close_memory(self, address: int) -> None:
-        if self._pieces.close(address):
-            return
         self._let_go("Closing another process's memory", self._cuda.cuIpcCloseMemHandle, address)
-        # The driver counts: it is open until it was closed as often as opened.
-        times = self._opened.pop(address, 1)
-        if times > 1:
-            self._opened[address] = times - 1
 
     def register_host(self, address: int, size: int) -> None:
         flags = libcuda.MEMHOSTREGISTER_PORTABLE
@@ -334,67 +269,9 @@ class CudaDevice(Device):
         del size
         return self._tensors.view(self.index, address, dtype, shape, strides, keep)
 
-    def outputs(self) -> AbstractContextManager[None]:
-        """See the base. Ordinary memory instead with torch before 2.8, and where it is entered already, or MRAY_DEVICE_OUTPUTS says so.
-        Meanwhile torch does not give memory it has cached back when the device is full.
-        """
-        if self._has_outputs is None:
-            self._has_outputs = self._create_outputs()
-        if self._has_outputs:
-            self._entries += 1
-            if self._entries % _ENTRIES == 0:
-                self._tensors.process_events(self.index)
-        return self._tensors.outputs(self.index)
-
-    def ran_out(self) -> None:
-        super().ran_out()
-        self._tensors.free_cache(self.index)
-
-    def _create_outputs(self) -> bool:
-        # A pool is of use if what lies in it can be exported, which several settings of torch's allocator preclude. So it is tried
-        # out. That takes a segment, which the first small outputs find there.
-        if not settings.DEVICE_OUTPUTS.get() or not self._tensors.create_pool(self.index):
-            return False
-        # Memory that was cached before, such as by constructors, could neither be used within the pool nor given back.
-        self._tensors.free_cache(self.index)
-        try:
-            with self._tensors.outputs(self.index):
-                probe = self._tensors.empty(self.index, "uint8", (1,), None)
-            allocation = self.allocation_of(probe.data_ptr())
-            if allocation is not None:
-                self.export(allocation)  # pieces may have been made for handles of another kind
-                return True
-        except RuntimeError:
-            pass  # there are versions of torch that refuse pools of expandable segments
-        self._tensors.drop_pools(self.index)
-        self._pieces.forget()
-        return False
-
-    def is_output(self, allocation: Allocation) -> bool:
-        known = self._are_outputs.get(allocation.number)
-        if known is None:
-            if len(self._are_outputs) >= _MOST_REMEMBERED:
-                self._are_outputs.clear()
-            known = any(base <= allocation.base < base + size for base, size in self._tensors.segments(self.index))
-            self._are_outputs[allocation.number] = known
-        return known
-
-    def drop_outputs(self) -> bool:
-        """See the base. Memory of tensors that are there still goes back to the driver when torch's cache is emptied after them; the rest
-        at once.
-        """
-        if self._has_outputs:
-            if not self._tensors.drop_pools(self.index):
-                return False
-            self._has_outputs = None
-            self._are_outputs.clear()
-            self._pieces.forget()
-        return True
-
     def close(self) -> None:
-        """Give up the pool of `outputs`, and marks; the next use makes others."""
+        """Give up marks; the next use makes others."""
         self._marks.close()
-        self.drop_outputs()
 
 
 class CudaPlatform(Platform):
@@ -420,8 +297,8 @@ class CudaPlatform(Platform):
         dtype, shape = tensors.name_of(tensor.dtype), tuple(tensor.shape)
         return tensor, Facts(tensors.device_of(tensor), tensor.data_ptr(), tensor.nbytes, dtype, shape, strides)
 
-    def is_sole(self, tensor: Any) -> bool:
-        return self._tensors.is_sole(tensor)
+    def use_on(self, tensor: Any, stream: int) -> None:
+        self._tensors.use_on(tensor, stream)
 
     def synchronize(self, device: Device, stream: int) -> None:
         """See the base. Other threads of the process run meanwhile."""
@@ -442,7 +319,7 @@ class CudaPlatform(Platform):
         return self.devices[index].context.current()
 
     def close(self) -> None:
-        """Give up the pools of `outputs`: torch frees what no tensor lies in, and nobody may have that open. Contexts stay, with events."""
+        """Give up marks. Contexts stay, with events."""
         for device in self.devices:
             device.close()
 

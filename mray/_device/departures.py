@@ -4,21 +4,20 @@
     Departures.add(tensor) -> facts        each tensor            Shipment.end(events of the readers)
     Departures.seal()                      the whole message        its stream waits for them, then the memory is used again
 
-A tensor that lies in memory which others can open (a pool's, or that of `Device.outputs`), and which nobody else in this process looks at,
-goes as it is. Any other is copied within its device, on the current stream. Readers get plain data (`Facts of a departure`)::
+A tensor is copied within its device, on the current stream, into memory which others can open: the pool's. Readers get plain data
+(`Facts of a departure`)::
 
     lease, use, ready event's handle, place, region's key, region's handle, offset, size, dtype, shape, strides, device index here,
-    size of a chunk, handles of the chunks' events, (key, handle) of memory in pieces that is offered or None
+    size of a chunk, handles of the chunks' events
 
-*Memory in pieces* (`Allocation.in_pieces`) is opened by descriptors, and whether a reader can have those it finds out by trying. So such a
-tensor is copied at first, and its memory offered: the reader tries to open it, and says in its notes whether it could. From then on tensors
-go as they lie, or are copied.
+Rejected: to send a tensor as it lies where nobody else in this process has it. Whether somebody has, Python does not tell: counts of
+references leave out what an interpreter borrows (from 3.14 on), and a method that kept the tensor would write into what its reader reads.
 
 The tensors of one device in one message share a lease and an event. Nobody on the host waits for a device.
 
 *Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with an event: the reader's device
 copies the first chunks from the host while the last ones still go there, and a device that receives and sends does both at once. Later
-work of the current stream waits for the copy only if it could change the tensor: if somebody else looks at it.
+work of the current stream, which could change the tensor, waits for the copy.
 """
 
 from __future__ import annotations
@@ -37,13 +36,12 @@ MOST_SPARE = 16
 LEAST_CHUNK = 2 << 20
 MOST_CHUNKS = 8
 
-#: A reader's word about memory in pieces, or that it can open nothing at all. Its notes begin with it, and end with the handle of an event.
-NO_WORD, OPENS, CANNOT_OPEN, OPENS_NOTHING = range(4)
+#: A reader's word: that it opens what it gets, or can open nothing at all. Its notes begin with it, and end with the handle of an event.
+OPENS, OPENS_NOTHING = range(2)
 
-_Offered = tuple[bytes, bytes] | None
 #: The facts of one tensor; see the module.
 DepartureFacts = tuple[
-    int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int, int, tuple[bytes, ...], _Offered
+    int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int, int, tuple[bytes, ...]
 ]
 
 
@@ -97,7 +95,7 @@ class Shipment:
         self._blocks.append(block)
 
     def keep(self, tensor: Any) -> None:
-        """Hold a tensor that goes as it is."""
+        """Hold a tensor that is copied, and that nobody may change."""
         self._kept.append(tensor)
 
     def begin(self) -> None:
@@ -161,11 +159,8 @@ class Departures:
         self._spare: dict[tuple[int, int], list[tuple[Block, int]]] = {}
         self._spares = 0
         self._closed = False
-        #: Whether the readers open memory in pieces; None: that is not known yet.
-        self.opens_pieces: bool | None = None
-        #: How many tensors were copied into the pool, went as they were, and found no lease.
+        #: How many tensors were copied into the pool, and found no lease.
         self.copied = 0
-        self.shared = 0
         self.refused = 0
         #: Bytes of those that went.
         self.sent = 0
@@ -175,8 +170,8 @@ class Departures:
         #: Where tensors are copied to the host, by device.
         self._streams: dict[int, int] = {}
 
-    def add(self, tensor: Any, *, sole: bool = False) -> DepartureFacts | None:
-        """Have a tensor leave with the message; None when all leases are taken. `sole`: the caller holds the only reference to it.
+    def add(self, tensor: Any) -> DepartureFacts | None:
+        """Have a tensor leave with the message; None when all leases are taken.
 
         Raises DeviceOutOfMemoryError, NotExportedError, and RuntimeError for a tensor that requires grad.
         """
@@ -187,36 +182,24 @@ class Departures:
             self.refused += 1
             return None
         pool = self._pool(device)
-        region = None
         parts: tuple[bytes, ...] = ()
         chunk = 0
-        offered: tuple[bytes, bytes] | None = None
-        is_sole = dense is not tensor or (sole and self._platform.is_sole(tensor))
-        if is_sole and dense is tensor and facts.size and not self._pinned:
-            region = pool.find(facts.address, facts.size)
-            if region is not None and region.in_pieces and not self.opens_pieces:
-                if self.opens_pieces is None:
-                    offered = region.key, region.handle
-                region = None
-        if region is not None:
-            shipment.keep(tensor)
-            offset = facts.address - region.base
-            self.shared += 1
-        else:
-            block = self._claim(pool, max(facts.size, 1), shipment.stream)
-            shipment.put(block)
-            if facts.size:
-                if self._pinned:
-                    shipment.begin()
-                    if is_sole:
-                        shipment.keep(dense)
-                    else:
-                        shipment.is_shared = True
-                    chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS)))
-                parts = shipment.copy(block.address, facts.address, facts.size, chunk or facts.size)
-            region = block.region
-            offset = block.offset
-            self.copied += 1
+        block = self._claim(pool, max(facts.size, 1), shipment.stream)
+        shipment.put(block)
+        if facts.size:
+            if dense is tensor:
+                # It may be of another stream, and be dropped before the copy is made.
+                self._platform.use_on(tensor, shipment.stream)
+            if self._pinned:
+                shipment.begin()
+                if dense is tensor:
+                    shipment.is_shared = True
+                else:  # made here, and nobody else's
+                    shipment.keep(dense)
+                chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS)))
+            parts = shipment.copy(block.address, facts.address, facts.size, chunk or facts.size)
+        region = block.region
+        self.copied += 1
         self.sent += facts.size
         return (
             shipment.lease,
@@ -225,7 +208,7 @@ class Departures:
             region.place,
             region.key,
             region.handle,
-            offset,
+            block.offset,
             facts.size,
             facts.dtype,
             facts.shape,
@@ -233,7 +216,6 @@ class Departures:
             facts.device,
             chunk,
             parts,
-            offered,
         )
 
     def _load(self, device: Device) -> Shipment | None:

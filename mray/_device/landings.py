@@ -11,7 +11,7 @@ another (double buffering). With more than two blocks that the device is not don
 engine is ahead enough.
 
 Rejected: tensors of torch's allocator for the copies to go to. Memory that is used on two streams it gives back by polling events
-(`record_stream`), which it does not do while a memory pool is entered.
+(`record_stream`), when something is allocated.
 """
 
 from __future__ import annotations

@@ -28,16 +28,6 @@ MEMHOSTREGISTER_PORTABLE = 0x01
 STREAM_NON_BLOCKING = 0x1
 STREAM_CAPTURE_MODE_RELAXED = 2
 STREAM_CAPTURE_STATUS_NONE = 0
-MEMORYTYPE_DEVICE = 2
-POINTER_ATTRIBUTE_MEMORY_TYPE = 2
-POINTER_ATTRIBUTE_BUFFER_ID = 7
-POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
-POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10
-POINTER_ATTRIBUTE_RANGE_START_ADDR = 11
-POINTER_ATTRIBUTE_RANGE_SIZE = 12
-MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 0x1
-MEM_LOCATION_TYPE_DEVICE = 0x1
-MEM_ACCESS_FLAGS_PROT_READWRITE = 0x3
 
 
 class IpcHandle(ctypes.Structure):
@@ -52,24 +42,15 @@ class Uuid(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_ubyte * 16),)
 
 
-class AccessDescription(ctypes.Structure):
-    """``CUmemAccessDesc``: a location by its type and number, and what it may do."""
-
-    _fields_ = (("location_type", ctypes.c_int), ("location", ctypes.c_int), ("flags", ctypes.c_int))
-
-
 IPC_HANDLE_SIZE = ctypes.sizeof(IpcHandle)
 
 _int, _uint, _size, _address, _opaque = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
-#: The handle of an allocation, and flags; both of 64 bits.
-_allocation, _flags = ctypes.c_uint64, ctypes.c_uint64
 _to_int = ctypes.POINTER(_int)
 _to_size = ctypes.POINTER(_size)
 _to_address = ctypes.POINTER(_address)
 _to_opaque = ctypes.POINTER(_opaque)
 _to_handle = ctypes.POINTER(IpcHandle)
 _to_uuid = ctypes.POINTER(Uuid)
-_to_access = ctypes.POINTER(AccessDescription)
 _to_text = ctypes.POINTER(ctypes.c_char_p)
 
 #: Calls that only touch the calling thread.
@@ -96,19 +77,9 @@ GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
     "cuMemGetInfo_v2": (_to_size, _to_size),
     "cuMemAlloc_v2": (_to_address, _size),
     "cuMemFree_v2": (_address,),
-    "cuPointerGetAttributes": (_uint, ctypes.POINTER(_int), _to_opaque, _address),
     "cuIpcGetMemHandle": (_to_handle, _address),
     "cuIpcOpenMemHandle_v2": (_to_address, IpcHandle, _uint),
     "cuIpcCloseMemHandle": (_address,),
-    "cuMemRetainAllocationHandle": (ctypes.POINTER(_allocation), _opaque),
-    "cuMemRelease": (_allocation,),
-    "cuMemExportToShareableHandle": (_opaque, _allocation, _int, _flags),
-    "cuMemImportFromShareableHandle": (ctypes.POINTER(_allocation), _opaque, _int),
-    "cuMemAddressReserve": (_to_address, _size, _size, _address, _flags),
-    "cuMemAddressFree": (_address, _size),
-    "cuMemMap": (_address, _size, _size, _allocation, _flags),
-    "cuMemUnmap": (_address, _size),
-    "cuMemSetAccess": (_address, _size, _to_access, _size),
     "cuMemHostRegister_v2": (_opaque, _size, _uint),
     "cuMemHostUnregister": (_opaque,),
     "cuStreamCreate": (_to_opaque, _uint),

@@ -10,10 +10,7 @@ does. Each export pins its allocation until every peer has closed it.
 A block is free *in the order of streams*: whoever frees it says which streams must come to their present end before it is written again,
 and who claims it for another stream has that one wait for them. Nobody on the host waits.
 
-Besides, a pool knows the allocations of `Device.outputs`, which tensors of user code are made in, and which can be exported as they are.
-They belong to no pool, and are given back where regions are: when no edge from here is open and no peer has anything of it open.
-
-`claim` and `find` are for the thread that writes edges, under a lock; `free` is for any thread and for finalizers, which may run between
+`claim` is for the thread that writes edges, under a lock; `free` is for any thread and for finalizers, which may run between
 any two byte codes: it takes no lock.
 """
 
@@ -25,12 +22,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from struct import Struct
 
 from mray._common import settings
 from mray._common.kept import os
-from mray._device.base import Allocation, Device, DeviceOutOfMemoryError, Event, NotExportedError
+from mray._device.base import Device, DeviceOutOfMemoryError, Event, NotExportedError
 from mray._device.lending import recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
 
@@ -38,8 +34,6 @@ from mray._device.pinned_memory import PinnedMemory
 ALIGN = 512
 #: Regions are multiples of it: the grain of device memory.
 GRAIN = 2 << 20
-#: Allocations of `Device.outputs` that a pool remembers.
-MOST_REMEMBERED = 4096
 
 _KEY = Struct("@QQ")
 
@@ -65,9 +59,9 @@ def _new_key(number: int) -> bytes:
 class Region:
     """Memory that was allocated at once and can be opened by others; `base` is its address here."""
 
-    __slots__ = ("base", "chunks", "handle", "in_pieces", "key", "leaving", "place", "size", "used")
+    __slots__ = ("base", "chunks", "handle", "key", "leaving", "place", "size", "used")
 
-    def __init__(self, key: bytes, place: str, base: int, size: int, handle: bytes, *, in_pieces: bool = False) -> None:
+    def __init__(self, key: bytes, place: str, base: int, size: int, handle: bytes) -> None:
         #: Unique on the machine, for ever.
         self.key = key
         #: The uuid of the device that it is memory of, or `HOST`.
@@ -75,8 +69,6 @@ class Region:
         self.base = base
         self.size = size
         self.handle = handle
-        #: See `Allocation`.
-        self.in_pieces = in_pieces
         #: Free chunks, by offset. Invariant: no two of them touch.
         self.chunks: list[Chunk] = [Chunk(0, size, frozenset())]
         self.used = 0
@@ -127,8 +119,6 @@ class Pool:
         self._regions: list[Region] = []
         #: Blocks that were freed, with the streams that come first; not yet among the chunks.
         self._freed: deque[tuple[Block, frozenset[int]]] = deque()
-        #: Allocation number -> the region that it is, or None: it cannot be exported.
-        self._outputs: dict[int, Region | None] = {}
         self._handover: Event | None = None
 
     # ------------------------------------------------------------------------------------ blocks
@@ -189,7 +179,7 @@ class Pool:
         ) from cause
 
     def _allocate(self, size: int) -> Region:
-        key = _new_key(next(_region_numbers) << 1)
+        key = _new_key(next(_region_numbers))
         if self._pinned is not None:
             base, handle = self._pinned.allocate(size)
             return Region(key, HOST, base, size, handle)
@@ -225,42 +215,6 @@ class Pool:
                 before.size += chunk.size
                 before.streams |= chunk.streams
                 del chunks[position]
-
-    # ------------------------------------------------------------------------------------ what can be sent as it is
-    def find(self, address: int, size: int = 1) -> Region | None:
-        """The region or exportable allocation that so many bytes lie in."""
-        with self._lock:
-            for region in self._regions:
-                if region.base <= address < region.base + region.size:
-                    return region
-            if self._pinned is not None:
-                return None
-            allocation = self.device.allocation_of(address, size)
-            if allocation is None:
-                return None
-            if allocation.number not in self._outputs:
-                if len(self._outputs) >= MOST_REMEMBERED:
-                    self._outputs.clear()  # a region exported anew has a new key, so peers open it once more
-                self._outputs[allocation.number] = self._export(allocation)
-            return self._outputs[allocation.number]
-
-    def _export(self, allocation: Allocation) -> Region | None:
-        if not self.device.is_output(allocation):
-            return None
-        try:
-            handle = self.device.export(allocation)
-        except RuntimeError:
-            return None
-        key = _new_key(allocation.number << 1 | 1)
-        return Region(key, self.device.uuid, allocation.base, allocation.size, handle, in_pieces=allocation.in_pieces)
-
-    def hold_still(self) -> AbstractContextManager[object]:
-        """While entered, no other thread claims or finds anything here."""
-        return self._lock
-
-    def forget_outputs(self) -> None:
-        """The memory of `Device.outputs` goes."""
-        self._outputs.clear()
 
     # ------------------------------------------------------------------------------------ the whole
     def held(self) -> int:
@@ -315,20 +269,6 @@ def pool_of(device: Device, *, pinned: bool = False, landing: bool = False) -> P
             pool = device.belongings[name] = Pool(device, pinned=pinned)
             _pools.add(pool)
         return pool
-
-
-def drop_outputs(device: Device) -> bool:
-    """Give the memory of `Device.outputs` back to the device, unless an edge from here is open; whether nothing is left of it to give.
-
-    When no peer has it open.
-    """
-    pool = pool_of(device)
-    # An edge counts as a user before it looks an output up, which it does under the lock of the pool: it finds none, or is seen here.
-    with pool.hold_still():
-        if pool.users or not device.drop_outputs():
-            return False
-        pool.forget_outputs()
-    return True
 
 
 def all_pools() -> list[Pool]:

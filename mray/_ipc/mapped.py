@@ -12,9 +12,9 @@ this but who writes. Two questions follow, and both are answered by `Region`:
 * Before a mapping shows the next message, pages of its own must go (`refresh`), or they would hide it.
 * What was written to is not what was sent, and must be copied to be passed on (`is_clean`).
 
-*Claimed.* Readings of one object in one process share a mapping, and hold read-only views of it. Code that is to write into such a view, as
-a collective that works in place is, claims its memory first (`claim`): it is had where there is one reading, and later ones map the object
-anew.
+*Claimed.* A value's arrays are read-only views of memory that its reading was handed. Code that is to write into such a view, as a
+collective that works in place is, claims its memory first (`claim`): it is had where no other reading was handed the same, as those of one
+object in one process are while one lives; later ones get other memory. References are not counted: that is the interpreter's affair.
 
 Such pages come only from page faults, so a process that has had no fault since the value was handed out has written nothing (0.8
 microseconds to know). Otherwise its page table tells, at some nanoseconds a page. Where the kernel tells neither, every mapping counts as
@@ -34,7 +34,6 @@ import ctypes
 import functools
 import mmap
 import resource
-import sys
 import threading
 import weakref
 from bisect import bisect_left, bisect_right
@@ -89,34 +88,40 @@ def address_of(exporter: Any) -> int:
 
 # ------------------------------------------------------------------------------------ whose views they are
 class Claimable:
-    """Memory of which a value's reader has read-only views, and which that reader may have for itself."""
+    """Memory of which a value's reading has read-only views, and which that reading may have for itself."""
 
-    #: Whether it belongs to one reading.
+    #: How many readings it was handed to, as far as that matters: one, or several; 0: it is nobody's, as a slot's, which the next message
+    #: comes into.
+    readings = 0
+    #: Whether no more readings share it, and whether it belongs to the only one there is.
+    is_parted = False
     is_claimed = False
 
-    def part(self) -> bool:
-        """See to it that later readings have other memory; False if they cannot."""
-        return False
+    def part(self) -> None:
+        """See to it that later readings have other memory."""
 
 
-_claiming = threading.Lock()
+class OwnBytes(Claimable, bytearray):
+    """A copy of a small value's bytes for one reading."""
+
+    readings = 1
 
 
 def claim(view: memoryview) -> Any:
-    """The memory of this view, for its reading to write to; None if others read the same memory, or it is nobody's to give.
-
-    A reading makes one view of the memory, and all others from that one: each reading is one reference.
-    """
-    if not isinstance(view.obj, Claimable):
+    """The memory of this view, for its reading to write to; None if it was handed to others as well, or is nobody's to give."""
+    memory = view.obj
+    if not isinstance(memory, Claimable):
         return None
-    with _claiming:
-        if not view.obj.is_claimed:
-            view.obj.is_claimed = view.obj.part() and _references(view) == _references(memoryview(bytearray(1)))
-        return view.obj if view.obj.is_claimed else None
-
-
-def _references(view: memoryview) -> int:
-    return sys.getrefcount(view.obj)
+    if not memory.is_claimed:
+        if memory.readings != 1:
+            return None
+        memory.is_parted = True
+        memory.part()
+        # Another thread that is just handed the same has added its reading, or will see that no more share it, and take other memory.
+        if memory.readings != 1:
+            return None
+        memory.is_claimed = True
+    return memory
 
 
 class Mapped(Claimable, mmap.mmap):
@@ -142,11 +147,8 @@ class Mapped(Claimable, mmap.mmap):
         register(mapped.region)
         return mapped
 
-    def part(self) -> bool:
-        if not hasattr(self.holder, "mapping"):  # a slot's: the next message comes into the same memory
-            return False
-        self.holder.mapping = None
-        return True
+    def part(self) -> None:
+        self.holder.part()
 
     def let_go(self) -> None:
         """Unmap, unless views of it are held: then the mapping goes with the last of them. It cannot be passed on any more."""

@@ -5,15 +5,15 @@
                                                        (a file, when memory is full)
 
 `serializer` turns values into bytes and back, `store` keeps the segments of what this process has produced, `ownership` says how long an
-object is needed, `remote_error` carries exceptions. `tensors` and `tables` know the memory of torch and Arrow; `claims` says when a reader
-may write into what it has read. For `mray._runtime` and `mray._graph`; nothing here waits or talks to another process.
+object is needed, `remote_error` carries exceptions. `tensors` and `tables` know the memory of torch and Arrow. For `mray._runtime` and
+`mray._graph`; nothing here waits or talks to another process.
 
 ====================  ====================================================================================================
 entry                 the state of one object in a process that knows it: form, payload, counts
 form                  how a payload is to be read: pickled, packed, failed, in a segment, tensors
 owner, borrower       the process that made the object; one that holds a ref to it
 segment               shared memory that holds one large value; recycled by its producer
-claim                 the right to write into the memory of a received array, for its only reader
+reading               a value as it was made once, with the memory that its arrays are views of
 ====================  ====================================================================================================
 
 Rejected: a store process of its own (Ray's plasma). Each put would cost two messages to it, and its death would take every object with

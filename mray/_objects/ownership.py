@@ -29,20 +29,7 @@ if TYPE_CHECKING:
 Waiter = Callable[["Entry"], None]
 
 
-class Holder:
-    """Has a small value's bytes as its `payload`, for others to read."""
-
-    __slots__ = ()
-
-    payload: Any
-
-    def part_with(self, payload: Any, copy: Any) -> None:
-        """Somebody is to write into these bytes: have the copy."""
-        if self.payload is payload:
-            self.payload = copy
-
-
-class Entry(Holder):
+class Entry:
     """An object as this process sees it.
 
     Invariant: `form` is ``None`` while the value is pending and is written last; a thread that sees it not ``None`` may read the rest.
@@ -119,6 +106,10 @@ class Entry(Holder):
         else:
             self.waiters = [waiters, waiter]  # type: ignore[list-item]
         return True
+
+    def part(self) -> None:
+        """The value's living reading keeps the memory that it has: others map the segment anew."""
+        self.mapping = self.kept = None
 
     def remove_waiter(self, waiter: Waiter) -> None:
         """Undo `add_waiter`; nothing happens if it is not there any more. Client's lock held."""

@@ -36,6 +36,7 @@ from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import cloud_dumps, cloud_pickler, reducers
 from mray._ipc.copying import copy_into
 from mray._ipc.handlers import is_of_handler
+from mray._ipc.mapped import OwnBytes
 from mray._objects.arrays import array_type, reduce_array
 from mray._objects.frames import frame_reducers
 from mray._objects.tables import arrow_reducers
@@ -324,8 +325,8 @@ _tables: dict[bool, tuple[tuple[Any, ...], Table]] = {}
 def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] = (), *, copy_tensors: bool = False, at: int = 0) -> Any:
     """The value of a PICKLED or PACKED payload (any bytes-like object). A PACKED one begins `at` so many bytes.
 
-    With `pin`, an exporter of the very same bytes, arrays and tensors are views that hold it; without, arrays are views of `payload`
-    itself, which must then be immutable. `others` export the memory of buffers that were diverted.
+    With `pin`, an exporter of the very same bytes, arrays and tensors are views that hold it; without, of a copy of `payload`, which no
+    other reading has. `others` export the memory of buffers that were diverted.
 
     Arrays are read-only. Tensors may be written to: a tensor whose memory may not gets a copy of it; with `copy_tensors`, all do.
 
@@ -338,7 +339,7 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
             _refuse(error)
     if form != PACKED:
         raise ValueError(f"no value has form {form!r}")
-    whole = [memoryview(payload if pin is None else pin), *[memoryview(other) for other in others]]
+    whole = [memoryview(OwnBytes(payload) if pin is None else pin), *[memoryview(other) for other in others]]
     fixed = [view.toreadonly() for view in whole]
     count, _tensors, length = _PREFIX.unpack_from(whole[0], at)
     buffers = []
@@ -360,18 +361,6 @@ def _refuse(error: Exception) -> NoReturn:
     if isinstance(error, RayError) or is_of_handler(error):
         raise error
     raise RaySystemError(error, traceback.format_exc()) from error
-
-
-def spans(packed: bytes) -> set[tuple[int, int]]:
-    """Where the buffers of a PACKED payload lie: (start, bytes); none if it is not one."""
-    if len(packed) < _PREFIX.size:
-        return set()
-    count, _tensors, length = _PREFIX.unpack_from(packed, 0)
-    at = _PREFIX.size + count * _SPAN.size
-    if at + length > len(packed):
-        return set()
-    found = _SPAN.iter_unpack(memoryview(packed)[_PREFIX.size : at])
-    return {(start, size) for start, size, where, _is_tensor in found if where == 0 and at + length <= start <= len(packed) - size}
 
 
 def has_tensors(packed: Any, at: int = 0) -> bool:

@@ -454,18 +454,17 @@ def _class_of_readings(numpy: Any) -> Any:
         An array because that may have attributes and be shown by views, before Python 3.12 as well.
         """
 
-        #: The object's entry, which knows the reading (`mapping`) and the mapping (`kept`).
-        holder: Entry
+        #: The object's entry, which knows the reading (`mapping`) and the mapping (`kept`), or whatever stands for it.
+        holder: Any
 
-        def part(self) -> bool:
-            self.holder.mapping = self.holder.kept = None
-            return True
+        def part(self) -> None:
+            self.holder.part()
 
     return Reading
 
 
-def _reading(memory: Mapped, holder: Entry) -> Any:
-    """A reading of a mapping that may be kept; None in a process that has not imported numpy, and so has read no array yet."""
+def reading_of(memory: Any, holder: Any) -> Any:
+    """A reading of memory that may be kept; None in a process that has not imported numpy, and so has read no array yet."""
     if "numpy" not in sys.modules:
         return None
     import numpy  # noqa: PLC0415  (another thread may be importing it: this waits)
@@ -487,30 +486,36 @@ def read(payload: Payload, holder: Entry) -> Any:
     begin, length = place or (0, length)
     known = holder.mapping and holder.mapping()
     if known is not None:
-        return deserialize(PACKED, None, known, at=begin)
+        known.readings += 1
+        if not known.is_parted:
+            return deserialize(PACKED, None, known, at=begin)
     if length < 0:
         fd = _open_whole(name, -length)
         try:
             return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))
         finally:
             os.close(fd)
-    mapping = holder.kept
-    if mapping is not None and mapping.region.key == name:
+    # Of several threads one has the kept mapping, if no reading of it lives; the others map anew.
+    mapping, living = vars(holder).pop("kept", None), holder.mapping and holder.mapping()
+    if mapping is not None and mapping.region.key == name and living is None:
         if _size_of(name) < length:
             raise _cut_short(name)
     else:
         mapping = mapped(payload)
     if has_tensors(mapping, begin):
         mapping.holder = holder
+        mapping.readings = 1
         return deserialize(PACKED, None, mapping, at=begin)
-    reading = _reading(mapping, holder) if length <= KEPT_BYTES else None
+    reading = reading_of(mapping, holder) if length <= KEPT_BYTES else None
     if reading is None:
         reading = mapping
         mapping.holder = holder
     else:
-        holder.kept = mapping
         mapping.region.refresh(mapping, length)
+    reading.readings = 1
     holder.mapping = weakref.ref(reading)
+    if reading is not mapping:
+        holder.kept = mapping
     return deserialize(PACKED, None, reading, at=begin)
 
 

@@ -3,7 +3,6 @@
     MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, seen through CUDA_VISIBLE_DEVICES as usual
     MRAY_NULL_DEVICES="4,ipc=0,events=0"         the same, in a process that cannot open memory, or events, of others; with `exports=0`,
                                                  others cannot open its memory
-    MRAY_NULL_DEVICES="4,expandable=1"           outputs in pieces; with `descriptors=0`, the process cannot open those of others
     null_memory     memory: exported, opened by other processes, counted whoever dies
     null_stream     streams, run late or held on demand
     null_event      events, across processes
@@ -20,7 +19,6 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -30,13 +28,12 @@ import numpy as np
 from mray._common import settings
 from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
-from mray._device.base import Allocation, Device, Event, Facts, Mark, Platform
-from mray._device.descriptors import HANDLE_SIZE, Handing, handed
+from mray._device.base import Device, Event, Facts, Mark, Platform
 from mray._device.discovery import GpuId, visible_ids
 from mray.testing import null_memory, null_nccl
 from mray.testing.null_array import Heap, NullArray, Storage, Waits, dense, dtype_named, heaps
 from mray.testing.null_event import NullEvent
-from mray.testing.null_memory import OpenFile, Region
+from mray.testing.null_memory import Region
 from mray.testing.null_stream import Hold, Streams, set_late
 
 __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_numpy", "full", "hold", "ones", "set_late", "zeros"]
@@ -95,9 +92,7 @@ class NullDevice(Device):
         self._host = platform.host
         self.streams = Streams()
         facts = self._facts
-        self.heap = Heap(index, number, facts.scope, facts.memory, self.streams, platform.waits, in_pieces=facts.expandable)
-        #: Of the memory of outputs.
-        self.handing = Handing(null_memory.descriptors)
+        self.heap = Heap(index, number, facts.scope, facts.memory, self.streams, platform.waits)
 
     def reaches(self, uuid: str) -> bool:
         return self._facts.peer and any(uuid == uuid_of(number) for number in range(self._facts.gpus))
@@ -127,19 +122,8 @@ class NullDevice(Device):
             raise RuntimeError(f"no memory that this process has {'opened' if is_opened else 'allocated'} starts at {address:#x}")
         return region
 
-    def allocation_of(self, address: int, size: int = 1) -> Allocation | None:
-        del size
-        region = null_memory.find(address)
-        if region is None or region.is_opened or region.device != self.number:
-            return None
-        return Allocation(region.base, region.size, region.number, region.in_pieces)
-
     def export_memory(self, base: int) -> bytes:
         return null_memory.exported(self._exportable(base))
-
-    def export_pieces(self, base: int, size: int) -> bytes:
-        self._exportable(base)
-        return self.handing.handle(base, size)
 
     def _exportable(self, base: int) -> Region:
         if not self._facts.exports:
@@ -149,19 +133,9 @@ class NullDevice(Device):
     def open_memory(self, handle: bytes) -> int:
         if not self._facts.ipc:
             raise RuntimeError("Opening another process's memory failed: this pretended device has no IPC.")
-        if len(handle) == HANDLE_SIZE:
-            return self._open_pieces(handle)
         number = null_memory.device_of(handle)
         self._check_reach(number)
         return null_memory.open_exported(handle).base
-
-    def _open_pieces(self, handle: bytes) -> int:
-        if not self._facts.descriptors:
-            raise RuntimeError("Opening another process's memory failed: this pretended device has no descriptors.")
-        files = [(OpenFile(os.dup(fd)), size) for size, fd in handed(handle)]
-        number = null_memory.device_of_file(files[0][0].fd)
-        self._check_reach(number)
-        return null_memory.open_pieces(number, files).base
 
     def _check_reach(self, number: int) -> None:
         if not self._reaches(number):
@@ -237,23 +211,6 @@ class NullDevice(Device):
             raise ValueError(f"{size} bytes are too few for shape {tuple(shape)} of {dtype}")
         return array
 
-    def outputs(self) -> AbstractContextManager[None]:
-        return self.heap.outputs()
-
-    def is_output(self, allocation: Allocation) -> bool:
-        region = null_memory.find(allocation.base)
-        return region is not None and region.is_output and region.number == allocation.number
-
-    def ran_out(self) -> None:
-        super().ran_out()
-        self.heap.trim()
-
-    def drop_outputs(self) -> bool:
-        dropped = self.heap.drop_outputs()
-        if dropped:
-            self.handing.close()
-        return dropped
-
 
 class NullPlatform(Platform):
     """The pretended GPUs that this process sees."""
@@ -276,11 +233,11 @@ class NullPlatform(Platform):
     def facts(self, tensor: NullArray) -> tuple[NullArray, Facts]:
         return dense(tensor)
 
-    def is_sole(self, tensor: NullArray) -> bool:
-        return tensor.is_sole()
-
     def tensor_types(self) -> tuple[type, ...]:
         return (NullArray,)
+
+    def use_on(self, tensor: NullArray, stream: int) -> None:
+        tensor.record_stream(stream)
 
     def placed(self, tensor: NullArray, where: str) -> Any:
         return tensor.numpy() if where == "cpu" else tensor
@@ -299,7 +256,6 @@ class NullPlatform(Platform):
     def close(self) -> None:
         for device in self.devices:
             device.heap.close()
-            device.handing.close()
         null_memory.drop_all()
 
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -45,106 +43,63 @@ class Waits:
         self.number = 0
 
 
-class _Making(threading.local):
-    """Whether a thread makes outputs."""
-
-    outputs = False
-
-
 # ------------------------------------------------------------------------------------------------- memory
 class Heap:
     """The memory of arrays on one device in this process."""
 
-    def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams, waits: Waits, *, in_pieces: bool = False) -> None:
+    def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams, waits: Waits) -> None:
         self.index = index
         self.device = device
         self.scope = scope
         self.total = total
-        #: Whether outputs lie in pieces.
-        self.in_pieces = in_pieces
         self.streams = streams
         self.waits = waits
         self.process = kernel_pid()
-        self._making = _Making()
-        #: Memory that can be used again: (whether of outputs, bytes) -> regions.
-        self._idle: dict[tuple[bool, int], deque[Region]] = {}
-        #: Memory of outputs, as far as it is not dropped; and a sign of each thread that makes some.
-        self._outputs: weakref.WeakSet[Region] = weakref.WeakSet()
-        self._makers: deque[object] = deque()
+        #: Memory that can be used again: bytes -> regions.
+        self._idle: dict[int, deque[Region]] = {}
         self._is_closed = False
-
-    @contextlib.contextmanager
-    def outputs(self) -> Iterator[None]:
-        """While entered, arrays of this thread lie in memory of their own, which stays allocated until it is dropped."""
-        before = self._making.outputs
-        self._making.outputs = True
-        self._makers.append(None)
-        try:
-            yield
-        finally:
-            self._makers.pop()
-            self._making.outputs = before
-
-    def drop_outputs(self) -> bool:
-        """See `Device.drop_outputs`."""
-        if self._makers:
-            return False
-        for region in list(self._outputs):
-            region.is_output = False
-        self._outputs.clear()
-        self._trim(outputs=True)
-        return True
 
     def take(self, size: int) -> Storage:
         """Memory for an array. Raises MemoryError when the device is full."""
-        is_output = self._making.outputs
         room = max(PAGE, 1 << (size - 1).bit_length() if size <= _LARGEST_KEPT else (size + PAGE - 1) // PAGE * PAGE)
         try:
-            region = self._idle[is_output, room].pop()
+            region = self._idle[room].pop()
             region.is_live = True
         except (KeyError, IndexError):
             try:
-                region = self._allocate(room, is_output)
+                region = self._allocate(room)
             except MemoryError:
-                if is_output:  # as torch's allocator, which keeps what it has cached then
-                    raise
                 self.trim()
-                region = self._allocate(room, is_output)
-            if is_output:
-                self._outputs.add(region)
+                region = self._allocate(room)
         return Storage(self, region, None)
 
-    def _allocate(self, size: int, is_output: bool) -> Region:
-        in_pieces = is_output and self.in_pieces
-        return null_memory.allocate(self.scope, self.device, self.total, size, in_pieces=in_pieces, is_output=is_output)
+    def _allocate(self, size: int) -> Region:
+        return null_memory.allocate(self.scope, self.device, self.total, size)
 
     def give_back(self, region: Region) -> None:
         """On the thread of a stream: no work on it follows."""
         region.is_live = False
-        kept = sum(size * len(regions) for (_output, size), regions in list(self._idle.items()) if not _output)
-        if region.is_output or (region.size <= _LARGEST_KEPT and kept + region.size <= _MOST_KEPT):
-            stale = np.asarray(_Window(region.base, (min(region.size, _LARGEST_KEPT),), (1,), np.dtype(np.uint8)))
+        kept = sum(size * len(regions) for size, regions in list(self._idle.items()))
+        if region.size <= _LARGEST_KEPT and kept + region.size <= _MOST_KEPT:
+            stale = np.asarray(_Window(region.base, (region.size,), (1,), np.dtype(np.uint8)))
             stale.fill(_STALE)
-            self._idle.setdefault((region.is_output, region.size), deque()).append(region)
+            self._idle.setdefault(region.size, deque()).append(region)
             if self._is_closed:
                 self.close()
         else:
             null_memory.drop(region)
 
     def trim(self) -> None:
-        """Give memory that is not in use back to the device, but for that of outputs."""
-        self._trim(outputs=False)
-
-    def _trim(self, *, outputs: bool) -> None:
-        for (is_output, _size), regions in list(self._idle.items()):
-            while regions and (outputs or not is_output):
+        """Give memory that is not in use back to the device."""
+        for regions in list(self._idle.values()):
+            while regions:
                 with contextlib.suppress(IndexError):
                     null_memory.drop(regions.pop())
 
     def close(self) -> None:
         """Keep nothing from now on."""
         self._is_closed = True
-        self._trim(outputs=True)
+        self.trim()
 
 
 class Storage:
@@ -311,10 +266,6 @@ class NullArray:
     def __repr__(self) -> str:
         return f"NullArray({self.numpy()!r}, device={self.device})"
 
-    def is_sole(self) -> bool:
-        """Whether no other array looks at its memory."""
-        return sys.getrefcount(self._storage) == 2  # of this array, and of the call
-
     # ------------------------------------------------------------------------------------ to the host
     def numpy(self) -> Any:
         """A copy in host memory. Waits for the device."""
@@ -360,7 +311,9 @@ class NullArray:
 
     def record_stream(self, stream: int) -> None:
         """Its memory is not used again before what is queued on this stream when it dies is done."""
-        self._storage.used_on.append(self._storage.heap.streams.get(stream))
+        storage, user = self._storage, self._storage.heap.streams.get(stream)
+        if user is not storage.stream and user not in storage.used_on:
+            storage.used_on.append(user)
 
     def copy_(self, source: Any) -> NullArray:
         """Take the elements of another array, of any device or of numpy."""

@@ -4,9 +4,6 @@
     allocate: memfd "mray-null-<scope>-<device>"   open_exported: /proc/<pid>/fd/<fd>, and the inode proves that it is the right one
     Region: mapped, its descriptor kept            Region: mapped, its descriptor kept
 
-*Memory in pieces*, as torch's expandable segments are: several such files, mapped one after another. The peer gets their descriptors from
-the owner (`mray._device.descriptors`), and from nowhere else.
-
 How full a device is stands nowhere: it is the sum of the files of its name that any process has open, each counted once. So it is right
 whenever and however any of them dies.
 
@@ -22,11 +19,10 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-import itertools
 import os
 import weakref
 from _thread import allocate_lock
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from struct import Struct
 
 import numpy as np
@@ -46,9 +42,6 @@ _mmap.restype = ctypes.c_void_p
 
 #: Addresses reserved at a time; a reservation costs no memory.
 _RESERVED = 1 << 40
-
-#: Of memory in pieces, the most pieces.
-_MOST_PIECES = 8
 
 #: Owner's pid, descriptor, inode, bytes, machine-wide number of the device.
 _HANDLE = Struct("@QQQQQ")
@@ -113,49 +106,23 @@ def _unmap(address: int, size: int) -> None:
     _mmap(address, size, _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE, -1, 0)
 
 
-_numbers = itertools.count(1)
-
-
 class Region:
     """Memory of a device, mapped in this process; unmapped with the last reference."""
 
-    __slots__ = (
-        *("__weakref__", "_end", "base", "device", "end", "files", "in_pieces", "is_live", "is_opened", "is_output", "number", "size"),
-    )
+    __slots__ = ("__weakref__", "_end", "base", "device", "end", "file", "is_live", "is_opened", "size")
 
-    def __init__(
-        self,
-        device: int,
-        files: Sequence[tuple[OpenFile, int]],
-        *,
-        in_pieces: bool = False,
-        is_opened: bool = False,
-        is_output: bool = False,
-    ) -> None:
-        #: Each with its bytes, in the order in which they are mapped.
-        self.files = files
-        self.size = sum(size for _file, size in files)
+    def __init__(self, device: int, file: OpenFile, size: int, *, is_opened: bool = False) -> None:
+        self.file = file
+        self.size = size
         self.base = _addresses.take(self.size)
         self.end = self.base + self.size
         #: The device's number on the machine.
         self.device = device
-        #: Never repeats in a process.
-        self.number = next(_numbers)
-        self.in_pieces = in_pieces
         self.is_opened = is_opened
-        self.is_output = is_output
         #: Whether it is in use: work that touches a region which is not is an error.
         self.is_live = True
-        for address, file, size in self.pieces():
-            _map(address, size, _PROT_READ_WRITE, _MAP_SHARED | _MAP_FIXED, file.fd)
-        self._end = at_end(_unmap, self.base, self.size)
-
-    def pieces(self) -> Iterator[tuple[int, OpenFile, int]]:
-        """The address, the file and the bytes of each piece."""
-        address = self.base
-        for file, size in self.files:
-            yield address, file, size
-            address += size
+        _map(self.base, size, _PROT_READ_WRITE, _MAP_SHARED | _MAP_FIXED, file.fd)
+        self._end = at_end(_unmap, self.base, size)
 
 
 _regions: dict[int, Region] = {}
@@ -236,50 +203,31 @@ def used_bytes(scope: str, device: int) -> int:
     return sum(sizes.values())
 
 
-def allocate(scope: str, device: int, total: int, size: int, *, in_pieces: bool = False, is_output: bool = False) -> Region:
+def allocate(scope: str, device: int, total: int, size: int) -> Region:
     """New memory of a device that has `total` bytes. Raises MemoryError when it is full."""
     size = round_up(size)
-    piece = round_up(-(-size // _MOST_PIECES)) if in_pieces else size
-    sizes = [min(piece, size - start) for start in range(0, size, piece)]
     try:
-        files = [(OpenFile(os.memfd_create(_file_name(scope, device), os.MFD_CLOEXEC)), each) for each in sizes]
+        file = OpenFile(os.memfd_create(_file_name(scope, device), os.MFD_CLOEXEC))
     except OSError as error:
         raise MemoryError(f"no memory for a device: {error}") from error
-    for file, each in files:
-        os.ftruncate(file.fd, each)
+    os.ftruncate(file.fd, size)
     # Counted after it is made: of several processes that take the last bytes at once, none gets more than there is.
     if used_bytes(scope, device) > total:
-        files.clear()  # now, and not with the error
-        del file
+        del file  # now, and not with the error
         raise MemoryError(f"{size} bytes were asked for on a pretended device of {total} bytes, which does not have them")
-    return _keep(Region(device, files, in_pieces=in_pieces, is_output=is_output))
+    return _keep(Region(device, file, size))
 
 
 def exported(region: Region) -> bytes:
-    """The handle by which other processes open it, unless it is in pieces."""
-    ((file, size),) = region.files
-    return _HANDLE.pack(kernel_pid(), file.fd, os.fstat(file.fd).st_ino, size, region.device)
-
-
-def descriptors(address: int, size: int) -> Iterator[tuple[int, int]]:
-    """The size and a new descriptor of each piece from an address on, as far as so many bytes reach. Raises RuntimeError if it is freed."""
-    region = find(address)
-    if region is None or not region.in_pieces or region.is_opened:
-        raise RuntimeError("it has been freed")
-    for start, file, each in region.pieces():
-        if address <= start < address + size:
-            yield each, os.dup(file.fd)
+    """The handle by which other processes open it."""
+    fd = region.file.fd
+    return _HANDLE.pack(kernel_pid(), fd, os.fstat(fd).st_ino, region.size, region.device)
 
 
 def device_of(handle: bytes) -> int:
     """The device whose memory a handle stands for, by its number on the machine."""
     device: int = _HANDLE.unpack(handle)[4]
     return device
-
-
-def device_of_file(fd: int) -> int:
-    """The same of a descriptor."""
-    return int(os.readlink(f"/proc/self/fd/{fd}").removesuffix(" (deleted)").rpartition("-")[2])
 
 
 def open_exported(handle: bytes) -> Region:
@@ -292,9 +240,4 @@ def open_exported(handle: bytes) -> Region:
     facts = os.fstat(file.fd)
     if facts.st_ino != inode or not 0 < size <= facts.st_size:
         raise RuntimeError(f"process {pid}, whose memory this is, is gone or has freed it")
-    return _keep(Region(device, [(file, size)], is_opened=True))
-
-
-def open_pieces(device: int, files: Sequence[tuple[OpenFile, int]]) -> Region:
-    """Map the pieces of another process."""
-    return _keep(Region(device, files, in_pieces=True, is_opened=True))
+    return _keep(Region(device, file, size, is_opened=True))

@@ -36,11 +36,11 @@ def test_executions_return_while_the_stream_of_the_producer_is_held(run):
     assert (figures["reached"], figures["in_time"], figures["right"]) == (0, True, True)
 
 
-@pytest.mark.parametrize(("way", "name"), [("ours", "device_shared"), ("pinned", "device_copied"), ("host", "")])
+@pytest.mark.parametrize(("way", "name"), [("ours", "device_copied"), ("pinned", "device_copied"), ("host", "")])
 def test_tensors_are_copied_as_often_as_their_way_says(run, way, name):
     for row in run.figures["copies"]["rows"]:
         edge = row[way]
-        expected = dict.fromkeys(("device_copied", "device_shared", "device_refused"), 0)
+        expected = dict.fromkeys(("device_copied", "device_refused"), 0)
         if name:
             expected[name] = edge["messages"]
         assert edge["counts"] == expected

@@ -579,12 +579,7 @@ def test_what_a_process_gets_again_is_the_object_as_it_was(ray_session, ray, gro
         own = engine.put(numpy.ones(size))
         found = []
         for ref in (refs[0], own):
-            array, again = engine.get(ref), engine.get(ref)
-            try:
-                actor.collective.recv(array, 0)
-            except ValueError as error:
-                found.append("copy it first" in str(error))
-            del again
+            array = engine.get(ref)
             actor.collective.recv(array, 0)
             found += [array[0], engine.get(ref)[0]]
         return found
@@ -599,13 +594,13 @@ def test_what_a_process_gets_again_is_the_object_as_it_was(ray_session, ray, gro
     ref = ray_session.put(np.ones(size))
     working = second.__ray_call__.remote(work, [ref], ray.__name__)
     ray_session.get(first.__ray_call__.remote(send))
-    assert ray_session.get(working) == [True, 5, 1, True, 5, 1]
+    assert ray_session.get(working) == [5, 1, 5, 1]
     assert ray_session.get(ref)[0] == 1
 
 
 @sizes
 @pytest.mark.only("mray", "local")
-def test_memory_that_a_process_reads_twice_is_not_written_to(ray_session, group, size):
+def test_memory_that_two_arrays_of_a_process_share_is_not_written_to(ray_session, group, size):
     def work(actor, array, again):
         try:
             actor.collective.allreduce(array)
@@ -618,7 +613,7 @@ def test_memory_that_a_process_reads_twice_is_not_written_to(ray_session, group,
     (member,) = group(1)
     ref = ray_session.put(np.ones(size))
     refused, again = ray_session.get(member.__ray_call__.remote(work, ref, ref))
-    assert "read-only; copy it first" in refused
+    assert ("read-only; copy it first" in refused) == (size > 10), "a small one has memory of its own"
     assert again == 1
 
 

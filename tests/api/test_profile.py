@@ -491,10 +491,10 @@ def test_edges_of_devices_are_spans_on_their_streams(run_program, tmp_path: Path
             graph = second.total.bind(first.make.bind(value)).experimental_compile()
         ray.get(graph.execute(1))
 
-        def shared():
-            return sum(each.get("device_shared", 0) for each in graph.statistics()["channels"].values())
+        def sent():
+            return sum(each.get("device_copied", 0) for each in graph.statistics()["channels"].values())
 
-        plainly = shared()
+        plainly = sent()
         assert plainly
         with graph.profile("trace.json") as profile:
             for _ in range(4):
@@ -507,7 +507,7 @@ def test_edges_of_devices_are_spans_on_their_streams(run_program, tmp_path: Path
         sizes = {span.size for span in profile.spans if span.kind == SERIALIZE and span.place == edge.index}
         assert all(4000 <= size < 5000 for size in sizes), sizes
         assert graph.statistics()["edges"][edge.index]["bytes"] >= 16000
-        assert shared() == 5 * plainly  # whoever looks on keeps no reference: tensors go without a copy as ever
+        assert sent() == 5 * plainly  # whoever looks on changes nothing of that
         graph.teardown()
         """,
         env={"MRAY_NULL_DEVICES": f"2,late=0.002,scope=test-profile-{os.getpid()}"},

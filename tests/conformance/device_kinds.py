@@ -81,15 +81,6 @@ class Null(Kind):
         return null.hold(stream, device.index)
 
 
-class NullExpandable(Null):
-    """Outputs lie in pieces."""
-
-    name = "null-expandable"
-
-    def __init__(self) -> None:
-        self.environment = {"MRAY_NULL_DEVICES": f"2,expandable=1,memory=67108864,scope=expandable{os.getpid()}"}
-
-
 class FakeCuda(Kind):
     """CUDA's, on a driver that is pretended within this process."""
 
@@ -175,16 +166,8 @@ class Cuda(Kind):
             device.synchronize(stream)
 
 
-class CudaExpandable(Cuda):
-    """With torch's expandable segments, as far as this process has not loaded torch without."""
-
-    name = "cuda-expandable"
-    environment = MappingProxyType(dict.fromkeys(("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"), "expandable_segments:True"))
-
-
 #: By name.
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Null, NullExpandable, FakeCuda, Cuda)}
-ALL_KINDS = {**KINDS, CudaExpandable.name: CudaExpandable}
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Null, FakeCuda, Cuda)}
 
 
 class Peer:
@@ -234,19 +217,6 @@ class Told:
 
     def export(self, device: int, address: int) -> bytes:
         return self.platform.devices[device].export_memory(address)
-
-    def output(self, device: int, count: int, value: float) -> tuple[bytes, int, bool]:
-        """Make an output; the handle of what it lies in, its place there, and whether that is in pieces."""
-        found = self.platform.devices[device]
-        with found.outputs():
-            output = found.empty("float32", (count,))
-        self.kind.fill(output, value)
-        self.tensors.append(output)
-        address = self.platform.facts(output)[1].address
-        allocation = found.allocation_of(address, 4 * count)
-        assert allocation is not None and found.is_output(allocation)
-        self.synchronize(device)
-        return found.export(allocation), address - allocation.base, allocation.in_pieces
 
     def free(self, device: int, address: int) -> None:
         self.platform.devices[device].free(address)
@@ -303,7 +273,7 @@ class Told:
 
 
 def main() -> None:
-    told = Told(ALL_KINDS[sys.argv[1]]())
+    told = Told(KINDS[sys.argv[1]]())
     while True:
         try:
             method, arguments = pickle.load(sys.stdin.buffer)

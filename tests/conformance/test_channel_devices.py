@@ -59,13 +59,6 @@ class Edge:
     def send(self, value: Any) -> None:
         assert self.writer.try_write(value)
 
-    def give(self, make: Callable[[], Any]) -> None:
-        """Send what is made, which nobody else has, as an output of the device."""
-        with self.here.outputs():
-            box = [make()]
-        assert self.writer.try_give(box)
-        assert box == []
-
     def read(self, reader: int = 0) -> Any:
         with self.there.on_stream(self.stream):
             return self.readers[reader].try_read()
@@ -204,7 +197,7 @@ def test_arrays_of_other_libraries_arrive_with_one_warning(same_gpu: Edge, monke
         same_gpu.send({"a": [1], "b": Foreign(is_there=True)})
     same_gpu.send(Foreign(is_there=True))  # where warnings are errors
     assert same_gpu.read()["b"].is_there and same_gpu.read().is_there
-    assert same_gpu.counts["device_copied"] == same_gpu.counts["device_shared"] == 0
+    assert same_gpu.counts["device_copied"] == 0
 
 
 def test_a_failure_is_a_message(edge: Edge) -> None:
@@ -244,7 +237,7 @@ def test_nobody_on_the_host_waits_for_the_writers_device(edge: Edge) -> None:
 def test_a_reader_on_another_stream_sees_what_was_written_late(edge_of: Callable[..., Edge]) -> None:
     edge = edge_of(late=0.003)
     for number in range(5):
-        edge.give(lambda number=number: null.full(1000, number) * 10)
+        edge.send(null.full(1000, number) * 10)
         assert set(edge.host(edge.read()).tolist()) == {number * 10}
 
 
@@ -290,17 +283,10 @@ def test_each_of_several_readers_may_write_to_what_it_got(edge_of: Callable[...,
 
 
 # ---------------------------------------------------------------------------------------- copies
-def test_an_output_that_nobody_else_has_goes_as_it_lies(same_gpu: Edge) -> None:
-    edge = same_gpu
-    edge.give(lambda: null.full(1000, 3))
-    back = edge.read()
-    assert (edge.counts["device_shared"], edge.counts["device_copied"]) == (1, 0)
-    assert edge.host(back).tolist() == [3] * 1000
-    assert pool_of(edge.here).held() == 0
 
 
 @pytest.mark.parametrize("keeper", ["name", "view", "container"])
-def test_an_output_that_somebody_keeps_is_copied(same_gpu: Edge, keeper: str) -> None:
+def test_what_somebody_keeps_is_no_concern_of_its_reader(same_gpu: Edge, keeper: str) -> None:
     edge = same_gpu
     kept: list[Any] = []
 
@@ -310,35 +296,26 @@ def test_an_output_that_somebody_keeps_is_copied(same_gpu: Edge, keeper: str) ->
         kept.append(array[3:] if keeper == "view" else value)
         return value
 
-    edge.give(result)
-    assert (edge.counts["device_shared"], edge.counts["device_copied"]) == (0, 1)
+    edge.send(result())
+    assert edge.counts["device_copied"] == 1
     back = edge.read()
     with edge.here.on_stream(0):
         (kept[0]["x"] if keeper == "container" else kept[0]).fill_(4)
     assert edge.host(back["x"] if keeper == "container" else back).tolist() == [3] * 100
 
 
-def test_outputs_inside_a_list_or_a_dict_that_nobody_has_go_as_they_lie(same_gpu: Edge) -> None:
-    edge = same_gpu
-
-    edge.give(lambda: {"a": null.full(100, 1), "b": null.full(50, 2), "deep": [null.full(9, 3)]})
-    assert (edge.counts["device_shared"], edge.counts["device_copied"]) == (2, 1)
-    back = edge.read()
-    assert [edge.host(array).tolist() for array in (back["a"], back["b"], back["deep"][0])] == [[1] * 100, [2] * 50, [3] * 9]
-
-
-def test_memory_of_an_output_that_was_sent_is_used_again_only_after_its_reader(same_gpu: Edge) -> None:
+def test_memory_that_was_sent_is_used_again_only_after_its_reader(same_gpu: Edge) -> None:
     edge = same_gpu
     null.set_late(0.002)
     try:
         results = []
         for number in range(6):
-            edge.give(lambda number=number: null.full(400, number))
+            edge.send(null.full(400, number))
             with edge.there.on_stream(edge.stream):
                 results.append(edge.readers[0].try_read() + 0.5)
         for number, result in enumerate(results):
             assert set(edge.host(result).tolist()) == {number + 0.5}
-        assert edge.counts["device_shared"] == 6
+        assert edge.counts["device_copied"] == 6
     finally:
         null.set_late(None)
 
@@ -406,52 +383,6 @@ def test_tensors_in_a_list_are_none_of_another_library(same_gpu: Edge, monkeypat
     assert same_gpu.host(same_gpu.read()[0]).tolist() == [1] * 3
 
 
-# ---------------------------------------------------------------------------------------- memory in pieces
-def sockets() -> int:
-    return sum(os.path.realpath(f"/proc/self/fd/{fd}").startswith(f"/proc/{os.getpid()}/fd/socket:") for fd in os.listdir("/proc/self/fd"))
-
-
-@pytest.mark.parametrize("gpu", [0, 1])
-@pytest.mark.parametrize("readers", [1, 2])
-def test_an_output_in_pieces_goes_as_it_lies_once_every_reader_has_opened_some(
-    make_edge: Callable[..., Edge], shm: Any, eventually: Any, gpu: int, readers: int
-) -> None:
-    edge = make_edge("cuda_ipc", gpu, readers=readers, options=",expandable=1")
-    free, before = edge.free(), sockets()
-    for number in range(6):
-        edge.give(lambda number=number: null.full(50_000, number))
-        for reader in range(readers):
-            assert set(edge.host(edge.read(reader)).tolist()) == {number}
-    assert (edge.counts["device_copied"], edge.counts["device_shared"], edge.counts["device_unopened"]) == (1, 5, 0)
-    shm.close_rings()
-    eventually(trim_pools)
-    eventually(lambda: edge.free() == free)
-    eventually(lambda: sockets() == before)
-
-
-def test_a_reader_that_lags_is_offered_pieces_until_it_has_said_a_word(make_edge: Callable[..., Edge]) -> None:
-    edge = make_edge("cuda_ipc", 0, options=",expandable=1")
-    for number in range(3):
-        edge.give(lambda number=number: null.full(100, number))
-    assert edge.counts["device_copied"] == 3
-    assert [edge.host(edge.read()).tolist() for _ in range(3)] == [[number] * 100 for number in range(3)]
-    edge.give(lambda: null.full(100, 9))
-    assert edge.host(edge.read()).tolist() == [9] * 100
-    assert (edge.counts["device_copied"], edge.counts["device_shared"]) == (3, 1)
-
-
-def test_what_a_reader_cannot_open_is_copied_and_statistics_say_so(make_edge: Callable[..., Edge]) -> None:
-    edge = make_edge("cuda_ipc", 0, options=",expandable=1", descriptors=False)
-    tried = []
-    open_memory = edge.there.open_memory
-    edge.there.open_memory = lambda handle: (tried.append(handle), open_memory(handle))[1]  # type: ignore[method-assign]
-    for number in range(5):
-        edge.give(lambda number=number: null.full(100, number))
-        assert edge.host(edge.read()).tolist() == [number] * 100
-    assert (edge.counts["device_copied"], edge.counts["device_shared"], edge.counts["device_unopened"]) == (5, 0, 1)
-    assert len(tried) == 2, "the pool, and once the pieces"
-
-
 # ---------------------------------------------------------------------------------------- memory
 def test_changing_shapes_need_no_more_than_one_region(same_gpu: Edge) -> None:
     edge = same_gpu
@@ -493,44 +424,6 @@ def test_closing_gives_all_device_memory_back(edge: Edge, shm: Any, eventually: 
     assert edge.host(value["a"])[0] == 0
     del value
     shm.close_rings()  # two messages were never read
-    eventually(trim_pools)
-    eventually(lambda: edge.free() == free)
-
-
-def test_closing_gives_the_memory_of_outputs_back(edge_of: Callable[..., Edge], shm: Any, eventually: Any) -> None:
-    edge = edge_of()
-    free = edge.free()
-    for number in range(3):
-        edge.give(lambda number=number: null.full(1 << 20, number))
-        assert edge.host(edge.read())[0] == number
-    assert edge.free()[0] <= free[0] - (4 << 20)
-    shm.close_rings()
-    eventually(trim_pools)
-    eventually(lambda: edge.free() == free)
-
-
-def test_outputs_that_no_edge_has_sent_are_given_back_too(edge: Edge, shm: Any, eventually: Any) -> None:
-    free = edge.free()
-    with edge.here.outputs():
-        output = null.full(1 << 20, 1)
-        shm.close_rings()
-        assert not trim_pools(), "a thread makes outputs"
-    del output
-    eventually(trim_pools)
-    eventually(lambda: edge.free() == free)
-
-
-def test_outputs_stay_as_long_as_a_reader_has_them_open(same_gpu: Edge, shm: Any, eventually: Any) -> None:
-    edge = same_gpu
-    free = edge.free()
-    edge.give(lambda: null.full(1 << 20, 7))
-    value = edge.read()
-    assert edge.counts["device_shared"] == 1
-    assert not trim_pools(), "the edge is open"
-    shm.close_rings()
-    assert not trim_pools()
-    assert set(edge.host(value).tolist()) == {7}
-    del value
     eventually(trim_pools)
     eventually(lambda: edge.free() == free)
 
@@ -826,7 +719,7 @@ def test_chunks_come_down_from_the_host_while_others_go_up(pinned: Edge, monkeyp
             held.append(Hold(device.streams.get(stream)))
 
     monkeypatch.setattr(NullDevice, "copy", copy)
-    edge.give(lambda: null.arange(BIG, dtype="float32"))
+    edge.send(null.arange(BIG, dtype="float32"))
     waits = edge.waits
     array = edge.read()
     (up, ups), (down, downs) = sizes.items()
@@ -841,31 +734,28 @@ def test_chunks_come_down_from_the_host_while_others_go_up(pinned: Edge, monkeyp
     assert (edge.host(array) == np.arange(BIG, dtype="float32")).all()
 
 
-@pytest.mark.parametrize("is_kept", [False, True])
-def test_who_made_a_tensor_goes_on_while_it_is_copied_unless_somebody_could_change_it(pinned: Edge, is_kept: bool, eventually: Any) -> None:
-    edge, kept = pinned, []
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_who_made_a_tensor_goes_on_while_it_is_copied_unless_it_could_be_changed(pinned: Edge, is_dense: bool, eventually: Any) -> None:
+    edge = pinned
     edge.send(null.full(4, 0))
     edge.read()
     (stream,) = edge.writer._departures._streams.values()
     with edge.here.on_stream(edge.here.create_stream()):
         with Hold(edge.here.streams.get(stream)):
-            box = [null.full(1000, 1)]
-            if is_kept:
-                kept.append(box[0])
-            assert edge.writer.try_give(box)
+            made = null.full(2000, 1)
+            edge.send(made if is_dense else made[::2])
             after = done(edge.here, edge.here.current_stream())
-            if not is_kept:
+            if not is_dense:  # what is copied was made for it
                 eventually(after)
-            for array in kept:
-                array.fill_(2)
-            assert after() != is_kept
-        assert edge.host(edge.read()).tolist() == [1] * 1000
+            made.fill_(2)
+            assert after() != is_dense
+        assert set(edge.host(edge.read()).tolist()) == {1}
 
 
 def test_the_memory_of_a_sent_tensor_is_used_again_only_when_it_was_copied(pinned: Edge) -> None:
     edge = pinned
     null.set_late(0.002)
     for number in range(12):
-        edge.give(lambda number=number: null.full(1000, number))
+        edge.send(null.full(1000, number))
         assert set(edge.host(edge.read()).tolist()) == {number}
     assert edge.counts["device_copied"] == 12

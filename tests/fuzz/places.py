@@ -47,7 +47,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "place of a slot": ("_ipc.slots:SlotReader.open", "_ipc.slots:SlotReader.borrow"),
     "array": ("_channel.array_form:_remember", "_channel.array_form:decode_array"),
     "tensor": ("_channel.tensor_form:_remember", "_channel.tensor_form:decode_tensor"),
-    "packed value": ("_objects.serializer:deserialize", "_objects.serializer:has_tensors", "_objects.serializer:spans"),
+    "packed value": ("_objects.serializer:deserialize", "_objects.serializer:has_tensors"),
     "board": ("_channel.board:Board.view",),
     "file of a member": ("_channel.rendezvous:Meeting.read",),
     "address": ("_runtime.session.address:_read",),
@@ -93,7 +93,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "util.multiprocessing.pool:_Chunk.succeeded",
     ),
     "what Ray brings": ("_backends.ray.backend:arrive", "_backends.ray.backend:RayBackend.restore_ref"),
-    "a view of memory; what it shows is read by `deserialize`": ("_objects.store:_reading",),
+    "a view of memory; what it shows is read by `deserialize`": ("_objects.store:reading_of",),
     "memory of this process's own": ("_ipc.born:Born.exporter", "util.shared:_tensor"),
     "load means import there: names of modules that the program has imported": (
         "_libraries.head_start:_load",
@@ -124,11 +124,6 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_channel.cuda_ipc:CudaIpcReader._decode",
         "_device.cuda:CudaDevice.open_event",
         "_device.cuda:CudaDevice.open_memory",
-    ),
-    "descriptors of memory, between processes of one user: what does not fit is an error of the one that opens": (
-        "_device.descriptors:_Office._answer",
-        "_device.descriptors:_sizes",
-        "_device.descriptors:handed",
     ),
     "of pretended and pinned memory: the file that a handle names must be the one that it says, and as large": (
         "testing.null_event:NullEvent.__init__",

@@ -13,11 +13,9 @@ import pytest
 
 from mray._device.cuda import CudaDevice
 from mray._objects.serializer import deserialize, serialize
-from tests.conformance.device_kinds import CudaExpandable, Kind, Peer
+from tests.conformance.device_kinds import Kind, Peer
 
 torch = pytest.importorskip("torch")
-
-FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "complex32"]
 
 
 def free_memory(device: CudaDevice) -> int:
@@ -26,26 +24,25 @@ def free_memory(device: CudaDevice) -> int:
     return device.memory()[0]
 
 
+FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "complex32"]
+
+
 # --------------------------------------------------------------------------------------------------- nobody waits
 def test_no_call_of_an_edge_waits_for_the_device(kind: Kind, platform: Any, device: CudaDevice, start_peer: Callable[[], Peer]) -> None:
     peer = start_peer()
     opened = device.open_memory(peer("export", 0, peer("allocate", 0, 4096)))
     event = device.open_event(peer("create_event", 0, "ready"))
     own = device.allocate(4096)
-    with device.outputs():
-        # Loads the kernel too, which waits for the device once.
-        device.empty("float32", (16,)).add_(1)
+    # Loads the kernel too, which waits for the device once.
+    device.empty("float32", (16,)).add_(1)
     stream = device.current_stream()
     mark = device.create_event()
     # A wait for the device in here would last for ever.
     with kind.hold(device, stream):
-        with device.outputs():
-            output = device.empty("float32", (16,))
-        assert platform.is_tensor(output) and platform.is_sole(output)
+        output = device.empty("float32", (16,))
+        assert platform.is_tensor(output)
         _output, facts = platform.facts(output)
-        allocation = device.allocation_of(facts.address)
-        assert allocation is not None and device.is_output(allocation)
-        device.export_memory(allocation.base)
+        device.export_memory(own)
         device.copy(own, facts.address, facts.size, stream)
         event.wait(stream)
         view = device.tensor(opened, 64, "float32", (16,), None, None)
@@ -104,74 +101,6 @@ def test_a_tensor_on_a_gpu_travels_through_host_memory_without_an_edge(device: C
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     reader = subprocess.run(command, input=packed.to_bytes(), env=environment, capture_output=True, check=False)
     assert b"this process has no GPU to put it on" in reader.stderr
-
-
-# -------------------------------------------------------------------------------------------------------- outputs
-def test_a_graph_captured_within_outputs_replays_on_memory_of_its_own(device: CudaDevice) -> None:
-    given = torch.ones(1 << 18, device="cuda")
-    with device.outputs():
-        warm = (given * 2 + 1).sum()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            result = (given * 2 + 1) * 3
-        after = device.empty("float32", (1 << 18,))
-    del warm
-    allocation = device.allocation_of(result.data_ptr())
-    assert allocation is None or not device.is_output(allocation)
-    allocation = device.allocation_of(after.data_ptr())
-    assert allocation is not None and device.is_output(allocation)
-    with device.outputs():
-        others = [torch.full((1 << 18,), 5.0, device="cuda") for _ in range(20)]
-    for value in (1, 4):
-        given.fill_(value)
-        graph.replay()
-        assert result.unique().tolist() == [(value * 2 + 1) * 3]
-        assert all(other.unique().tolist() == [5] for other in others)
-
-
-def test_a_pool_of_the_user_gets_what_is_made_in_it(device: CudaDevice) -> None:
-    pool = torch.cuda.MemPool()
-    with device.outputs():
-        with torch.cuda.use_mem_pool(pool):
-            theirs = torch.ones(100, device="cuda")
-        ours = torch.ones(100, device="cuda")
-    for tensor, is_ours in ((theirs, False), (ours, True)):
-        allocation = device.allocation_of(tensor.data_ptr())
-        assert allocation is not None
-        assert device.is_output(allocation) is is_ours
-
-
-def test_a_closed_platform_gives_the_memory_of_outputs_back(platform: Any, device: CudaDevice) -> None:
-    before = free_memory(device)
-    with device.outputs():
-        device.empty("uint8", (64 << 20,))
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    assert device.memory()[0] <= before - (64 << 20), "the pool keeps its segments while it is there"
-    platform.close()
-    assert free_memory(device) >= before
-
-
-def test_outputs_in_expandable_segments_are_opened_by_descriptors_of_their_pieces(device: CudaDevice) -> None:
-    peer = Peer(CudaExpandable())
-    try:
-        size = 20_000_000
-        handle, offset, in_pieces = peer("output", 0, size, 5)
-        assert in_pieces
-        before, fds = free_memory(device), len(os.listdir("/proc/self/fd"))
-        address = device.open_memory(handle)
-        assert len(os.listdir("/proc/self/fd")) == fds, "no descriptor is kept"
-        assert device.allocation_of(address + offset, 4 * size) is None
-        tensor = device.tensor(address + offset, 4 * size, "float32", (size,), None, None)
-        assert tensor.unique().tolist() == [5]
-        peer.kill()
-        assert tensor.add_(1).unique().tolist() == [6], "what is mapped stays"
-        del tensor
-        torch.cuda.synchronize()
-        device.close_memory(address)
-        assert free_memory(device) >= before
-    finally:
-        peer.close()
 
 
 # ------------------------------------------------------------------------------------------------------- captures

@@ -72,7 +72,6 @@ BOUNDS = {
     "_backends.ray.compiled:RayGraph.explained": "for _UNTIL_DEAD seconds",
     "_channel.nccl_member:NcclMember._abort": "for _GRACE seconds",
     "_device.cuda:CudaDevice.synchronize": "until the stream has done what is queued, which nothing of mray waits for; signals end it",
-    "_device.descriptors:_Office._accept": "until it is closed; it waits in `accept`, or for descriptors that others give back",
     "testing.points:_Points._do": "until the test has made a file",
     "testing.null_event:_wait": "until the event is recorded, or who records it has ended",
     "testing.null_nccl:_connect": "until the deadline that it was given",

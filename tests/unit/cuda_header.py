@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from mray._device.libcuda import AccessDescription, IpcHandle, Uuid
+from mray._device.libcuda import IpcHandle, Uuid
 
 #: The header's declarations, as far as the fake implements them.
 HEADER = """
@@ -26,19 +26,9 @@ cuCtxSetCurrent(CUcontext)
 cuMemGetInfo_v2(size_t *, size_t *)
 cuMemAlloc_v2(CUdeviceptr *, size_t)
 cuMemFree_v2(CUdeviceptr)
-cuPointerGetAttributes(unsigned, CUpointer_attribute *, void **, CUdeviceptr)
 cuIpcGetMemHandle(CUipcMemHandle *, CUdeviceptr)
 cuIpcOpenMemHandle_v2(CUdeviceptr *, CUipcMemHandle, unsigned)
 cuIpcCloseMemHandle(CUdeviceptr)
-cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *, void *)
-cuMemRelease(CUmemGenericAllocationHandle)
-cuMemExportToShareableHandle(void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long)
-cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType)
-cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)
-cuMemAddressFree(CUdeviceptr, size_t)
-cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long)
-cuMemUnmap(CUdeviceptr, size_t)
-cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)
 cuMemHostRegister_v2(void *, size_t, unsigned)
 cuMemHostUnregister(void *)
 cuStreamCreate(CUstream *, unsigned)
@@ -58,10 +48,7 @@ cuIpcOpenEventHandle(CUevent *, CUipcEventHandle)
 cuMemcpyAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream)
 """
 _C_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("int", "CUdevice", "CUresult", "CUpointer_attribute", "CUstreamCaptureMode", "CUstreamCaptureStatus"), ctypes.c_int),
-    "CUmemAllocationHandleType": ctypes.c_int,
-    **dict.fromkeys(("CUmemGenericAllocationHandle", "unsigned long long"), ctypes.c_uint64),
-    "CUmemAccessDesc": AccessDescription,
+    **dict.fromkeys(("int", "CUdevice", "CUresult", "CUstreamCaptureMode", "CUstreamCaptureStatus"), ctypes.c_int),
     **dict.fromkeys(("CUcontext", "CUstream", "CUevent", "void *"), ctypes.c_void_p),
     **dict.fromkeys(("CUipcMemHandle", "CUipcEventHandle"), IpcHandle),
     "unsigned": ctypes.c_uint,

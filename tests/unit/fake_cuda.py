@@ -23,7 +23,7 @@ from typing import Any
 
 from mray._device import libcuda
 from mray._device.cuda import CudaPlatform, find_platform
-from mray._device.libcuda import AccessDescription, IpcHandle, LibCuda
+from mray._device.libcuda import IpcHandle, LibCuda
 from tests.unit.cuda_header import SIGNATURES, Function
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT = 0, 1, 2, 3, 101, 201
@@ -40,43 +40,7 @@ NAMES = {
 }
 
 
-#: Pieces of memory are multiples of it.
-GRAIN = 2 << 20
-#: Addresses are reserved from multiples of it on.
-ALIGNED = 1 << 30
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_NOWHERE, _READ_WRITE, _SHARED, _FIXED, _RESERVED = 0, 3, 0x01, 0x10, 0x02 | 0x20 | 0x4000
-
-
 # ---------------------------------------------------------------------------------------------------------- the machine
-class Piece:
-    """Memory that is mapped by its handle. Freed when no process has a handle of it, and it is mapped nowhere."""
-
-    def __init__(self, machine: FakeMachine, device: int, size: int, *, for_descriptors: bool) -> None:
-        self.machine = machine
-        self.device = device
-        self.size = size
-        self.number = next(machine.numbers)
-        self.exportable = False
-        self.for_descriptors = for_descriptors
-        self.fd = os.memfd_create("fake-cuda-piece", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, size)
-        machine.devices[device].free -= size
-        self.inode = os.fstat(self.fd).st_ino
-        machine.pieces[self.inode] = self
-        self.users = 0
-
-    def leave(self) -> None:
-        self.users -= 1
-        if not self.users:
-            os.close(self.fd)
-            self.machine.devices[self.device].free += self.size
-            del self.machine.pieces[self.inode]
 
 
 class Mapped:
@@ -161,8 +125,6 @@ class FakeMachine:
             device.peers = set(range(devices)) - {number} if peers else set()
         self.late = late
         self.exported: dict[bytes, Any] = {}
-        #: Pieces of memory, by the inode of their descriptors.
-        self.pieces: dict[int, Piece] = {}
         self.numbers = itertools.count(1)
         #: Calls that the driver does not define.
         self.undefined: list[str] = []
@@ -182,11 +144,6 @@ class FakeCuda:
         self.retained: dict[int, int] = {}
         self.memory: dict[int, tuple[Memory, Mapped]] = {}
         self.opened: dict[int, tuple[Memory, Mapped, int]] = {}
-        #: Handles of pieces: the piece, and how often it is to be released; addresses that are reserved, with their bytes; and what is
-        #: mapped there, by handle.
-        self.pieces: dict[int, tuple[Piece, int]] = {}
-        self.reserved: dict[int, int] = {}
-        self.mapped: dict[int, int] = {}
         self.streams: dict[int, Stream] = {}
         self.events: dict[int, Mark] = {}
         self.registered: dict[int, int] = {}
@@ -230,9 +187,6 @@ class FakeCuda:
             "streams": self.streams,
             "events": self.events,
             "pinned": self.registered,
-            "pieces": self.pieces,
-            "reserved": self.reserved,
-            "mapped": self.mapped,
         }
         ours = {kind: len(things) for kind, things in kinds.items()}
         ours["streams"] = sum(number >= 1 << 12 for number in self.streams)
@@ -241,7 +195,6 @@ class FakeCuda:
     def find(self, address: int) -> tuple[Any, int] | None:
         """The memory an address lies in, and where that begins."""
         both: list[tuple[int, Any]] = [(base, entry[0]) for base, entry in (*self.memory.items(), *self.opened.items())]
-        both += [(base, self.pieces[handle][0]) for base, handle in self.mapped.items()]
         return next(((memory, base) for base, memory in both if base <= address < base + memory.size), None)
 
     # contexts and captures
@@ -402,24 +355,6 @@ class FakeCuda:
             memory.close()
         return SUCCESS
 
-    def _cuPointerGetAttributes(self, count: int, attributes: Any, answers: Any, address: int) -> int:
-        found = self.find(address)
-        values: dict[int, tuple[Any, int]] = {}
-        if found is not None:
-            memory, base = found
-            values = {
-                libcuda.POINTER_ATTRIBUTE_MEMORY_TYPE: (ctypes.c_uint32, 2),
-                libcuda.POINTER_ATTRIBUTE_DEVICE_ORDINAL: (ctypes.c_int32, self.visible.index(memory.device)),
-                libcuda.POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: (ctypes.c_uint8, int(memory.exportable)),
-                libcuda.POINTER_ATTRIBUTE_RANGE_START_ADDR: (ctypes.c_uint64, base),
-                libcuda.POINTER_ATTRIBUTE_RANGE_SIZE: (ctypes.c_uint64, memory.size),
-                libcuda.POINTER_ATTRIBUTE_BUFFER_ID: (ctypes.c_uint64, memory.number),
-            }
-        for index in range(count):
-            kind, value = values.get(attributes[index], (ctypes.c_uint64, 0))
-            kind.from_address(answers[index]).value = value
-        return SUCCESS
-
     def _export(self, handle: Any, thing: Any) -> int:
         name = b"%064d" % next(self.machine.numbers)
         self.machine.exported[name] = self, thing
@@ -474,116 +409,6 @@ class FakeCuda:
         else:
             memory.openings -= 1
             mapped.close()
-        return SUCCESS
-
-    # memory in pieces
-    def create_piece(self, device: int, size: int, *, for_descriptors: bool = True) -> int:
-        """The handle of a new piece, as torch's allocator gets it."""
-        return self._take_piece(Piece(self.machine, device, size, for_descriptors=for_descriptors))
-
-    def _take_piece(self, piece: Piece) -> int:
-        handle = next(self.machine.numbers) << 12
-        self.pieces[handle] = piece, 1
-        piece.users += 1
-        return handle
-
-    def _cuMemRetainAllocationHandle(self, handle: Any, address: int) -> int:
-        found = self.mapped_at(address)
-        if found is None:
-            return INVALID_VALUE
-        handle.value = self.mapped[found]
-        piece, times = self.pieces[handle.value]
-        self.pieces[handle.value] = piece, times + 1
-        return SUCCESS
-
-    def mapped_at(self, address: int) -> int | None:
-        """Where the piece that is mapped over an address begins."""
-        return next((base for base, handle in self.mapped.items() if base <= address < base + self.pieces[handle][0].size), None)
-
-    def _cuMemRelease(self, handle: int) -> int:
-        piece, times = self.pieces.get(handle, (None, 0))
-        if piece is None or not times:
-            return INVALID_VALUE
-        self.pieces[handle] = piece, times - 1
-        self._drop_piece(handle)
-        return SUCCESS
-
-    def _drop_piece(self, handle: int) -> None:
-        piece, times = self.pieces[handle]
-        if not times and handle not in self.mapped.values():
-            del self.pieces[handle]
-            piece.leave()
-
-    def _cuMemExportToShareableHandle(self, fd: int, handle: int, kind: int, flags: int) -> int:
-        if kind != libcuda.MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR or flags or handle not in self.pieces:
-            return INVALID_VALUE
-        if not self.pieces[handle][0].for_descriptors:
-            return INVALID_VALUE
-        ctypes.c_int.from_address(fd).value = os.dup(self.pieces[handle][0].fd)
-        return SUCCESS
-
-    def _cuMemImportFromShareableHandle(self, handle: Any, fd: int, kind: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        try:
-            piece = self.machine.pieces.get(os.fstat(fd).st_ino)
-        except OSError:
-            return INVALID_VALUE
-        if piece is None or kind != libcuda.MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
-            return INVALID_VALUE
-        handle.value = self._take_piece(piece)
-        return SUCCESS
-
-    def _cuMemAddressReserve(self, address: Any, size: int, alignment: int, wanted: int, flags: int) -> int:
-        assert not alignment and not wanted and not flags
-        if not size or size % GRAIN:
-            return INVALID_VALUE
-        start = _libc.mmap(None, size + ALIGNED, _NOWHERE, _RESERVED, -1, 0)
-        address.value = -(-start // ALIGNED) * ALIGNED
-        self.reserved[address.value] = size
-        return SUCCESS
-
-    def _cuMemAddressFree(self, address: int, size: int) -> int:
-        if self.reserved.get(address) != size or any(address <= base < address + size for base in self.mapped):
-            return INVALID_VALUE
-        del self.reserved[address]
-        _libc.munmap(address, size)
-        return SUCCESS
-
-    def _cuMemMap(self, address: int, size: int, offset: int, handle: int, flags: int) -> int:
-        assert not offset and not flags
-        if handle not in self.pieces or self.pieces[handle][0].size != size or self.mapped_at(address) is not None:
-            return INVALID_VALUE
-        if not any(start <= address and address + size <= start + whole for start, whole in self.reserved.items()):
-            return INVALID_VALUE
-        _libc.mmap(address, size, _NOWHERE, _SHARED | _FIXED, self.pieces[handle][0].fd, 0)
-        self.mapped[address] = handle
-        return SUCCESS
-
-    def _cuMemUnmap(self, address: int, size: int) -> int:
-        handle = self.mapped.get(address)
-        if handle is None or self.pieces[handle][0].size != size:
-            return INVALID_VALUE
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
-        _libc.mmap(address, size, _NOWHERE, _FIXED | _RESERVED, -1, 0)
-        del self.mapped[address]
-        self._drop_piece(handle)
-        return SUCCESS
-
-    def _cuMemSetAccess(self, address: int, size: int, description: AccessDescription, count: int) -> int:
-        assert count == 1
-        assert (description.location_type, description.flags) == (1, 3), "a device that reads and writes"
-        device, place = self.visible[description.location], address
-        while place < address + size:
-            handle = self.mapped.get(place)
-            if handle is None:
-                return INVALID_VALUE
-            piece = self.pieces[handle][0]
-            if piece.device != device and piece.device not in self.machine.devices[device].peers:
-                return 217
-            place += piece.size
-        _libc.mprotect(address, size, _READ_WRITE)
         return SUCCESS
 
     def _cuMemHostRegister_v2(self, address: int, size: int, flags: int) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mray._common.settings import NullDevices
-from mray._device.departures import CANNOT_OPEN, NO_WORD, OPENS
 from mray._runtime.objects import device_loans
 from mray._runtime.objects.device_loans import DeviceLoans, _Loans
 from mray.testing.null import NullPlatform
@@ -43,12 +42,11 @@ def connection(pid: int = os.getpid()) -> Any:
 
 def test_a_loan_ends_also_when_the_event_that_ends_it_is_gone() -> None:
     loans, shipment = _Loans(connection()), Shipment()
-    told: list[int] = []
-    lent: Any = 7, shipment, told.append
+    lent: Any = 7, shipment
     loans.lent[3] = lent
     loans.end(3, 7, b"\0handle")
     loans.end(3, 7, b"\0handle")
-    assert (shipment.ended, told, loans.spare, loans.lent) == ([[]], [-1], [3], {})
+    assert (shipment.ended, loans.spare, loans.lent) == ([[]], [3], {})
 
 
 class Event:
@@ -73,16 +71,6 @@ def test_streams_that_wait_for_a_dead_receiver_go_on_though_nobody_reads_the_new
     eventually(lambda: event.is_forsaken)
     loans.end_all()
     loans.end_watch()
-
-
-def test_a_receivers_word_about_pieces_is_kept() -> None:
-    loans, words = _Loans(connection()), []
-    for use, word in enumerate((NO_WORD, OPENS, NO_WORD, CANNOT_OPEN)):
-        lent: Any = use, Shipment(), lambda _change: None
-        loans.lent[0] = lent
-        loans.end(0, use, bytes((word,)) + b"handle")
-        words.append(loans.opens_pieces)
-    assert words == [None, True, True, False]
 
 
 def test_streams_that_wait_for_a_dead_holder_go_on_though_nobody_reads_the_news(eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:

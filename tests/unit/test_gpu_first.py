@@ -23,7 +23,7 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     done = subprocess.run(command(tmp_path), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     steps = steps_of(tmp_path)
-    probes = ["peers", "forsake", "dead_handles", "dead_memory", "order", "attributes", "pieces", "outputs_kept", "costs"]
+    probes = ["peers", "forsake", "dead_handles", "dead_memory", "order", "costs"]
     assert list(steps) == probes
     assert {step["status"] for step in steps.values()} == {"passed"}
     said = {name: step["output"] for name, step in steps.items()}
@@ -32,36 +32,34 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     assert said["dead_handles"].count("RuntimeError") == 2 and "names of its events after SIGKILL: []" in said["dead_handles"]
     assert "contents: {7.0}" in said["dead_memory"] and "MiB that closing gave back: 16" in said["dead_memory"]
     assert said["order"].count("True") == 3
-    assert "in pieces: True" in said["pieces"] and "once the owner is dead: {5.0}" in said["pieces"]
-    assert "MiB taken: 16" in said["outputs_kept"] and "MiB taken then: 0" in said["outputs_kept"]
     text = (tmp_path / "first.txt").read_text()
     assert all(output.strip() in text for output in said.values())
     assert "all passed" in done.stdout
 
 
 def test_a_step_that_hangs_costs_its_limit_and_is_named(tmp_path: Path) -> None:
-    words = "--step", "order", "--step", "attributes", "--limit", "0.01"
+    words = "--step", "order", "--step", "costs", "--limit", "0.01"
     done = subprocess.run(command(tmp_path, *words), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert [(name, step["status"]) for name, step in steps_of(tmp_path).items()] == [
-        (name, "hung for 0.01 s") for name in ("order", "attributes")
+        (name, "hung for 0.01 s") for name in ("order", "costs")
     ]
-    assert "not passed: order, attributes" in done.stdout
+    assert "not passed: order, costs" in done.stdout
 
 
 def test_a_run_that_is_cut_off_leaves_what_it_has_found(tmp_path: Path) -> None:
-    words = "--step", "attributes", "--step", "outputs_kept"
+    words = "--step", "dead_memory", "--step", "order"
     with subprocess.Popen(
         [sys.executable, str(ROOT / "tools/gpu_first.py"), *command(tmp_path, *words)[3:]], stdout=subprocess.PIPE, text=True
     ) as run:
         assert run.stdout is not None
-        while not run.stdout.readline().startswith("   an output is sole"):
+        while not run.stdout.readline().startswith("   MiB that closing gave back"):
             pass
         # The files are written after the line is printed.
         while not (tmp_path / "first.txt").exists():
             assert run.poll() is None
         run.kill()
-    assert list(steps_of(tmp_path)) == ["attributes"]
+    assert list(steps_of(tmp_path)) == ["dead_memory"]
 
 
 def test_a_step_that_is_not_known_is_an_error_that_names_those_that_are(tmp_path: Path) -> None:

@@ -113,9 +113,9 @@ def program() -> Iterator[Callable[[str], Program]]:
 # ----------------------------------------------------------------------------------------------- setting
 def test_the_setting_says_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, island=2, garbled=1, late=0.5, scope=a-b_1, events=0")
-    assert settings.NULL_DEVICES.get() == (4, 1000, False, 2, True, 0.5, "a-b_1", True, False, True, False, True)
+    assert settings.NULL_DEVICES.get() == (4, 1000, False, 2, True, 0.5, "a-b_1", True, False, True)
     monkeypatch.setenv("MRAY_NULL_DEVICES", "1")
-    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0, False, 0.0, "", True, True, True, False, True)
+    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0, False, 0.0, "", True, True, True)
 
 
 @pytest.mark.parametrize("text", ["", "0"])
@@ -331,25 +331,6 @@ def test_an_array_that_another_stream_uses_says_so(machine: Machine) -> None:
                 with pytest.raises(RuntimeError, match="illegal address"):
                     copy.numpy()
     device.destroy_stream(stream)
-
-
-def test_outputs_are_reused_only_when_dropped(machine: Machine) -> None:
-    found = machine(1)
-    device = found.devices[0]
-    with device.outputs():
-        one, other = null.full(100, 1), null.full(100, 2)
-    assert one.tolist() == [1] * 100
-    assert other.tolist() == [2] * 100
-    address = one.address
-    view = one[:10]
-    del one
-    with device.outputs():
-        assert null.empty(100).address != address
-    del view
-    found.synchronize(device, 0)
-    with device.outputs():
-        again = {null.empty(100).address, null.empty(100).address}
-    assert address in again or found.devices[0].memory()
 
 
 # ------------------------------------------------------------------------------------------------- order

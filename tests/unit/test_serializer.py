@@ -11,6 +11,7 @@ import pytest
 
 from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import deregister_serializer, register_serializer
+from mray._ipc.mapped import address_of, claim
 from mray._objects.serializer import HERE, deserialize, is_plain, serialize
 
 
@@ -213,3 +214,19 @@ def test_a_value_may_begin_in_the_middle_of_memory_that_has_its_arrays():
     got = deserialize(PACKED, None, bytes(memory), at=array.nbytes)
     assert numpy.array_equal(got[0], array)
     assert got[1] == "more"
+
+
+def test_each_reading_of_small_bytes_has_memory_of_its_own():
+    payload = serialize([numpy.ones(3), numpy.ones(2)]).to_bytes()
+    (first, second), (other, _) = deserialize(PACKED, payload), deserialize(PACKED, payload)
+    memory = claim(first.base.base)
+    assert memory is claim(second.base.base) is not None
+    numpy.frombuffer(memory, first.dtype, 1, first.ctypes.data - address_of(memory))[0] = 5
+    assert first[0] == 5
+    assert other[0] == 1
+    assert deserialize(PACKED, payload)[0][0] == 1
+
+
+@pytest.mark.parametrize("exporter", [bytes, bytearray])
+def test_memory_that_no_reading_was_handed_is_nobodys_to_give(exporter):
+    assert claim(memoryview(exporter(64)).toreadonly()) is None

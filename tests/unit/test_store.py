@@ -121,6 +121,25 @@ def test_a_claimed_reading_is_nobody_elses_afterwards(store):
     assert first[0] != 0
 
 
+def test_what_two_living_arrays_read_is_neithers(store):
+    payload = store.write(serialize(numpy.arange(100_000)))
+    entry = Entry()
+    first, second = read(payload, entry), read(payload, entry)
+    assert claim(first.base.base) is None
+    assert claim(second.base.base) is None
+    del first, second
+    assert claim(read(payload, entry).base.base) is not None
+
+
+def test_a_large_value_is_its_only_readers(store):
+    payload = store.write(serialize(numpy.zeros(KEPT_BYTES // 8, dtype=numpy.int64)))
+    entry = Entry()
+    first = read(payload, entry)
+    ctypes.memset(claim(first.base.base).region.address + first.nbytes // 2, 1, 8)
+    assert first.any()
+    assert not read(payload, entry).any()
+
+
 def test_a_name_that_is_gone_is_missed_although_the_mapping_is_kept(store):
     payload = store.write(serialize(numpy.arange(100_000)))
     entry = Entry()

@@ -86,8 +86,8 @@ class PauseProbe:
 
         return read
 
-    def write(self, channel: Channel, writer: ChannelWriter, send: Write) -> Write:
-        pause = self._pause
+    def write(self, channel: Channel, writer: ChannelWriter) -> Write:
+        pause, send = self._pause, writer.try_write
 
         def write(value: Any) -> bool:
             pause()

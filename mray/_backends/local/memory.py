@@ -16,6 +16,7 @@ from mray._common import messages as m
 from mray._ipc.mapped import Claimable
 from mray._objects.ownership import Entry
 from mray._objects.serializer import Serialized
+from mray._objects.store import reading_of
 
 #: Of a PACKED value without buffers (see `mray._objects.serializer`).
 _PREFIX = struct.Struct("<IIQ")
@@ -24,17 +25,6 @@ _numbers = itertools.count(1)
 
 class HeapMemory(Claimable, mmap.mmap):
     """The bytes of a large value."""
-
-    #: Their value's name, weakly; None for a reader's copy.
-    heap: weakref.ref[Heap] | None = None
-
-    def part(self) -> bool:
-        """The readings keep this memory, and the value moves to a copy."""
-        heap = None if self.heap is None else self.heap()
-        self.heap = None
-        if heap is not None:
-            heap.lay(self.copied())
-        return True
 
     def copied(self) -> HeapMemory:
         """Another one with the same bytes."""
@@ -47,6 +37,8 @@ class Heap(str):
     """The name of a large value, and the value: PACKED, in memory of its own that begins a page, as segments do."""
 
     data: HeapMemory
+    #: Weakly, the reading that there is.
+    reading: Any = None
     #: Readers may write to what they get: each has a copy.
     is_copied: bool
 
@@ -55,20 +47,27 @@ class Heap(str):
         """Lay a value out."""
         name = cls(f"/heap-{next(_numbers)}")
         head = b"" if value.form == m.PACKED else _PREFIX.pack(0, 0, len(value.pickled))
-        name.lay(HeapMemory(-1, len(head) + value.size))
+        name.data = HeapMemory(-1, len(head) + value.size)
         name.data[: len(head)] = head
         value.write_into(memoryview(name.data)[len(head) :])
         name.is_copied = value.has_tensors
         return name
 
-    def lay(self, memory: HeapMemory) -> None:
-        """Have the value in this memory."""
-        memory.heap = weakref.ref(self)
-        self.data = memory
+    def map(self) -> Any:
+        """The memory for a reader: of one reading for all, as long as it lives."""
+        if self.is_copied:
+            return self.data.copied()
+        reading = self.reading and self.reading()
+        if reading is None:
+            reading = reading_of(self.data, self)
+            if reading is None:  # without numpy
+                return self.data
+            self.reading = weakref.ref(reading)
+        return reading
 
-    def map(self) -> HeapMemory:
-        """The memory that a reader reads."""
-        return self.data.copied() if self.is_copied else self.data
+    def part(self) -> None:
+        """The living reading keeps the memory, and the value moves to a copy."""
+        self.data, self.reading = self.data.copied(), None
 
 
 class LocalEntry(Entry):

@@ -70,7 +70,6 @@ class LocalExecutor(Executor):
     """Runs calls and replies to them."""
 
     title_class = _NoTitle
-    shares_messages = True
 
     def _show(self, name: str) -> None:
         self.shown = name

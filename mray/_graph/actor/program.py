@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 from mray._api.blueprint import bound_method
 from mray._api.communicator import Communicator
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE
-from mray._device.outputs import with_outputs
-from mray._device.platform import platform
+from mray._channel.select import BLOCKING
 from mray._graph.actor.coroutines import to_the_end
 from mray._graph.actor.inlets import Inlet, any_ready, read_all
 from mray._graph.actor.overlap import Overlap
@@ -69,10 +67,6 @@ def compile_program(
     channels = {channel.index: channel for channel in assignment.channels}
     names = {step.index: _name_of(instance, step) for step in assignment.steps}
     methods = {step.index: _callable_of(instance, step, constants, communicators) for step in assignment.steps}
-    makers = [step.index for step in assignment.steps if _makes_tensors(step, assignment.channels)]
-    devices = platform() if makers else None
-    if devices is not None:
-        methods.update({index: with_outputs(devices, methods[index]) for index in makers})
     overlap = Overlap(assignment, readers, methods, constants, communicators)
     for probe in probes:
         methods = {index: probe.method(steps[index], names[index], method) for index, method in methods.items()}
@@ -82,10 +76,7 @@ def compile_program(
         read, step, write = fused
         reader, writer = readers[read.channel], writers[write.channel]
         call = _call_on(step, methods[step.index], constants)
-        if channels[write.channel].transport in DEVICE:
-            actions = _relay_and_give(reader.try_read, call, writer.try_give, names[step.index], failure)
-        else:
-            actions = _relay(reader.try_read, call, writer.try_write, names[step.index], failure)
+        actions = _relay(reader.try_read, call, writer.try_write, names[step.index], failure)
         return Code(actions, [reader.ready, writer.has_room], [], [])
 
     numbers: dict[Source, int] = {}
@@ -105,11 +96,8 @@ def compile_program(
         else:
             channel, writer = channels[operation.channel], writers[operation.channel]
             cell = numbers[channel.source]
-            if channel.transport in DEVICE and _is_given_away(channel, assignment):
-                action = _give(writer.try_give, code.cells, cell, names[step.index], failure)
-            else:
-                make_write = _write_bare if channel.bare else _write
-                action = make_write(writer.try_write, code.cells, cell, names[step.index], failure)
+            make_write = _write_bare if channel.bare else _write
+            action = make_write(writer.try_write, code.cells, cell, names[step.index], failure)
             code.actions.append(overlap.before_write(channel, action))
             code.waits.append(writer.has_room)
     return code
@@ -148,17 +136,6 @@ def _add_reads(code: Code, step: Step, inlets: list[Inlet], numbers: dict[Source
     code.actions.extend([read_all(inlets, code.cells, others)] * len(inlets))
     code.waits.extend([any_ready(inlets)] * len(inlets))
     code.inlets.extend(inlets)
-
-
-def _is_given_away(channel: Channel, assignment: Assignment) -> bool:
-    """Whether no step of this actor needs the value of a channel once it is written."""
-    carried = sum(each.source == channel.source for each in assignment.channels)
-    return carried == 1 and not any(channel.source in step.sources for step in assignment.steps)
-
-
-def _makes_tensors(step: Step, channels: Sequence[Channel]) -> bool:
-    """Whether a step's value goes along an edge that can send tensors as they lie."""
-    return any(channel.source.step == step.index and channel.transport == CUDA_IPC for channel in channels)
 
 
 def _name_of(instance: Any, step: Step) -> str:
@@ -244,31 +221,6 @@ def _relay(
     return [relay, resume]
 
 
-def _relay_and_give(
-    try_read: Callable[[], Any], method: Callable[[Any], Any], try_give: Callable[[list[Any]], bool], name: str, failure: Fail
-) -> list[Action]:
-    """As `_relay`, without a reference to the sent value."""
-    box: list[Any] = []
-
-    def relay() -> int:
-        value = try_read()
-        if value is NOTHING:
-            return 0
-        try:
-            box.append(value if value.__class__ is Failed else method(value))
-            del value
-            if try_give(box):
-                return 2
-        except Exception as error:
-            box[:] = [Failed(failure(error, name))]
-        return 1
-
-    def resume() -> int:
-        return 1 if _send_box(try_give, box, name, failure) else 0
-
-    return [relay, resume]
-
-
 def _read(try_read: Callable[[], Any], cells: list[Any], cell: int) -> Action:
     def read() -> int:
         value = try_read()
@@ -289,18 +241,6 @@ def _write(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: 
     return write
 
 
-def _give(try_give: Callable[[list[Any]], bool], cells: list[Any], cell: int, name: str, failure: Fail) -> Action:
-    box: list[Any] = []
-
-    def give() -> int:
-        if not box:
-            box.append(cells[cell])
-            cells[cell] = None
-        return 1 if _send_box(try_give, box, name, failure) else 0
-
-    return give
-
-
 def _write_bare(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: str, failure: Fail) -> Action:
     def write() -> int:
         value = cells[cell]
@@ -315,15 +255,6 @@ def _send(try_write: Callable[[Any], bool], value: Any, name: str, failure: Fail
         return try_write(value)
     except Exception as error:
         return try_write(Failed(failure(error, name)))
-
-
-def _send_box(try_give: Callable[[list[Any]], bool], box: list[Any], name: str, failure: Fail) -> bool:
-    """Give the value in the box, or the reason why it cannot be sent."""
-    try:
-        return try_give(box)
-    except Exception as error:
-        box[:] = [Failed(failure(error, name))]
-        return try_give(box)
 
 
 def _compute(

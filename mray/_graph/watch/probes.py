@@ -4,7 +4,7 @@ In an actor's main thread, and in the process that compiled a graph. A probe wra
 the reading of a channel, its writing, and a step's method. A program without probes has no trace of them; there is one loop, and it
 knows nothing of probes.
 
-    try_read, try_write, try_give, method  --probe-->  the same, noted down  --compile_program-->  actions
+    try_read, try_write, method  --probe-->  the same, noted down  --compile_program-->  actions
 
 A program waits by returning: a read that finds no message leaves it, and is tried again later. So a wait begins with the first try that
 finds no message and ends with the one that finds it. A program is at one operation at a time, so its spans never overlap.
@@ -31,8 +31,8 @@ class Probe(Protocol):
     def read(self, channel: Channel, reader: ChannelReader) -> Read:
         """Around ``reader.try_read``."""
 
-    def write(self, channel: Channel, writer: ChannelWriter, send: Write) -> Write:
-        """Around `send`: ``writer.try_write``, or ``writer.try_give``, which takes a list of one value."""
+    def write(self, channel: Channel, writer: ChannelWriter) -> Write:
+        """Around ``writer.try_write``."""
 
     def method(self, step: Step, name: str, method: Method) -> Method:
         """Around the method of a step."""
@@ -53,15 +53,13 @@ class ProbedReader(WrappedReader):
 class ProbedWriter(WrappedWriter):
     """A writer with a probe around it."""
 
-    __slots__ = ("try_give", "try_write")
+    __slots__ = ("try_write",)
 
     try_write: Write  # type: ignore[assignment]
-    try_give: Write  # type: ignore[assignment]
 
-    def __init__(self, inner: ChannelWriter, write: Write, give: Write) -> None:
+    def __init__(self, inner: ChannelWriter, write: Write) -> None:
         super().__init__(inner)
         self.try_write = write
-        self.try_give = give
 
 
 def probed_readers(probe: Probe, channels: Mapping[int, Channel], readers: Mapping[int, ChannelReader]) -> dict[int, ChannelReader]:
@@ -71,12 +69,7 @@ def probed_readers(probe: Probe, channels: Mapping[int, Channel], readers: Mappi
 
 def probed_writers(probe: Probe, channels: Mapping[int, Channel], writers: Mapping[int, ChannelWriter]) -> dict[int, ChannelWriter]:
     """As `probed_readers`."""
-    return {
-        index: ProbedWriter(
-            writer, probe.write(channels[index], writer, writer.try_write), probe.write(channels[index], writer, writer.try_give)
-        )
-        for index, writer in writers.items()
-    }
+    return {index: ProbedWriter(writer, probe.write(channels[index], writer)) for index, writer in writers.items()}
 
 
 # ------------------------------------------------------------------------------------------------ spans
@@ -112,9 +105,9 @@ class SpanProbe:
 
         return read if self._marks is None else self._marks.around_read(channel, read, position)
 
-    def write(self, channel: Channel, writer: ChannelWriter, send: Write) -> Write:
+    def write(self, channel: Channel, writer: ChannelWriter) -> Write:
         add, track, name, index = self._add, self._track, channel.name, channel.index
-        position, last_size = writer.position, writer.last_size
+        send, position, last_size = writer.try_write, writer.position, writer.last_size
         blocking = channel.transport in BLOCKING
         kind = TRANSFER if blocking else SERIALIZE
         last_size()  # which counts bytes that devices have sent from here on
@@ -228,8 +221,8 @@ class RangeProbe:
 
         return read
 
-    def write(self, channel: Channel, writer: ChannelWriter, send: Write) -> Write:
-        push, pop, has_room = self._ranges.push, self._ranges.pop, writer.has_room
+    def write(self, channel: Channel, writer: ChannelWriter) -> Write:
+        push, pop, has_room, send = self._ranges.push, self._ranges.pop, writer.has_room, writer.try_write
         name = channel.name
 
         def write(value: Any) -> bool:

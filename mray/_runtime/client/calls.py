@@ -14,7 +14,7 @@ from mray._common.ids import TaskID
 from mray._common.invocations import MethodInvocation
 from mray._common.messages import FAILED, REPLIES, REPLY, SEGMENT, STREAM_ITEMS, TENSORS
 from mray._ipc.connection import Connection, Message
-from mray._objects.ownership import Entry, Holder
+from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client import failed_calls
 from mray._runtime.connections.endpoint import Endpoint, fault_error
@@ -22,7 +22,7 @@ from mray._runtime.objects.unheard_errors import hear
 from mray.exceptions import TaskCancelledError
 
 
-class Call(Holder):
+class Call:
     """A call that has not been answered.
 
     `entry` is that of its return value if it has exactly one, `entries` are those of several. `pins` keeps objects alive until the

@@ -24,7 +24,6 @@ from mray._common.invocations import Result
 from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
-from mray._objects import claims
 from mray._objects.ownership import MOST_SURVEYED, Completion, Countdown, Entry, Survey, split_ready, why_unknown
 from mray._objects.remote_error import unpickle_error
 from mray._objects.serializer import deserialize
@@ -259,8 +258,6 @@ class Client(Owner):
             raise unpickle_error(entry.payload)
         if form == m.SEGMENT or form is None:  # it is being made again for another thread
             return self.read_segment(entry, entry.owner, entry.object_id)
-        if claims.are_likely:
-            claims.note(entry)
         return deserialize(form, entry.payload)
 
     def read_segment(

@@ -3,7 +3,7 @@
 In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, with the same `Departures` and `Arrivals`::
 
     holder                                                           receiver
-    lend: copied into the pool, or as they lie -- TENSORS_BROUGHT -> bring: tensors that are views of the same memory
+    lend: copied into the pool ------------------ TENSORS_BROUGHT -> bring: tensors that are views of the same memory
     on_done: the stream waits for the event,    <- TENSORS_DONE ---- the last view dies: an event marks the receiver's stream
              and the memory is used again
 
@@ -17,7 +17,6 @@ at the other end did not live to do go on (`mray._device.deaths`), also while th
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -28,8 +27,7 @@ from mray._common import messages as m
 from mray._device.arrivals import Arrivals
 from mray._device.base import Event, Platform
 from mray._device.deaths import when_dead
-from mray._device.departures import NO_WORD, OPENS, DepartureFacts, Departures, Shipment
-from mray._device.outputs import with_outputs
+from mray._device.departures import DepartureFacts, Departures, Shipment
 from mray._device.platform import platform
 from mray._ipc.connection import Connection
 from mray._ipc.process import start_of
@@ -64,12 +62,6 @@ def on_streams(streams: dict[int, int]) -> ExitStack:
     return stack
 
 
-def in_shared_memory(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, made to allocate tensors in memory that other processes can open, so that they are lent without a copy."""
-    found = platform()
-    return method if found is None else with_outputs(found, method)
-
-
 def device_index(tensor: Any) -> int:
     """The index of a tensor's device."""
     device = tensor.device
@@ -86,18 +78,16 @@ def _when_peer_dies(connection: Connection, callback: Callable[[], None]) -> Cal
 
 
 class _Loans:
-    """The loans of the process at the other end of a connection: lease to (use, shipment, callback for its end)."""
+    """The loans of the process at the other end of a connection: lease to (use, shipment)."""
 
-    __slots__ = ("_end_watch", "events", "lent", "opens_pieces", "spare")
+    __slots__ = ("_end_watch", "events", "lent", "spare")
 
     def __init__(self, connection: Connection) -> None:
-        self.lent: dict[int, tuple[int, Shipment, Callable[[int], None]]] = {}
+        self.lent: dict[int, tuple[int, Shipment]] = {}
         #: Numbers of leases that have ended. They are used again, because the receiver keeps an event for each.
         self.spare: list[int] = []
         #: The receiver's events by handle and own device.
         self.events: dict[tuple[bytes, int], Event] = {}
-        #: The receiver's word, see `Departures`.
-        self.opens_pieces: bool | None = None
         self._end_watch = _when_peer_dies(connection, self.forsake)
 
     def end_watch(self) -> None:
@@ -108,12 +98,10 @@ class _Loans:
     def end(self, lease: int, use: int, note: bytes) -> None:
         if lease not in self.lent or self.lent[lease][0] != use:
             return
-        _use, shipment, as_they_lie = self.lent.pop(lease)
+        _use, shipment = self.lent.pop(lease)
         self.spare.append(lease)
         event = None
         if note:
-            if note[0] != NO_WORD:
-                self.opens_pieces = note[0] == OPENS
             handle = note[1:]
             key = (handle, shipment.device.index)
             event = self.events.get(key)
@@ -121,7 +109,6 @@ class _Loans:
                 with contextlib.suppress(RuntimeError):  # the receiver has died meanwhile, and its work has ended
                     event = self.events[key] = shipment.device.open_event(handle)
         shipment.end([] if event is None else [event])
-        as_they_lie(-1)
 
     def forsake(self) -> None:
         """The receiver is dead: streams that wait for it go on. Any thread."""
@@ -137,10 +124,6 @@ class _Loans:
         for event in self.events.values():
             event.close()
         self.events.clear()
-
-
-def _ignore(_change: int) -> None:
-    """Do nothing: copies are not counted."""
 
 
 class DeviceLoans:
@@ -163,11 +146,9 @@ class DeviceLoans:
 
     # ------------------------------------------------------------------------------------ as holder
     def lend(
-        self, connection: Connection, tensors: list[Any], streams: dict[int, int], as_they_lie: Callable[[int], None]
+        self, connection: Connection, tensors: list[Any], streams: dict[int, int]
     ) -> tuple[list[DepartureFacts], list[tuple[int, int]]]:
         """The facts of each tensor for the receiver at the other end, and (lease, use) of each device.
-
-        `as_they_lie` is called with the change of the number of loans without a copy: here, and when one of them ends.
 
         Raises DeviceOutOfMemoryError, NotExportedError, RuntimeError for a tensor that requires grad.
         """
@@ -177,18 +158,15 @@ class DeviceLoans:
             departures = self._departures
             if departures is None:
                 departures = self._departures = Departures(found, self._lease)
-            sole = {id(tensor) for tensor in tensors if sys.getrefcount(tensor) <= 3}  # the list's, this frame's, and the argument
             self._loans = connection.facts.get("loans")
             if self._loans is None:
                 self._loans = connection.facts["loans"] = _Loans(connection)
                 self._of_peers.append(self._loans)
-            departures.opens_pieces = self._loans.opens_pieces
             self._loading = []
-            before = departures.shared
             facts: list[DepartureFacts] = []
             try:
                 for tensor in tensors:
-                    departure = departures.add(tensor, sole=id(tensor) in sole)
+                    departure = departures.add(tensor)
                     assert departure is not None, "there is a lease for every loan"
                     facts.append(departure)
             except BaseException:
@@ -198,11 +176,8 @@ class DeviceLoans:
                     shipment.end()
                 raise
             departures.seal()
-            if departures.shared == before:
-                as_they_lie = _ignore
-            as_they_lie(len(self._loading))
             for shipment, lease, use in self._loading:
-                self._loans.lent[lease] = use, shipment, as_they_lie
+                self._loans.lent[lease] = use, shipment
             return facts, [(lease, use) for _shipment, lease, use in self._loading]
 
     def _lease(self, shipment: Shipment) -> tuple[int, int]:

@@ -50,7 +50,7 @@ from mray._objects.serializer import deserialize, serialize
 from mray._objects.store import mapped, read
 from mray._runtime.connections.deaths import lost_error, owner_error, tensors_error
 from mray._runtime.connections.requests import Answer
-from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, in_shared_memory, on_streams, streams_of
+from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of
 from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.objects.registered_transports import (
     Encoded,
@@ -91,7 +91,7 @@ class Held:
         self.streams = streams_of(tensors) if transport.on_device else {}
         #: Whether they must not pass through the host.
         self.on_device_only = transport.name == _ON_DEVICE_ONLY
-        #: Copies being made at this moment, and loans of the tensors as they lie.
+        #: Copies being made at this moment.
         self.busy = 0
         self.dropped = False
         #: The copy that is lent to receivers, its lease, and the tensors' versions when it was made.
@@ -178,11 +178,6 @@ class TensorStore:
         payload = (own.process, actor[0], actor[1], os.getpid(), encoded, said, form, rest)
         return m.TENSORS, payload, packed.refs
 
-    @staticmethod
-    def in_place(method: Callable[..., Any], encoded: Encoded) -> Callable[..., Any]:
-        """The method, made to allocate tensors where other processes can open them, if this transport keeps them on their device."""
-        return in_shared_memory(method) if decode_transport(encoded).on_device else method
-
     def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
         """Own a value whose tensors stay in this process."""
         own = self._owner
@@ -256,14 +251,8 @@ class TensorStore:
 
     def _send_on_device(self, held: Held, connection: Connection, number: int) -> None:
         own = self._owner
-
-        def as_they_lie(change: int) -> None:
-            with own.lock:
-                held.busy += change
-                self._forget_if_done(held)
-
         with own.lock:
-            facts, leases = self._loans.lend(connection, held.tensors, held.streams, as_they_lie)
+            facts, leases = self._loans.lend(connection, held.tensors, held.streams)
             if connection.closed:
                 self._loans.peer_gone(connection)
             else:

@@ -30,7 +30,6 @@ from mray._ipc.connection import Connection
 from mray._ipc.copying import LEAST, call_all
 from mray._ipc.output import name_marker
 from mray._objects.arrays import plain_arrays
-from mray._objects.claims import runners
 from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
 from mray._objects.serializer import Serialized, deserialize, is_plain, serialize
 from mray._objects.store import read
@@ -279,8 +278,6 @@ class Executor:
         """The method as a call with these options runs it."""
         if "group" in options and not (self.has_groups or is_system_group(options["group"])):
             raise no_group(options["group"], ())
-        if "tensor_transport" in options:
-            return self.client.tensors.in_place(bound, options["tensor_transport"])
         return bound
 
     def _method(self, name: str) -> Callable[..., Any]:
@@ -615,9 +612,6 @@ class Executor:
         self._methods.clear()
         self._functions.clear()
         self._code.clear()
-
-
-runners.update(run.__code__ for run in (Executor.run, Executor.run_in_loop, Executor.run_at_once))
 
 
 def end_fork(_running: RunningCall | None, outcome: Any, _may_repeat: bool = True) -> NoReturn:
