@@ -21,6 +21,10 @@ from mray._common.serializability import explain
 from mray._objects.serializer import dumps
 from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException
 
+# From Python 3.15 on `traceback` imports a part of itself when it first formats something: an error for want of descriptors, or of memory,
+# could not be told.
+traceback.format_exception_only(RuntimeError())
+
 _HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_")
 _OURS = "mray.exceptions."
 #: Programs look for Ray's name of the module in the text.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from mray._device import cuda_tensors
 from mray._device.cuda import CudaPlatform
 from mray._device.cuda_tensors import CudaTensors, ForeignMemory
 from tests.unit.fake_cuda import FakeCuda, FakeMachine
@@ -75,6 +76,12 @@ class FakeTensors(CudaTensors):
             raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
         keep = (_Segment(self.cuda, address), self.cuda.memory[address][1])
         return self.view(index, address, dtype, tuple(shape), tensor.stride(), keep)
+
+    def current_stream(self, index: int) -> int:
+        return cuda_tensors._current.streams.get(index, 0)
+
+    def on_stream(self, index: int, stream: int) -> AbstractContextManager[None]:
+        return self._on_own_stream(index, stream)
 
     def use_on(self, tensor: Any, stream: int) -> None:
         """Memory that a tensor for the CPU lies in is free at once."""

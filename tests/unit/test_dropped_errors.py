@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import signal
 import sys
 import threading
@@ -28,6 +29,9 @@ def _handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+_numbers = itertools.count()
+
+
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
     """Makes a module of this source, and returns its name."""
@@ -35,7 +39,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     names = []
 
     def make(source: str) -> str:
-        name = f"made_for_interrupts_{len(names)}"
+        # A name of its own: the import's lock of an earlier one lives as long as the traceback of what went wrong there.
+        name = f"made_for_interrupts_{next(_numbers)}"
         names.append(name)
         (tmp_path / f"{name}.py").write_text(source)
         importlib.invalidate_caches()
