@@ -18,7 +18,11 @@ PYTEST_DONT_REWRITE: ``mray run -m pytest`` has imported this before pytest coul
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if "t" in sys.abiflags:
+    raise ImportError("mray does not run on free-threaded builds of Python, whatever PYTHON_GIL says: take the ordinary build.")
 
 from mray._api.actor import method
 from mray._api.artist import register_artist as _register_artist

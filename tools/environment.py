@@ -23,7 +23,7 @@ NOT_INSTALLED = 3
 
 
 #: The oldest numpy that has wheels for a Python, where that is newer than what mray asks for.
-_FIRST_NUMPY = {(3, 12): "1.26.0", (3, 13): "2.1.0"}
+_FIRST_NUMPY = {(3, 12): "1.26.0", (3, 13): "2.1.0", (3, 14): "2.3.2", (3, 15): "2.5.2"}
 
 
 def oldest_dependencies() -> list[str]:
@@ -34,20 +34,36 @@ def oldest_dependencies() -> list[str]:
     return [f"{name}=={version}" for name, version in oldest.items()]
 
 
-def find_python(version: str) -> str | None:
-    """A Python of a version such as ``3.12``: the one on PATH (which may be a name of pyenv's that leads nowhere), or pyenv's newest."""
+def find_pythons() -> list[str]:
+    """One Python of each version from the oldest on, in their order: the one on PATH (which may be a name of pyenv's that leads nowhere),
+    or pyenv's newest. No free-threaded ones.
+    """
     folder = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
-    installed = sorted(folder.glob(f"{version}.*/bin/python"), key=lambda path: [int(each) for each in re.findall(r"\d+", path.parts[-3])])
-    for candidate in (shutil.which(f"python{version}"), *map(str, reversed(installed))):
-        if candidate is not None and version_of(candidate).startswith(f"{version}."):
-            return candidate
-    return None
+    installed = sorted(folder.glob("3.*/bin/python"), key=lambda path: [int(each) for each in re.findall(r"\d+", path.parts[-3])])
+    on_path = [path for each in os.get_exec_path() for path in Path(each).glob("python3.*") if re.fullmatch(r"python3\.\d+", path.name)]
+    found: dict[tuple[int, int], str] = {}
+    for candidate in (*map(str, on_path), *map(str, reversed(installed))):
+        version = version_of(candidate)
+        minor = minor_of(version)
+        if version and minor >= OLDEST and minor not in found:
+            found[minor] = candidate
+    return [found[minor] for minor in sorted(found)]
+
+
+def minor_of(version: str) -> tuple[int, int]:
+    """``(3, 12)`` of ``3.12.1``; (0, 0) of nothing."""
+    major, _, rest = version.partition(".")
+    return (int(major), int(rest.partition(".")[0])) if rest else (0, 0)
 
 
 def version_of(python: str) -> str:
-    """Such as ``3.12.1``; nothing, if it does not run."""
-    done = subprocess.run([python, "-V"], capture_output=True, text=True, check=False)
-    return done.stdout.split()[1] if done.returncode == 0 else ""
+    """Such as ``3.12.1``; nothing, if it does not run or is free-threaded."""
+    said = "import platform, sys; print('' if 't' in sys.abiflags else platform.python_version())"
+    try:
+        done = subprocess.run([python, "-c", said], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 class InstallError(Exception):

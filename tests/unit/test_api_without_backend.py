@@ -980,3 +980,10 @@ def test_no_warning_at_import() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         subprocess.run([sys.executable, "-W", "error", "-c", "import mray, mray.util, mray.experimental, mray.actor"], check=True)
+
+
+def test_a_free_threaded_python_is_refused_at_once_with_one_sentence() -> None:
+    program = "import sys; sys.abiflags = 't'; import mray"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1].startswith("ImportError: mray does not run on free-threaded builds of Python")
