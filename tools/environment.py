@@ -22,15 +22,17 @@ OLDEST = (3, 10)
 NOT_INSTALLED = 3
 
 
-#: The oldest numpy that has wheels for a Python, where that is newer than what mray asks for.
+#: The oldest numpy that has wheels for a Python, and the oldest cloudpickle that works on it, where they are newer than the oldest of all.
 _FIRST_NUMPY = {(3, 12): "1.26.0", (3, 13): "2.1.0", (3, 14): "2.3.2", (3, 15): "2.5.2"}
+_FIRST_CLOUDPICKLE = dict.fromkeys([(3, 14), (3, 15)], "3.1.1")
 
 
 def oldest_dependencies() -> list[str]:
     """mray's required packages in the oldest versions that its pyproject.toml allows on this Python, as arguments of ``pip install``."""
     (listed,) = re.findall(r"^dependencies = \[(.*)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     oldest = dict(re.findall(r'"([\w-]+)>=([\d.]+)"', listed))
-    oldest["numpy"] = _FIRST_NUMPY.get(sys.version_info[:2], oldest["numpy"])
+    for name, firsts in (("numpy", _FIRST_NUMPY), ("cloudpickle", _FIRST_CLOUDPICKLE)):
+        oldest[name] = firsts.get(sys.version_info[:2], oldest[name])
     return [f"{name}=={version}" for name, version in oldest.items()]
 
 

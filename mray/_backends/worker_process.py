@@ -6,6 +6,7 @@ Called in a process that the zygote has forked (or that was started by exec), wi
 from __future__ import annotations
 
 import faulthandler
+import sys
 import traceback
 from typing import Any
 
@@ -38,8 +39,9 @@ def worker_main(start: dict[str, Any]) -> int:
     node = start["node"]
     client.join(None if node < 0 else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, node))
     prefer_as_victim(client.facts["oom_score"])
-    # A crash of compiled code says where it was: among the last lines of its output, which whoever waits for the worker gets.
-    faulthandler.enable(file=2, all_threads=False)
+    # A crash of compiled code says where it was: among the last lines of its output, which whoever waits for the worker gets. The C stack
+    # that Python adds from 3.14 on would be all of these lines.
+    faulthandler.enable(file=2, all_threads=False, **({"c_stack": False} if sys.version_info >= (3, 14) else {}))
     stack_signal.listen(client.session_dir)
     Breakpoints(client.session_dir, bool(client.facts["terminal"]), lambda: worker.executor.shown).install()
     if client.facts["logging_config"] is not None:
