@@ -292,7 +292,7 @@ class RunToken:
     def _switch(self, me: SimulatedThread) -> None:
         """Choose a thread, pass the run token to it, return when this one is chosen again."""
         if me is self.driver:
-            self._driver_trace = sys.gettrace()
+            self._driver_trace = _trace_of_driver()
         while True:
             try:
                 chosen = self._choose()
@@ -552,6 +552,19 @@ def _call_safely(callback: Callable[[], None]) -> None:
         callback()
     except Exception:
         logger.exception("a callback failed")
+
+
+def _trace_of_driver() -> Any:
+    """What traces this thread, or, where ``python -m pdb`` watches it by events (from Python 3.14 on), what that traces others by."""
+    trace: Any = sys.gettrace()
+    if trace is None and sys.version_info >= (3, 14) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) == "bdbtracer":
+        frame = sys._getframe()
+        while frame.f_back is not None and trace is None:
+            frame = frame.f_back
+            debugger = frame.f_locals.get("self")
+            if isinstance(debugger, sys.modules["bdb"].Bdb):
+                trace = debugger.trace_dispatch
+    return trace
 
 
 def _trace_as(driver_trace: Any) -> None:
