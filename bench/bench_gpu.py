@@ -103,12 +103,12 @@ def latency(figures: Figures) -> Iterator[Line]:
     yield Line("  the consumer's kernel", rows[0]["method"])
 
 
-#: Bytes from which a copy through the host has to be slower than none.
+#: Bytes from which a copy through the host has to be slower than one within the GPU.
 LARGE = 10**8
 
 
 def compared(*names: str, copies: bool) -> Callable[[Figures], Iterator[Line]]:
-    """Against other ways, which copy or do not: what copies nothing is slower by a fixed time for each message, whatever its size."""
+    """Against other ways: through the host, whose copies are dearer than an edge's one within the GPU, or with none at all."""
 
     def judge(figures: Figures) -> Iterator[Line]:
         for row in figures["rows"]:
@@ -207,7 +207,7 @@ SHARED = (("NCCL_MULTI_RANK_GPU_ENABLE", "1"),)
 
 ROWS: tuple[Row, ...] = (
     Row("latency", "latency of an edge", latency),
-    Row("queues", "against queues of torch.multiprocessing, which copy nothing either", compared("queue", copies=False)),
+    Row("queues", "against queues of torch.multiprocessing, which copy nothing", compared("queue", copies=False)),
     Row("copies", "against copies through pinned memory, and pickles in host memory", compared("pinned", "host", copies=True)),
     Row("mps", "the multi-process service", mps),
     Row("held", "no wait of the host: the producer's stream is held", held),
