@@ -555,7 +555,7 @@ def _call_safely(callback: Callable[[], None]) -> None:
 
 
 def _trace_of_driver() -> Any:
-    """What traces this thread, or, where ``python -m pdb`` watches it by events (from Python 3.14 on), what that traces others by."""
+    """The trace function of this thread; where ``python -m pdb`` watches it by events instead (from Python 3.14 on), that debugger's."""
     trace: Any = sys.gettrace()
     if trace is None and sys.version_info >= (3, 14) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) == "bdbtracer":
         frame = sys._getframe()
