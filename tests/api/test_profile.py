@@ -61,20 +61,6 @@ def worker(ray_session):
     return ray_session.remote(num_cpus=0)(Worker).remote
 
 
-@pytest.fixture
-def compiled(ray_session):
-    """Compiles graphs, and tears them down."""
-    graphs = []
-
-    def compile_graph(root, **options):
-        graphs.append(root.experimental_compile(**options))
-        return graphs[-1]
-
-    yield compile_graph
-    for graph in graphs:
-        graph.teardown()
-
-
 def chain(ray, worker):
     """caller -> a.echo -> b.double -> caller."""
     a, b = worker(), worker()
