@@ -120,7 +120,7 @@ def place_of(innermost: FrameType | None, is_locked: bool = False) -> Place:
         own = _region(dropping) if frame is not None and kind_of(frame) == OWN else None
         if own is None:
             users = users_frame(frame)
-            return Place(False, asleep, users, AFTER)
+            return Place(False, False, users, AFTER)
     if own is None:
         return Place(True, asleep)
     outside = own.f_back

@@ -160,15 +160,15 @@ class Connection:
         """Queue a message; it leaves with the next `flush`, or by itself when much is queued. Returns how many bytes are."""
         body = marshal.dumps(message)
         frame = _HEADER.pack(len(body)) + body
-        with self._lock:
+        with self._lock.inner:
             if self.closed:
                 return 0
             self._out.append(frame)
             self._out_bytes = queued = self._out_bytes + len(frame)
-            if queued > FLUSH_BYTES:
-                self._flush_locked()
-                return self._out_bytes
-            return queued
+        if queued > FLUSH_BYTES:
+            self.flush()
+            return self._out_bytes
+        return queued
 
     def send(self, message: Message) -> None:
         """Queue a message and give the queue to the kernel now."""

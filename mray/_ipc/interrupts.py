@@ -51,6 +51,7 @@ from mray._common.places import (
     users_frame,
 )
 from mray._ipc.handlers import current_handler, guard_handlers, release_handlers, run_handler
+from mray._ipc.quiet_lock import QuietLock
 
 #: How long the main thread of a driver sleeps at most before it looks for signals, in seconds.
 LOOK_SECONDS = 1.0
@@ -115,7 +116,7 @@ class InterruptGuard:
         #: Somebody looks again now and then, until no handler is due.
         self._queued = False
         #: Nobody sleeps while owning it.
-        self.lock: Any = None
+        self.lock: QuietLock | None = None
         #: Has something called soon, in another thread or at a safe moment.
         self.again: Callable[[Callable[[], None]], None] = lambda _callback: None
         #: Has something called in the thread that reads, after so many seconds.
@@ -158,7 +159,7 @@ class InterruptGuard:
 
     def owns_lock(self) -> bool:
         """Whether the thread that asks owns `lock`."""
-        return self.lock is not None and bool(self.lock._is_owned())  # noqa: SLF001  (Python's)
+        return self.lock is not None and self.lock.is_owned()
 
     # ------------------------------------------------------------------------------------ calls of a worker
     def raise_late(self) -> None:

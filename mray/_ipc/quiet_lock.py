@@ -10,25 +10,32 @@ lock).
 
 from __future__ import annotations
 
-import _thread
+import threading
 from gc import disable, enable, isenabled
+from typing import Any
 
 
-class QuietLock(_thread.RLock):  # type: ignore[misc]
+class QuietLock:
     """A reentrant lock; ``with lock:`` only."""
 
-    __slots__ = ("_collects", "_depth")
+    __slots__ = ("_collects", "_depth", "inner")
 
     def __init__(self) -> None:
+        #: The lock itself, for a stretch that a finalizer may find at any point.
+        self.inner: Any = threading.RLock()
         self._depth = 0
         #: Whether the collector is to be on again when the lock is free.
         self._collects = False
 
-    def __enter__(self) -> bool:  # type: ignore[override]
+    def is_owned(self) -> bool:
+        """Whether the thread that asks owns it."""
+        return bool(self.inner._is_owned())  # noqa: SLF001  (Python's)
+
+    def __enter__(self) -> bool:
         collects = isenabled()
         if collects:
             disable()
-        self.acquire()
+        self.inner.acquire()
         if not self._depth:
             if not collects and isenabled():  # the owner before has put it on again
                 disable()
@@ -42,6 +49,6 @@ class QuietLock(_thread.RLock):  # type: ignore[misc]
         collects = self._collects and not depth
         if collects:
             self._collects = False
-        self.release()
+        self.inner.release()
         if collects:
             enable()  # not before: what runs then may wait for a thread that wants the lock

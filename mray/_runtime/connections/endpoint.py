@@ -80,7 +80,7 @@ class Endpoint:
         self.session_dir = session_dir
         self.process = process
         self.role = role
-        self.lock: contextlib.AbstractContextManager[bool] = QuietLock()
+        self.lock = QuietLock()
         self.reactor = reactor or Reactor()
         guard = self.reactor.guard
         guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
