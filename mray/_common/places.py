@@ -189,11 +189,11 @@ _LOOKS = tuple(name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE")) for n
 _RETURNS = tuple(name.startswith("RETURN_") for name in opname)
 
 
-def looks_for_signals(frame: FrameType) -> bool:
-    """Whether Python looks for signals after the byte code that a frame is about to run."""
-    return _LOOKS[frame.f_code.co_code[frame.f_lasti]]
+def looks_for_signals(frame: FrameType, offset: int) -> bool:
+    """Whether Python looks for signals after the byte code of a frame at this place."""
+    return _LOOKS[frame.f_code.co_code[offset]]
 
 
-def is_returning(frame: FrameType) -> bool:
-    """Whether a frame that is being left returns a value, and no error goes through it."""
-    return _RETURNS[frame.f_code.co_code[frame.f_lasti]]
+def is_returning(frame: FrameType, offset: int) -> bool:
+    """Whether the byte code of a frame at this place, the last that it runs, returns a value; else an error goes through it."""
+    return _RETURNS[frame.f_code.co_code[offset]]

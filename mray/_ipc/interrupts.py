@@ -245,7 +245,7 @@ class InterruptGuard:
         self._trapped = frame
         frame.f_trace_lines = False
         if place.how == AFTER:
-            self._was_look = looks_for_signals(frame)
+            self._was_look = looks_for_signals(frame, frame.f_lasti)
             frame.f_trace_opcodes = True
             frame.f_trace = self._step
         else:
@@ -264,7 +264,7 @@ class InterruptGuard:
         """The trace function of mray's outermost frame."""
         if event != "return":
             return self._returned
-        gives = is_returning(frame)
+        gives = is_returning(frame, frame.f_lasti)
         try:
             self._run_due(frame.f_back or frame)
         except BaseException:
@@ -280,7 +280,7 @@ class InterruptGuard:
             if self._was_look:
                 self._run_due(frame)
                 return None
-            self._was_look = looks_for_signals(frame)
+            self._was_look = looks_for_signals(frame, frame.f_lasti)
         elif event == "return":
             self._release()
             self._trap(Place(False, False, users_frame(frame.f_back), AFTER))
@@ -291,7 +291,7 @@ class InterruptGuard:
         """Guard the handlers that are there, and those that come; SIGTERM gets one. Main thread only; elsewhere nothing happens."""
         if get_ident() != self._main:
             return
-        if self.terminated is not None and current_handler(signal.SIGTERM) is signal.SIG_DFL:
+        if self.terminated is not None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self.terminated)
             self._ends = True
         guard_handlers(self)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from opcode import opname
 from types import FrameType, FunctionType
 from typing import Any
 
-from mray._common.places import OWN, kind_of, looks_for_signals
+from mray._common.places import OWN, is_returning, kind_of, looks_for_signals
 
 
 def as_own(function: Callable[..., Any]) -> Any:
@@ -33,9 +34,9 @@ def as_own(function: Callable[..., Any]) -> Any:
 _PLAIN = ("LOAD_FAST", "LOAD_CONST", "STORE_FAST", "POP", "COPY", "SWAP", "JUMP", "RETURN", "NOP", "PRECALL", "PUSH", "RESUME", "CACHE")
 
 
-def allocates(frame: FrameType) -> bool:
-    """Whether the byte code that a frame is about to run may make an object."""
-    return not opname[frame.f_code.co_code[frame.f_lasti]].startswith(_PLAIN)
+def allocates(frame: FrameType, offset: int) -> bool:
+    """Whether the byte code of a frame at this place may make an object."""
+    return not opname[frame.f_code.co_code[offset]].startswith(_PLAIN)
 
 
 class Steps:
@@ -62,35 +63,74 @@ def at_step(wanted: int, act: Callable[[], object], *, looks: bool | None = None
     steps = Steps(wanted)
     before: list[Any] = [None, False]
 
+    def passes(frame: FrameType, offset: int) -> bool:
+        """Whether `act` is called before this byte code; counts it."""
+        same, looked = before
+        before[:] = frame, looks_for_signals(frame, offset)
+        may = same is frame and looked
+        if is_returning(frame, offset):
+            return False  # too late for the function's return to be noticed, and nothing comes there
+        if steps.where or (looks is not None and not (may or (not looks and allocates(frame, offset)))):
+            return False
+        if steps.count == wanted:
+            steps.where = f"{frame.f_globals['__name__']}:{frame.f_code.co_name}:{frame.f_lineno}+{offset}"
+            return True
+        steps.count += 1
+        return False
+
+    end = _monitor(as_own(passes), act) if sys.version_info >= (3, 12) else _trace(as_own(passes), act)
+    try:
+        yield steps
+    finally:
+        end()
+        before[:] = None, False
+
+
+def _trace(passes: Callable[[FrameType, int], bool], act: Callable[[], object]) -> Callable[[], None]:
+    """Ask `passes` before each byte code of mray's in this thread, until it is true or the end is called."""
+
     def in_frame(frame: FrameType, event: str, _arg: Any) -> Any:
-        if steps.where:
+        if event == "opcode" and passes(frame, frame.f_lasti):
+            sys.settrace(None)
+            act()
             return None
-        if event == "opcode":
-            same, looked = before
-            before[:] = frame, looks_for_signals(frame)
-            may = same is frame and looked
-            if looks is not None and not (may or (not looks and allocates(frame))):
-                return traced
-            if steps.count == wanted:
-                sys.settrace(None)
-                steps.where = f"{frame.f_globals['__name__']}:{frame.f_code.co_name}:{frame.f_lineno}+{frame.f_lasti}"
-                act()
-                return None
-            steps.count += 1
         return traced
 
     def called(frame: FrameType, _event: str, _arg: Any) -> Any:
-        if steps.where or kind_of(frame) != OWN:
+        if kind_of(frame) != OWN:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         return traced
 
-    traced = as_own(in_frame)
-    sys.settrace(as_own(called))
-    try:
-        yield steps
-    finally:
-        before[:] = None, False
-        if not steps.where:
+    traced, calls = as_own(in_frame), as_own(called)
+    sys.settrace(calls)
+
+    def end() -> None:
+        if sys.gettrace() is calls:
             sys.settrace(None)
+
+    return end
+
+
+def _monitor(passes: Callable[[FrameType, int], bool], act: Callable[[], object]) -> Callable[[], None]:
+    """The same from Python 3.12 on, where frames that run already are traced less exactly."""
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+    thread = threading.get_ident()
+    tool = monitoring.DEBUGGER_ID
+
+    def instruction(_code: Any, offset: int) -> None:
+        frame = sys._getframe(1)
+        if threading.get_ident() == thread and kind_of(frame) == OWN and passes(frame, offset):
+            monitoring.set_events(tool, 0)
+            act()
+
+    monitoring.use_tool_id(tool, "steps")
+    monitoring.register_callback(tool, monitoring.events.INSTRUCTION, as_own(instruction))
+    monitoring.set_events(tool, monitoring.events.INSTRUCTION)
+
+    def end() -> None:
+        monitoring.set_events(tool, 0)
+        monitoring.free_tool_id(tool)
+
+    return end

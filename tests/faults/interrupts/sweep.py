@@ -58,8 +58,8 @@ class Cutter:
         """The fault of the error: it must have come, once; it is late when it comes now."""
         if not came or was_cut:
             return ""
-        until = time.monotonic() + 2
         try:
+            until = time.monotonic() + 2
             while time.monotonic() < until:
                 pass
         except (Cut, KeyboardInterrupt):
