@@ -66,7 +66,7 @@ def _running(worker: Worker) -> list[tuple[str, str, int]]:
 
 def _begun_on_main(worker: Worker) -> float | None:
     """When the call on the main thread began. It stands in a variable of the loop that serves calls: a call costs nothing for it."""
-    code = type(worker).run.__code__
+    code = type(worker).serve_all.__code__
     for frame in sys._current_frames().values():
         place: FrameType | None = frame
         while place is not None:

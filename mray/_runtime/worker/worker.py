@@ -299,11 +299,12 @@ class Worker:
     def _serve_until_end(self) -> tuple[str, str]:
         """Serve; the cause of the end, and its text."""
         try:
-            return self._serve_all()
+            return self.serve_all()
         except SystemExit as error:  # SIGTERM, or of a method in a graph, or of a task of the event loop that no call waits for
             return self.executor.exit_by(error, "Its code, in no call,")
 
-    def _serve_all(self) -> tuple[str, str]:
+    def serve_all(self) -> tuple[str, str]:
+        """Serve until user code ends the worker; the cause of the end, and its text. (`began` is when the call that runs has begun.)"""
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
