@@ -407,21 +407,21 @@ class Connection:
 
     def readable(self, buffer: memoryview) -> None:
         """Read what has arrived and hand on every whole message (called by the reactor, in the reading thread)."""
-        try:
-            count = self.socket.recv_into(buffer)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            count = 0
-        if not count:
-            self.read_ring()
-            self.hang_up()
-            return
-        self.reads += 1
-        collects = isenabled()  # See Note [dispatch and the collector].
+        collects = isenabled()  # See Note [dispatch and the collector]: `buffer` is that of all connections.
         if collects:
             disable()
         try:
+            try:
+                count = self.socket.recv_into(buffer)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                count = 0
+            if not count:
+                self.read_ring()
+                self.hang_up()
+                return
+            self.reads += 1
             if self._partial:
                 self._partial += buffer[:count]
                 whole = self._take(memoryview(self._partial), len(self._partial))
