@@ -46,17 +46,17 @@ def reads_of_the_wall_clock(path: Path) -> Iterator[str]:
     imported = {
         alias.asname or alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime")
+        if isinstance(node, ast.ImportFrom) and node.module in ("time", "datetime", "mray._common.clock")
         for alias in node.names
     }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         called = node.func
-        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id in ("time", "datetime"):
-            if called.attr in WALL:
+        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id in ("time", "datetime", "clock"):
+            if called.attr in WALL - {"now"} or (called.value.id != "clock" and called.attr == "now"):
                 yield f"{called.value.id}.{called.attr}"
-        elif isinstance(called, ast.Name) and called.id in imported & WALL:
+        elif isinstance(called, ast.Name) and called.id in (imported & WALL) - {"now"}:  # (`now` is that of deadlines)
             yield called.id
 
 

@@ -16,6 +16,7 @@ from mray._api.current import started_backend
 from mray._common.messages import OFFER_RING
 from mray._ipc.connection import Connection
 from mray.exceptions import ActorDiedError, TaskCancelledError, WorkerCrashedError
+from tests.faults.interrupts.steps import as_own
 
 #: Calls after which a pair of processes certainly talks through its rings.
 MANY = 300
@@ -126,14 +127,10 @@ def test_an_interrupt_while_a_pair_is_offered_loses_no_call(monkeypatch: pytest.
         if message[0] != OFFER_RING:
             return last(connection, message)
         interrupts.append(message)
-        guard = started_backend().client.reactor.guard  # type: ignore[attr-defined]
-        held = guard.enter()
         signal.raise_signal(signal.SIGINT)
-        count = last(connection, message)
-        guard.leave(held)
-        return count
+        return last(connection, message)
 
-    monkeypatch.setattr(Connection, "_last_by_socket", interrupted)
+    monkeypatch.setattr(Connection, "_last_by_socket", as_own(interrupted))
     with pytest.raises(KeyboardInterrupt):
         for number in range(MANY):
             mray.get(actor.hear.remote(number))

@@ -15,7 +15,8 @@ from mray.dag import InputNode
 how, folder = sys.argv[1:3]
 began = os.path.join(folder, "began")
 if how == "handled":
-    signal.signal(signal.SIGTERM, lambda *_: print("HANDLED yes", flush=True))
+    handled = []
+    signal.signal(signal.SIGTERM, lambda *_: handled.append(print("HANDLED yes", flush=True)))
 mray.init(num_cpus=1, logging_level="ERROR")
 atexit.register(print, "ATEXIT ran", flush=True)
 
@@ -47,7 +48,8 @@ try:
             while True:
                 pass
         elif how == "handled":
-            signal.pause()
+            while not handled:
+                time.sleep(0.01)
         else:
             time.sleep(1000)
 finally:
