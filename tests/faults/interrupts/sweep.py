@@ -124,8 +124,7 @@ class Collector:
 
 
 def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
-    """The numbers of one kind of work."""
-    mray.init(num_cpus=2, logging_level="ERROR")
+    """The numbers of one kind of work, in the session of this process: a driver, or the main thread of an actor."""
     work = KINDS[name]()
     cutter: Any = Collector() if manner == "collect" else Cutter(manner)
     wrong: dict[str, str] = {}
@@ -171,5 +170,6 @@ def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
 if __name__ == "__main__":
     kind = sys.argv[1]
     given = int(sys.argv[2]) if len(sys.argv) > 2 else getattr(KINDS[kind], "stride", 41)
+    mray.init(num_cpus=2, logging_level="ERROR")
     print(json.dumps(sweep(kind, given, sys.argv[3] if len(sys.argv) > 3 else "alarm")), flush=True)
     mray.shutdown()

@@ -10,9 +10,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import mray
 from tests.full import FULL
 
 SWEEP = Path(__file__).with_name("sweep.py")
@@ -52,6 +54,30 @@ def test_an_interrupt_cuts_nothing_of_mrays(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Graph", "Task", "ActorCall", "Put", "Wait", "Stream", "OfQueue", "Finalize"])
 def test_finalizers_that_the_collector_runs_may_call_anything(kind: str) -> None:
     sweep(kind, "collect")
+
+
+@mray.remote(num_cpus=0, runtime_env={"env_vars": {"PYTHONPATH": str(SWEEP.parent)}})
+class Sweeper:
+    """An actor that is cut on its main thread."""
+
+    def sweep(self, kind: str, stride: int) -> dict[str, Any]:
+        import sweep
+
+        found: dict[str, Any] = sweep.sweep(kind, stride, "alarm")
+        return found
+
+    def ping(self) -> str:
+        return "pong"
+
+
+@pytest.mark.parametrize("kind", ["ActorCall", "Graph", "Put", "Stream"])
+def test_what_a_handler_raises_cuts_nothing_of_mrays_in_an_actor(kind: str) -> None:
+    with mray.init(num_cpus=2, logging_level="ERROR"):
+        sweeper = Sweeper.remote()
+        found = mray.get(sweeper.sweep.remote(kind, 1 if FULL else KINDS[kind]), timeout=36_000 if FULL else 300)
+        assert (found["wrong"], found["late"]) == ({}, [])
+        assert found["tried"] >= 3
+        assert mray.get(sweeper.ping.remote(), timeout=30) == "pong"
 
 
 @pytest.mark.parametrize("kind", ["Graph", "GraphInSeveral"])
