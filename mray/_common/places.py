@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from opcode import opname
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
@@ -181,6 +181,19 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and kind_of(frame) != USERS:
         frame = frame.f_back
     return frame
+
+
+def is_amidst(codes: Collection[CodeType], owner: object) -> bool:
+    """Whether the caller runs for code of the user's that was called in the middle of one of these methods of `owner`: a finalizer, say.
+
+    `owner` is the method's ``self``, or its ``results``.
+    """
+    frame = users_frame(sys._getframe(1))
+    while frame is not None:
+        if frame.f_code in codes and owner in (frame.f_locals.get("self"), frame.f_locals.get("results")):
+            return True
+        frame = frame.f_back
+    return False
 
 
 # ---------------------------------------------------------------------------------------- byte codes

@@ -25,13 +25,14 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
 from mray._common.clock import monotonic, now
+from mray._common.places import is_amidst
 from mray._graph.caller.allocation import Allocation, Recipe
 from mray._graph.caller.executions import Completions, Retired
 from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room
 from mray._graph.caller.handle import GraphHandle, restore_graph
 from mray._graph.caller.limits import Limits, deadline_of, too_many_text
 from mray._graph.caller.ref import CompiledDAGRef
-from mray._graph.caller.results import TAKEN, Results
+from mray._graph.caller.results import AMIDST, TAKEN, Results
 from mray._graph.caller.waiting import wait_until
 from mray._graph.depicted import Depicted
 from mray._graph.ends import SETTLING
@@ -102,7 +103,8 @@ class CompiledGraph(Depicted):
         #: endpoint -> the name of its actor's class.
         self._names = names or {actor: str(handle.__actor_outline__().class_name) for actor, handle in self._handles.items()}
         self._participants = Participants(host, plan, self._names, made.processes)
-        self._lock = threading.Lock()
+        #: Reentrant for finalizers, which the collector may run in the middle of it: they are refused (`_mend`).
+        self._lock = threading.RLock()
         self._is_teardown = False
         #: The error for which the graph can go on no more: an actor died.
         self._broken: Exception | None = None
@@ -126,7 +128,8 @@ class CompiledGraph(Depicted):
         self._readers = tuple(made.ends.readers[_channel_index(plan, source)] for source in sources)
         picks = [_picker(sources.index(output.source), output) for output in graph.outputs if output.source is not None]
         lost = lambda: Failed(host.failure(RayChannelError(_LOST), "get"))  # noqa: E731
-        self._results = Results([reader.try_read for reader in self._readers], picks, [reader.position for reader in self._readers], lost)
+        positions = [reader.position for reader in self._readers]
+        self._results = Results([reader.try_read for reader in self._readers], picks, positions, lost, CompiledGraph.fetch.__code__)
         #: The only reader, for the fast path of a graph with one whole output; else None.
         self._fast_read = self._readers[0].try_read if len(sources) == len(graph.outputs) == 1 and graph.outputs[0].key is None else None
         #: The same; None while a caller waits for room, and every result that is taken must wake it.
@@ -197,6 +200,8 @@ class CompiledGraph(Depicted):
         A handler of a signal never raises in there (`mray._ipc.interrupts`); what another thread has raised in this one may come between
         any two byte codes. The ring says which execution a message is.
         """
+        if is_amidst((CompiledGraph.execute.__code__, CompiledGraph.submit_nowait.__code__), self):
+            raise RuntimeError(AMIDST)
         sent = self._writer.position()
         self._results.dropped.extend((index, None) for index in range(self._submitted, sent))
         self._submitted = sent

@@ -11,10 +11,10 @@ a look is worth while: the execution is finished, or the graph has stopped.
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._ipc.spin import AdaptiveSpinner
@@ -135,7 +135,7 @@ class Executions(Protocol):
 class Completions:
     """The callbacks of one graph. Guarded by the graph's lock; callbacks are called without it, in any thread."""
 
-    def __init__(self, graph: Executions, lock: threading.Lock) -> None:
+    def __init__(self, graph: Executions, lock: AbstractContextManager[bool]) -> None:
         #: Weak: waiting callers hold the graph, and these callbacks keep no caller from dropping it.
         self._of = weakref.ref(graph)
         self._lock = lock

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 from mray._channel.base import NOTHING, Failed
+from mray._common.places import is_amidst
 
 TAKEN = object()
+AMIDST = (
+    "A finalizer that the garbage collector has run may not use a compiled graph in the middle of a call of the same graph. Let it hand "
+    "that to the program: by a queue that the program looks into, say."
+)
 
 
 class Results:
@@ -24,8 +30,13 @@ class Results:
         picks: Sequence[Callable[[list[Any]], Any]],
         positions: Sequence[Callable[[], int]] = (),
         lost: Callable[[], Failed] | None = None,
+        reads_itself: CodeType | None = None,
     ) -> None:
-        """`positions` say how many messages each reader has brought; `lost` makes what is in the place of one that is lost."""
+        """`positions` say how many messages each reader has brought; `lost` makes what is in the place of one that is lost.
+
+        `reads_itself`: the method of the graph that reads results by itself.
+        """
+        self._reading = frozenset({type(self).advance.__code__, reads_itself or type(self).advance.__code__})
         self._reads = tuple(reads)
         self._positions = tuple(positions)
         self._lost = lost
@@ -71,14 +82,16 @@ class Results:
                 missing = True
             elif values[number].__class__ is Failed and failed is None:
                 failed = values[number]
+        is_finished = not missing or failed is not None
+        if is_finished:
+            self._finish(values, failed)
         self.is_cut = False
-        if missing and failed is None:
-            return False
-        self._finish(values, failed)
-        return True
+        return is_finished
 
     def _mend(self) -> None:
         """Count the messages that the readers have brought: an exception from outside came before they were."""
+        if is_amidst(self._reading, self):
+            raise RuntimeError(AMIDST)
         for number, position in enumerate(self._positions):
             came, there = self._came[number], position()
             if came <= self.finished < there and self._lost is not None:

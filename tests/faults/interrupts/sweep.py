@@ -9,6 +9,7 @@ Prints a line of JSON: the places that were tried, and what was wrong there.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import json
@@ -88,8 +89,9 @@ class Watched:
 class Collector:
     """Has the garbage collector run finalizers."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Any) -> None:
         gc.set_threshold(0)  # it runs when we say, unless it is off
+        self.work = work
         self.actor: Any = None
         self.wrong = ""
         self.used = 0
@@ -100,6 +102,9 @@ class Collector:
             return
         try:
             value = self.used
+            if self.work.may_nest and where == "__del__":
+                with contextlib.suppress(RuntimeError):  # it is in the middle of a call
+                    self.work.round(value)
             if where == "__del__":
                 assert mray.get(mray.put(value), timeout=4) == value
                 assert mray.get(twice.remote(value), timeout=4) == 2 * value
@@ -126,7 +131,7 @@ class Collector:
 def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
     """The numbers of one kind of work, in the session of this process: a driver, or the main thread of an actor."""
     work = KINDS[name]()
-    cutter: Any = Collector() if manner == "collect" else Cutter(manner)
+    cutter: Any = Collector(work) if manner == "collect" else Cutter(manner)
     wrong: dict[str, str] = {}
     late: list[str] = []
     tried = k = 0

@@ -52,6 +52,8 @@ class Work:
 
     #: Byte codes between two that are tried in a slice.
     stride = 41
+    #: Whether a finalizer may do a round in the middle of one.
+    may_nest = False
 
     def __init__(self) -> None:
         self.setup()
@@ -73,6 +75,8 @@ class Work:
 
 class Graph(Work):
     """execute and get, of a value inline."""
+
+    may_nest = True
 
     def value(self, k: int) -> Any:
         return k
@@ -143,6 +147,8 @@ class GraphInSeveral(Graph):
 
 class GraphInLoop(Graph):
     """execute_async, in an event loop."""
+
+    may_nest = False
 
     def setup(self) -> None:
         self.actor = Echo.remote()
