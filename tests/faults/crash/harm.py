@@ -175,8 +175,8 @@ def point_asleep(where: str) -> Iterator[None]:
 
 
 def _sleeps(frame: Any) -> bool:
-    """Whether the reactor of the thread whose innermost function this is has announced that the thread sleeps."""
-    return frame.f_code.co_filename.endswith(REACTOR) and frame.f_locals["self"].guard.is_open
+    """Whether the reactor of the thread whose innermost function this is has it sleep."""
+    return frame.f_code.co_name == "sleep" and frame.f_back.f_code.co_filename.endswith(REACTOR)
 
 
 def point_beside(where: str, inside: Callable[[set[str]], bool]) -> None:
