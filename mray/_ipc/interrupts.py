@@ -40,6 +40,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from mray._common.clock import now
+from mray._common.kept import os
 from mray._common.places import (
     AFTER,
     Place,
@@ -85,6 +86,7 @@ class InterruptGuard:
         "_ends",
         "_main",
         "_pending",
+        "_pid",
         "_queued",
         "_since",
         "_trapped",
@@ -102,8 +104,10 @@ class InterruptGuard:
 
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
-        #: Signals whose handlers are due, in the order in which they came; and since when.
-        self._pending: dict[int, None] = {}
+        #: The process that it was installed in.
+        self._pid = os.getpid()
+        #: Signals whose handlers are due, in the order in which they came, with the process that they came to; and since when.
+        self._pending: dict[int, int] = {}
         self._since = 0.0
         #: The handler of SIGTERM is ours.
         self._ends = False
@@ -174,6 +178,9 @@ class InterruptGuard:
     # ------------------------------------------------------------------------------------ handlers
     def came(self, number: int, frame: FrameType | None) -> None:
         """A signal has come, and this frame ran. In the handler."""
+        if os.getpid() != self._pid:  # a fork that has not left the session yet: an error would be lost in a hook of the library's
+            self._pending[number] = os.getpid()
+            return
         place = place_of(frame, self.owns_lock())
         is_interrupt = current_handler(number) is signal.default_int_handler
         if is_interrupt and ((self.serves and place.is_idle) or not self.is_wanted()):
@@ -182,7 +189,7 @@ class InterruptGuard:
         if number not in self._pending:
             if not self._pending:
                 self._since = now()
-            self._pending[number] = None
+            self._pending[number] = os.getpid()
         try:
             if place.is_open or place.sleeps or now() - self._since > PATIENCE:
                 self._run_at(place, frame)
@@ -291,6 +298,7 @@ class InterruptGuard:
         """Guard the handlers that are there, and those that come; SIGTERM gets one. Main thread only; elsewhere nothing happens."""
         if get_ident() != self._main:
             return
+        self._pid = os.getpid()
         if self.terminated is not None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self.terminated)
             self._ends = True
@@ -300,20 +308,41 @@ class InterruptGuard:
         """Handlers are as their users have installed them. In another thread than the main one they stay guarded, which is harmless."""
         if get_ident() != self._main:
             return
-        with contextlib.suppress(ValueError):
-            release_handlers(self)
         if self._ends:
             if signal.getsignal(signal.SIGTERM) == self.terminated:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._ends = False
+        with contextlib.suppress(ValueError):
+            release_handlers(self)
 
     def abandon(self) -> None:
-        """In a forked child: its signals are those of a process without a session."""
+        """In a forked child: its signals are those of a process without a session, also those that have come to it by now."""
         self._main = get_ident()
-        self._pending.clear()
         self.late = None
         self._release()
         self.uninstall()
+        # Not before: until here they are noted.
+        self._pid = os.getpid()
+        pending, self._pending = self._pending, {}
+        for number, pid in pending.items():
+            if pid == os.getpid():
+                signal.raise_signal(number)
+
+
+#: Of threads that fork: their signal masks.
+_masks: dict[int, Any] = {}
+
+
+def before_fork() -> None:
+    """A child in which SIGTERM comes before it has left the session would lose it: Python forgets there what has come. So it waits."""
+    _masks[get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+
+
+def after_fork() -> None:
+    """In the parent, and in the child once it has left the session."""
+    mask = _masks.pop(get_ident(), None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def end_program(number: int, _frame: FrameType | None) -> Any:

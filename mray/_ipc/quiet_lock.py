@@ -27,6 +27,11 @@ class QuietLock:
         #: Whether the collector is to be on again when the lock is free.
         self._collects = False
 
+    def abandon(self) -> None:
+        """In a forked child, in whose parent another thread may own it: the collector is on there."""
+        if self._collects:
+            enable()
+
     def is_owned(self) -> bool:
         """Whether the thread that asks owns it."""
         return bool(self.inner._is_owned())  # noqa: SLF001  (Python's)

@@ -384,3 +384,18 @@ def test_between_two_calls_an_interrupt_is_nobodys_and_an_error_is_the_next_call
     assert guard.late is None
     signal.signal(signal.SIGUSR1, leave)
     assert [type(error) for error in in_thread_of_a_worker(guard, come(signal.SIGUSR1))] == [SystemExit], "it ends the worker"
+
+
+def test_a_signal_that_a_fork_gets_before_it_has_left_the_session_is_the_forks() -> None:
+    """A pool ends its workers by SIGTERM, as early as that."""
+    child = os.fork()
+    if not child:
+        try:
+            guard = InterruptGuard()
+            guard.terminated = leave
+            guard.install()
+            as_own(lambda: (signal.raise_signal(signal.SIGTERM), guard.abandon()))()
+        finally:
+            os._exit(7)
+    _pid, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM

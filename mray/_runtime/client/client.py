@@ -23,6 +23,7 @@ from mray._common.ids import FIRST, return_id
 from mray._common.invocations import Result
 from mray._common.kept import os
 from mray._ipc.connection import Connection
+from mray._ipc.interrupts import after_fork, before_fork
 from mray._ipc.reactor import Reactor
 from mray._objects.ownership import MOST_SURVEYED, Completion, Countdown, Entry, Survey, split_ready, why_unknown
 from mray._objects.remote_error import unpickle_error
@@ -554,6 +555,7 @@ _torn: list[Client] = []
 def _after_fork() -> None:
     for client in _clients:
         client.abandon()
+    after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=before_fork, after_in_parent=after_fork, after_in_child=_after_fork)

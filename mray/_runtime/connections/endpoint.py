@@ -446,6 +446,7 @@ class Endpoint:
     def abandon(self) -> None:
         """Let go of the parent's descriptors without a message, in a forked child."""
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
+        self.lock.abandon()
         self.reactor.abandon()
         if self.facts and self.reactor.closed_descriptors.error is None:
             self.introductions.close()
