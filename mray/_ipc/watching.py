@@ -9,13 +9,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from mray._ipc.closed_descriptors import ClosedDescriptors
-from mray._ipc.interrupts import InterruptGuard
 
 
 class Watching(Protocol):
     """The side of `mray._ipc.reactor.Reactor` that is turned to what it watches."""
 
-    guard: InterruptGuard
     closed_descriptors: ClosedDescriptors
 
     def add_fd(self, fd: int, callback: Callable[[int], None]) -> None:
