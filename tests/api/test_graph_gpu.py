@@ -674,7 +674,7 @@ def test_teardown_gives_the_memory_of_edges_back(ray_session, actor, compiled, e
         run()
 
     def has_gone() -> bool:
-        # What a busy machine has not given back in time goes when the next graph of the same actors ends.
+        # On a busy machine some memory goes only when the next graph of the same actors ends.
         with ray.dag.InputNode() as inp:
             compiled(b.double.bind(a.keep_and_return.bind(inp))).teardown()
         # The memory of the actor itself is not counted: an array for each execution.

@@ -87,6 +87,9 @@ class LocalClient(Client):
             connection.close()
         self.peers.clear()
 
+    def leave_introductions(self) -> None:
+        """There are none: processes of one process find each other by name."""
+
     def abandon(self) -> None:
         super().abandon()
         self.reactor.run_token.abandon()

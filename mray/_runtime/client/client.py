@@ -555,7 +555,7 @@ _torn: list[Client] = []
 def _after_fork() -> None:
     for client in _clients:
         client.abandon()
-    after_fork()
 
 
-os.register_at_fork(before=before_fork, after_in_parent=after_fork, after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=before_fork, after_in_parent=after_fork, after_in_child=after_fork)

@@ -433,7 +433,7 @@ class Endpoint:
                 connection.close()
             self.peers.clear()
             if self.facts:
-                self.introductions.close()
+                self.leave_introductions()
             self._left()
             # A node that goes on without this process takes its row of the table back then, and gives it to another.
             node: Connection | None = getattr(self, "node", None)
@@ -449,8 +449,12 @@ class Endpoint:
         self.lock.abandon()
         self.reactor.abandon()
         if self.facts and self.reactor.closed_descriptors.error is None:
-            self.introductions.close()
+            self.leave_introductions()
         self.on_forked()
+
+    def leave_introductions(self) -> None:
+        """Close the channels through which connections are made."""
+        self.introductions.close()
 
 
 def fault_error(what: str, error: BaseException) -> RaySystemError:

@@ -279,7 +279,8 @@ def test_an_address_and_one_process_exclude_each_other():
         mray.init("auto", local_mode=True)
 
 
-def test_a_fork_has_no_session(session):
+def test_a_fork_has_no_session(session, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: os._exit(9))  # an error of leaving the session, which Python drops
     pid = os.fork()
     if not pid:
         try:
