@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import mray
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+#: Of the processes that are started: this process's own may have what the interpreter lacks.
+PYTHON_PATH = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
 CPUS = 2
 BATCH = 200
 LEAST = 0.9
@@ -104,7 +106,7 @@ def measure(rounds: int, seconds: float) -> dict[str, dict[str, list[float]]]:
     names = ("actor round trips", "actor calls", "tasks")
     found: dict[str, dict[str, list[float]]] = {name: {} for name in names}
     with tempfile.TemporaryDirectory(prefix="md", dir="/tmp") as place:
-        environment = {**os.environ, "MRAY_TMPDIR": place, "PYTHONPATH": str(REPOSITORY)}
+        environment = {**os.environ, "MRAY_TMPDIR": place, "PYTHONPATH": PYTHON_PATH}
         subprocess.run([sys.executable, "-m", "mray", "start", "--num-cpus", str(CPUS)], env=environment, check=True, stdout=sys.stderr)
         try:
             for _ in range(rounds):

@@ -25,6 +25,8 @@ from pathlib import Path
 from time import perf_counter
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+#: Of the processes that are started: this process's own may have what the interpreter lacks.
+PYTHON_PATH = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
 sys.path.insert(0, str(REPOSITORY))
 
 #: How many times faster a session of its own has to be than Ray's, and how long a reset may take, in seconds.
@@ -80,7 +82,7 @@ def seconds_per_test(fixture: str, module: str, python: str, count: int) -> floa
         words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         if module == "mray":
             words += ["-p", "mray.pytest_plugin", "--mray-cpus=2"]
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RAY_DEDUP_LOGS": "0"}
+        environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "RAY_DEDUP_LOGS": "0"}
         done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(done.stdout + done.stderr)

@@ -26,13 +26,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.checkout import python_path
+
 
 class Interpreter:
     """The interpreter that programs are forked from."""
 
     def __init__(self, *imports: str) -> None:
-        repository = Path(__file__).resolve().parents[1]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(repository), os.environ.get("PYTHONPATH")]))}
+        environ = {**os.environ, "PYTHONPATH": python_path()}
         command = [sys.executable, __file__, *imports]
         # Without a buffer: a line in one would not be seen by who waits for the pipe.
         self._process = subprocess.Popen(

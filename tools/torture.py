@@ -35,6 +35,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Of the processes that are started: this process's own may have what the interpreter lacks.
+PYTHON_PATH = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 WORK = Path(__file__).resolve().parent / "torture_work.py"
 MARK = "MRAY_TORTURE_MARK"
 #: Seconds that a story may take before it counts as hanging, and that a driver may take to end.
@@ -82,7 +84,7 @@ class Torture:
         for kind in ("worker", "actor"):
             rules.append({"in": kind, "chance": self.options.deaths, "do": "SIGKILL", "log": log})
             rules.append({"in": kind, "at": "* heard *", "chance": self.options.faults, "do": "raise", "log": log})
-        environ = {**os.environ, "MRAY_TMPDIR": str(self.sessions), MARK: self.mark, "PYTHONPATH": str(ROOT)}
+        environ = {**os.environ, "MRAY_TMPDIR": str(self.sessions), MARK: self.mark, "PYTHONPATH": PYTHON_PATH}
         environ.pop("MRAY_POINTS", None)
         if self.options.delays or self.options.deaths or self.options.faults:
             environ["MRAY_POINTS"] = json.dumps({"seed": self.seed, "rules": rules})
@@ -219,7 +221,7 @@ class Torture:
         """Print all stacks, then end everything."""
         stacks = subprocess.run(
             [sys.executable, "-m", "mray", "stack", "--no-py-spy"],
-            env={**os.environ, "MRAY_TMPDIR": str(self.sessions), "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "MRAY_TMPDIR": str(self.sessions), "PYTHONPATH": PYTHON_PATH},
             capture_output=True,
             text=True,
             check=False,
@@ -253,7 +255,7 @@ class Torture:
             # Nobody is left to clean: the next session sweeps.
             subprocess.run(
                 [sys.executable, "-c", "import mray; mray.init(num_cpus=1); mray.shutdown()"],
-                env={**os.environ, "MRAY_TMPDIR": str(self.sessions), "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "MRAY_TMPDIR": str(self.sessions), "PYTHONPATH": PYTHON_PATH},
                 capture_output=True,
                 check=True,
             )

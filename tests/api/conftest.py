@@ -28,6 +28,7 @@ from typing import Any
 
 import pytest
 
+from tests.checkout import python_path
 from tests.forked import Interpreter
 
 ENGINE = os.environ.get("MRAY_TEST_ENGINE", "mray")
@@ -37,7 +38,6 @@ MODULE = "ray" if ENGINE == "ray" else "mray"
 os.environ.update({"local": {"MRAY_BACKEND": "local"}, "mray-on-ray": {"MRAY_ADDRESS": "ray:local"}}.get(ENGINE, {}))
 #: Options of `ray_session`.
 SHARED = {"num_cpus": 4, "num_gpus": 2, "resources": {"custom": 2}}
-REPOSITORY = Path(__file__).resolve().parents[2]
 #: Modules that tests use as attributes of the module under test.
 SUBMODULES = ("dag", "exceptions", "util", "actor", "runtime_context", "experimental", "runtime_env")
 
@@ -274,7 +274,7 @@ def run_program(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[...,
 def program_environment(changes: dict[str, str | None]) -> dict[str, str]:
     environment = dict(os.environ)
     environment.pop("CUDA_VISIBLE_DEVICES", None)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    environment["PYTHONPATH"] = python_path()
     for name, value in changes.items():
         if value is None:
             environment.pop(name, None)

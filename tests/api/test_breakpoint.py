@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import python_path
+
 pytestmark = pytest.mark.only("mray")
 
-REPOSITORY = str(Path(__file__).resolve().parents[2])
 
 PROGRAM = """
 import sys
@@ -44,7 +45,7 @@ class Actor:
 
 
 def environment_of(changes):
-    return {**os.environ, "PYTHONPATH": REPOSITORY, "PYTHON_COLORS": "0", **changes}
+    return {**os.environ, "PYTHONPATH": python_path(), "PYTHON_COLORS": "0", **changes}
 
 
 class Terminal:

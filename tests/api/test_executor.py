@@ -20,9 +20,10 @@ import time
 import unittest
 import weakref
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 
 import pytest
+
+from tests.checkout import python_path
 
 pytestmark = pytest.mark.only("mray", "local", "mray-on-ray")  # Ray has no executor
 
@@ -300,14 +301,13 @@ def test_the_end_of_the_session_fails_what_is_under_way(fresh, init, executor_cl
 @pytest.mark.parametrize("call", ["Pool(2).map(time.sleep, [1000] * 8)", "Executor(2).submit(time.sleep, 1000).result()"])
 def test_an_interrupt_ends_a_program_that_waits(tmp_path, call):
     source = "import time\nfrom mray.util.multiprocessing import Pool\nfrom mray.util.executor import Executor\nprint('go', flush=True)\n"
-    repository = Path(__file__).resolve().parents[2]
     program = subprocess.Popen(
         [sys.executable, "-c", source + call],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(repository)},
+        env={**os.environ, "PYTHONPATH": python_path()},
     )
     assert program.stdout.readline() == "go\n"
     program.send_signal(signal.SIGINT)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.conftest import program_environment
+from tests.checkout import python_path
 
 pytestmark = pytest.mark.processes("what one process prints needs no way to it; tests/engines/local shows that it is printed")
 
@@ -537,8 +538,7 @@ sys.stdout.flush()
 ray.get(refs)
 """
     )
-    repository = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "PYTHONPATH": repository}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     child = subprocess.Popen([sys.executable, "inner.py"], cwd=tmp_path, stdout=subprocess.PIPE, env=environment)
     with child:
         assert child.stdout is not None

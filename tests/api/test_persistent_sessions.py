@@ -25,9 +25,9 @@ from mray._objects.store import SegmentStore
 from mray._runtime.session import address as addresses
 from mray._runtime.session import persistent
 from mray._runtime.session.persistent import stop_persistent
+from tests.checkout import python_path
 
 pytestmark = pytest.mark.only("mray")
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: The beginning of every driver program.
 BEGIN = """
@@ -69,7 +69,7 @@ class Counter:
 
 def mray(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A command, to its end."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})}
+    environment = {**os.environ, "PYTHONPATH": python_path(), **(env or {})}
     return subprocess.run([sys.executable, "-m", "mray", *words], capture_output=True, text=True, env=environment, check=False, cwd="/")
 
 
@@ -89,7 +89,7 @@ class Driver:
                 stderr=errors,
                 text=True,
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+                env={**os.environ, "PYTHONPATH": python_path()},
             )
         self.printed: list[str] = []
 
@@ -825,7 +825,7 @@ def test_stop_without_a_session_is_fine(other_place):
 
 
 def test_start_blocks_until_told_to_end(other_place):
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     command = [sys.executable, "-m", "mray", "start", "--block", "--temp-dir", other_place, "--num-cpus", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
@@ -871,7 +871,7 @@ def test_objects_go_where_start_was_told(tmp_path: Path, monkeypatch: pytest.Mon
             [sys.executable, "-c", textwrap.dedent(program), str(place)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": python_path()},
             text=True,
         )
         with driver:

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from mray.proxy import RemoteInterpreterFactory, load_ipython_extension
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.checkout import python_path
 
 
 def run(*words: str, env: dict[str, str] | None = None) -> str:
     """The output of a Python program."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})}
+    environment = {**os.environ, "PYTHONPATH": python_path(), **(env or {})}
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, check=False, cwd="/")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -114,6 +113,6 @@ env = RemoteInterpreterFactory(mray).create(num_cpus=0)
 x = env.put(1)
 env.destroy()
 """
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False, cwd="/")
     assert (done.returncode, done.stderr) == (0, "")

@@ -25,6 +25,7 @@ from mray._device.base import Device, Platform
 from mray._device.cuda import CudaDevice
 from mray._device.cuda import find_platform as find_cuda
 from mray._device.platform import forget_platform, platform
+from tests.checkout import python_path
 
 
 class Kind(ABC):
@@ -175,7 +176,7 @@ class Peer:
 
     def __init__(self, kind: Kind) -> None:
         root = Path(__file__).resolve().parents[2]
-        environment = {**os.environ, **kind.environment, "PYTHONPATH": str(root)}
+        environment = {**os.environ, **kind.environment, "PYTHONPATH": python_path()}
         command = [sys.executable, "-m", "tests.conformance.device_kinds", kind.name]
         self._process = subprocess.Popen(command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.pid = self._process.pid

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mray._common import messages as m
+from tests.checkout import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,7 +61,7 @@ def test_everything_that_a_session_says_fits_its_shape(tmp_path: Path, program: 
     folder.mkdir()
     (folder / "killed").touch()
     (tmp_path / "sitecustomize.py").write_text(LOOKS)
-    environ = {**os.environ, "SAID": str(said), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    environ = {**os.environ, "SAID": str(said), "PYTHONPATH": f"{tmp_path}{os.pathsep}{python_path()}"}
     words = {
         "large": ["-c", LARGE],
         "torture": [str(ROOT / "tools" / "torture_work.py"), str(folder), "5", "3", "4"],

@@ -16,6 +16,7 @@ import pytest
 
 from mray import cli
 from mray._common import settings
+from tests.checkout import python_path
 from tests.forked import Interpreter
 from tests.house.source import ROOT
 
@@ -139,7 +140,7 @@ def test_commands_run(text: str, tmp_path: Path) -> None:
     for name, words in (("mray", "-m mray"), ("python", "")):
         (tmp_path / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
         (tmp_path / name).chmod(0o700)
-    environ = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": python_path()}
     environ.pop("PYTHONUNBUFFERED", None)  # programs that run beside each other are to write whole lines
     done = subprocess.run(["sh", "-e", "-c", text], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

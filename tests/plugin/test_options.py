@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mray.pytest_plugin import OPTIONS, options
+from tests.checkout import python_path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 DEFAULTS = {f"mray_{name}": default for name, default, _text, _read in OPTIONS}
 
 
@@ -82,7 +82,7 @@ def test_a_run_with_a_wrong_value_ends_before_it_begins(tmp_path, wrong):
     (tmp_path / "pytest.ini").write_text(f"[pytest]\n{wrong if ' ' in wrong else ''}\n")
     (tmp_path / "test_none.py").write_text("print('imported')\n")
     command = [sys.executable, "-m", "pytest", "-p", "mray.pytest_plugin", "-p", "no:cacheprovider", *(() if " " in wrong else (wrong,))]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(REPOSITORY)}, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": python_path()}, check=False)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "imported" not in done.stdout
     assert f"{wrong}{': ' if wrong[0] == '-' else f' in {tmp_path}/pytest.ini: '}'x' is not a number" in done.stderr

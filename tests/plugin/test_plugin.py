@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.checkout import python_path
+
 #: pytest-asyncio asks for a choice, whether or not a test is a coroutine.
 INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\nasyncio_mode = strict\n"
 
@@ -31,7 +32,7 @@ def project(tmp_path: Path) -> Run:
             command += ["-p", "no:cacheprovider", *(["-p", "mray.pytest_plugin"] if plugin else [])]
         own = ("PYTEST_", "COV", "MRAY_NULL")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-        environment["PYTHONPATH"] = str(REPOSITORY)
+        environment["PYTHONPATH"] = python_path()
         return subprocess.run([*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
     return run

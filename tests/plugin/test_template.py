@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.checkout import python_path
+
 INI = "[pytest]\nasyncio_default_fixture_loop_scope = function\nasyncio_mode = strict\n"
 
 COMMON = """
@@ -112,7 +113,7 @@ def test_sessions_are_forked_from_a_template_as_long_as_they_inherit_the_same(tm
         (tmp_path / name).write_text(textwrap.dedent(text))
     own = ("PYTEST_", "COV", "MRAY_NULL")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    environment["PYTHONPATH"] = str(REPOSITORY)
+    environment["PYTHONPATH"] = python_path()
     words = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "mray.pytest_plugin", "--mray-cpus=2"]
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert "14 passed" in done.stdout, done.stdout + done.stderr
@@ -137,7 +138,7 @@ DRIVER = """
 def test_a_driver_that_is_killed_takes_its_template_and_its_session_along(tmp_path: Path, eventually: Callable[..., None]) -> None:
     for name, text in {"common.py": COMMON, "driver.py": DRIVER}.items():
         (tmp_path / name).write_text(textwrap.dedent(text))
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "FOLDER": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": python_path(), "FOLDER": str(tmp_path)}
     driver = subprocess.Popen([sys.executable, "driver.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert driver.stdout is not None

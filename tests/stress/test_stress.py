@@ -10,9 +10,10 @@ import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 
 import pytest
+
+from tests.checkout import python_path
 
 pytestmark = pytest.mark.timeout(900)
 MIB = 1 << 20
@@ -276,7 +277,7 @@ def test_a_full_dev_shm_sends_objects_to_disk_or_is_an_error_and_never_sigbus(tm
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        env=dict(os.environ, PYTHONPATH=os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])),
+        env=dict(os.environ, PYTHONPATH=python_path()),
         check=False,
         timeout=300,
     )
@@ -435,7 +436,7 @@ def test_ctrl_c_to_the_whole_group_leaves_the_workers_alone(tmp_path):
             """
         )
     )
-    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).resolve().parents[2]))
+    environment = dict(os.environ, PYTHONPATH=python_path())
     with subprocess.Popen(
         [sys.executable, str(program)], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment, start_new_session=True
     ) as process:
@@ -495,7 +496,7 @@ def child_program(tmp_path):
     def run(text):
         path = tmp_path / "program.py"
         path.write_text(textwrap.dedent(text))
-        environment = dict(os.environ, PYTHONPATH=str(Path(__file__).resolve().parents[2]))
+        environment = dict(os.environ, PYTHONPATH=python_path())
         done = subprocess.run(
             [sys.executable, str(path)],
             stdin=subprocess.DEVNULL,

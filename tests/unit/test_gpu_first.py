@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.checkout import python_path
+from tests.conformance.device_kinds import Null, Peer
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -66,3 +71,14 @@ def test_a_step_that_is_not_known_is_an_error_that_names_those_that_are(tmp_path
     done = subprocess.run(command(tmp_path, "--step", "nothing"), capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "no step is called nothing; there are peers, forsake" in done.stderr
+
+
+def test_what_a_run_has_installed_reaches_the_processes_that_its_probes_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert python_path() == f"{ROOT}:{tmp_path}"
+    peer = Peer(Null())
+    try:
+        assert peer("memory", 0)  # it has begun, so its variables are those that it was given
+        assert f"PYTHONPATH={python_path()}".encode() in Path(f"/proc/{peer.pid}/environ").read_bytes().split(b"\0")
+    finally:
+        peer.close()

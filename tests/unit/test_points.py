@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mray.testing import points
+from tests.checkout import python_path
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,7 +54,7 @@ def test_a_module_is_the_same_bytecode_without_its_points(file: str) -> None:
 def run(rules: list[dict[str, Any]], body: str = "", **more: Any) -> subprocess.CompletedProcess[str]:
     """A program that may `reach` points, with these rules."""
     program = "from mray.testing.points import reach, switch_on\nswitch_on()\n" + textwrap.dedent(body)
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "MRAY_POINTS": json.dumps({"seed": 3, "rules": rules, **more})}
+    environ = {**os.environ, "PYTHONPATH": python_path(), "MRAY_POINTS": json.dumps({"seed": 3, "rules": rules, **more})}
     return subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
 
 
@@ -127,7 +128,7 @@ def test_every_kind_of_process_of_a_session_stops_at_its_points(tmp_path: Path) 
     log = tmp_path / "log"
     rules = [{"do": "delay", "seconds": 0.0005, "log": str(log)}]
     (tmp_path / "program.py").write_text(SESSION)
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "MRAY_POINTS": json.dumps({"rules": rules})}
+    environ = {**os.environ, "PYTHONPATH": python_path(), "MRAY_POINTS": json.dumps({"rules": rules})}
     done = subprocess.run(
         [sys.executable, str(tmp_path / "program.py")], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -165,6 +166,6 @@ def test_bytecode_with_points_is_kept_until_the_source_changes(tmp_path: Path, m
 
 def test_a_session_without_the_setting_has_no_finder() -> None:
     program = "import sys, mray, mray.testing.points as p\nprint(p._points, any(each is p._Finder for each in sys.meta_path))"
-    environ = {name: value for name, value in os.environ.items() if name != "MRAY_POINTS"} | {"PYTHONPATH": str(ROOT)}
+    environ = {name: value for name, value in os.environ.items() if name != "MRAY_POINTS"} | {"PYTHONPATH": python_path()}
     done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == "None False\n"

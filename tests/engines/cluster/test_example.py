@@ -6,13 +6,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from mray.examples import cluster as example
+from tests.checkout import python_path
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 #: How many machines the example has found, in what it prints.
 MACHINES = re.compile(r"replicas on (\d) machine\(s\)")
 
@@ -20,7 +19,7 @@ MACHINES = re.compile(r"replicas on (\d) machine\(s\)")
 def run_example(address: str | None) -> str:
     """The output of the program, as a user runs it: `address` is the one setting."""
     environment = {name: value for name, value in os.environ.items() if name not in ("MRAY_ADDRESS", "MRAY_BACKEND")}
-    environment["PYTHONPATH"] = str(REPOSITORY)
+    environment["PYTHONPATH"] = python_path()
     if address is not None:
         environment["MRAY_ADDRESS"] = address
     command = [sys.executable, "-m", "mray.examples.cluster", "20"]

@@ -10,11 +10,11 @@ import sys
 import textwrap
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import mray
+from tests.checkout import python_path
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def session():
 def run(source: str, *words: str, stdin: str = "", **options) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *words, "-c", textwrap.dedent(source)] if not options.get("path") else [sys.executable, *words]
     options.pop("path", None)
-    environment = {**os.environ, "PYTHONPATH": str(Path(mray.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, env=environment, **options)
 
 

@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 from mray._ipc.process import all_pids, carrying
+from tests.checkout import python_path
 
 MARK = "MRAY_CRASH_MARK"
-REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
 #: Seconds after which what should come about counts as never coming about.
 PATIENCE = 60.0
@@ -46,7 +46,7 @@ class Run:
     def start(self, *words: str, program: Path = PROGRAM, env: dict[str, str] | None = None, before: Sequence[str] = ()) -> None:
         """`before`: what goes before the command."""
         environment = dict(os.environ, **{MARK: self.mark, "MRAY_TMPDIR": str(self.sessions)}, **(env or {}))
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), environment.get("PYTHONPATH")]))
+        environment["PYTHONPATH"] = python_path()
         with (self.folder / "stdout").open("w") as stdout, (self.folder / "stderr").open("w") as stderr:
             self.process = subprocess.Popen(
                 [*before, sys.executable, str(program), *words, str(self.folder)],

@@ -23,9 +23,9 @@ from typing import Any
 
 import pytest
 
+from tests.checkout import python_path
 from tests.faults.crash.harm import GO, OBEYED, ORDERS, WAITING
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 #: Seconds after which what should come about counts as never coming about.
 PATIENCE = 60.0
 #: Manners that end a process at once, and those that leave a process alive and of no use.
@@ -123,7 +123,7 @@ class Nursery:
 
     def __init__(self, environment: dict[str, str]) -> None:
         variables = {**os.environ, **environment}
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+        variables["PYTHONPATH"] = python_path()
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from tests.faults.crash.matrix_program import main; main()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables, cwd="/",

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tests.checkout import python_path
+
 SHM = "/dev/shm"
 _WAYS = (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount"))
 
@@ -44,10 +45,9 @@ def command(program: Path, *words: str, places: Mapping[str, str]) -> list[str]:
 
 def run(program: Path, *words: str, places: Mapping[str, str], seconds: float = 300.0, **variables: str) -> list[str]:
     """The lines that such a program prints; fails when it ends with an error, or not within so many seconds."""
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         command(program, *words, places=places),
-        env={**os.environ, "PYTHONPATH": path, **variables},
+        env={**os.environ, "PYTHONPATH": python_path(), **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

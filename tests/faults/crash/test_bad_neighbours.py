@@ -19,8 +19,7 @@ from mray._common import messages as m
 from mray._ipc.connection import connect, encode
 from mray._ipc.frames import decode_message
 from mray._ipc.introductions import NODE, NODE_SOCKET
-
-REPOSITORY = Path(__file__).resolve().parents[3]
+from tests.checkout import python_path
 
 #: First messages of unknown peers.
 PROTOCOL_ERROR = {
@@ -96,7 +95,7 @@ def test_an_invalid_message_ends_the_connection_of_its_sender_alone(capfd: pytes
 
 def test_drivers_that_are_not_admitted_leave_no_row(tmp_path: Path, eventually: Callable[..., None]) -> None:
     folder = f"/tmp/mn{os.getpid()}"
-    environment = {**os.environ, "MRAY_TMPDIR": folder, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "MRAY_TMPDIR": folder, "PYTHONPATH": python_path()}
 
     def run(*words: str) -> str:
         return subprocess.run([sys.executable, *words], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True).stdout

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import mray
+from tests.checkout import python_path
 
 #: A driver with one idle actor ("idle"), one that computes for ever ("busy"), one with a child process ("child"). It kills who is named,
 #: then works on. "deaf" stops the node first, and lets the zygote tell it of a death that it never reads.
@@ -100,7 +100,7 @@ CASES = [
 def run_driver(tmp_path: Path, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
-    environment = {**os.environ, "PYTHONPATH": str(Path(mray.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     ended = subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, env=environment, check=False)
     print(ended.stderr)
     return ended.returncode, [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]

@@ -19,9 +19,9 @@ import pytest
 from mray._ipc.reaper import ADDRESS, LOCK
 from mray._runtime.observe.observer import parent_of
 from mray._runtime.session import address as addresses
+from tests.checkout import python_path
 
 MARK = "MRAY_CRASH_MARK"
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 #: A driver with an actor, an object and a task that never ends; it waits for the task and says what it gets.
 DRIVER = """
@@ -56,7 +56,7 @@ class Scene:
 
     def __init__(self, run: Any) -> None:
         self.run = run
-        self.environment = {**os.environ, MARK: run.mark, "MRAY_TMPDIR": str(run.sessions), "PYTHONPATH": str(REPOSITORY)}
+        self.environment = {**os.environ, MARK: run.mark, "MRAY_TMPDIR": str(run.sessions), "PYTHONPATH": python_path()}
         self.drivers: list[subprocess.Popen[str]] = []
         self.parent = parent_of(str(run.sessions))
 

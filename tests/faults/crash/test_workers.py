@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import mray
+from tests.checkout import python_path
 from tests.faults.crash.conftest import Run
 
 PRELUDE = """
@@ -31,7 +31,7 @@ def run(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
     """Run a driver; it must succeed."""
     script = tmp_path / "driver.py"
     script.write_text(PRELUDE + body)
-    environment = {**os.environ, "PYTHONPATH": str(Path(mray.__file__).parents[1]), "RAY_DEDUP_LOGS": "0", "MRAY_LOG_PREFIX": "1"}
+    environment = {**os.environ, "PYTHONPATH": python_path(), "RAY_DEDUP_LOGS": "0", "MRAY_LOG_PREFIX": "1"}
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, check=False)
     print(ended.stdout, ended.stderr)
     assert ended.returncode == 0

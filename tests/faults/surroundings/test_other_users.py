@@ -23,9 +23,9 @@ from mray._ipc.reaper import SESSION_VARIABLE, session_of
 from mray._ipc.segment import Segment, open_read_only
 from mray._runtime.observe.observer import all_sessions
 from mray.cli import doctor
+from tests.checkout import python_path
 from tests.faults.surroundings.users import ATTACKER_ID, NOBODY, as_root_beside_nobody, attacked, needs_root
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = Path(__file__).with_name("program.py")
 SHM = Path("/dev/shm")
 #: The first message of an observer of our own to a node; and a query that any process answers.
@@ -56,7 +56,7 @@ def kinds(path: Path) -> tuple[list[Path], list[Path], list[Path]]:
 def test_another_user_gets_nowhere(place: Path, whose: str, eventually: Callable[..., None]) -> None:
     before = as_root_beside_nobody() if whose == "root's" else (*as_root_beside_nobody(), *NOBODY)
     secret = secrets.token_hex(16)
-    environment = {**os.environ, "MRAY_TMPDIR": str(place), "PYTHONPATH": str(REPOSITORY), "MEETING": str(place), "SECRET": secret}
+    environment = {**os.environ, "MRAY_TMPDIR": str(place), "PYTHONPATH": python_path(), "MEETING": str(place), "SECRET": secret}
     words = [*before, sys.executable, str(PROGRAM), "under_attack", str(place / "result")]
     with subprocess.Popen(words, env=environment, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as program:
         try:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import python_path
 from tests.faults.surroundings.users import ALONE_ID, NOBODY, as_root_beside_nobody, needs_root
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -101,7 +102,7 @@ class Start:
     def run(self, surrounding: Surrounding, *program: str, word: str = "") -> str:
         """The report of the program; once it has come, nothing of its session is left."""
         result = self.folder / "result"
-        environment = {**os.environ, "MRAY_TMPDIR": str(self.sessions), "PYTHONPATH": str(REPOSITORY)}
+        environment = {**os.environ, "MRAY_TMPDIR": str(self.sessions), "PYTHONPATH": python_path()}
         for name, value in surrounding.variables.items():
             environment.pop(name, None)
             if value is not None:
@@ -172,7 +173,7 @@ for folder in sys.argv[1:]:
 def test_sessions_in_two_places_of_long_names_do_not_meet(start: Start, long: Path) -> None:
     places = [long / "one", long / "two"]
     command = (sys.executable, "-m", "mray")
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     environment.pop("MRAY_TMPDIR", None)
 
     def run(*words: str) -> str:

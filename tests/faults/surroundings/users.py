@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.checkout import python_path
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
@@ -55,7 +57,7 @@ def as_root_beside_nobody() -> tuple[str, ...]:
         before = ("unshare", "--mount", "--propagation=private", "/bin/sh", "-c", _SHOW, "sh", " ".join(shown), " ".join(sorted(hidden)))
     tried = subprocess.run(
         [*before, *NOBODY, sys.executable, "-c", "import mray"],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": python_path()},
         cwd="/",
         capture_output=True,
         text=True,
