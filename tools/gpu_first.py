@@ -309,7 +309,7 @@ def steps(environment: dict[str, str], *, limit: float | None) -> dict[str, Step
 
     found = {"warm_up": probe("warm_up", WARM_UP_LIMIT), "hello": probe("hello", PROBE_LIMIT), "graph": probe("graph", GRAPH_LIMIT)}
     found |= {name: probe(name, own) for name, own in _probe_limits().items()}
-    options = ["-p", "no:cacheprovider", "-v", "--tb=short", "-rs", "-o", "minversion=7.0", "-o", "addopts=-ra --import-mode=importlib"]
+    options = ["-p", "no:cacheprovider", "-v", "--tb=short", "-rs", "-o", "addopts=-ra --import-mode=importlib"]
     options += ["-o", "faulthandler_timeout=45"]
     if importlib.util.find_spec("pytest_timeout") is not None:
         options += ["--timeout", "60", "--timeout-method=thread"]  # a wait in C hears no signal

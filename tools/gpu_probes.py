@@ -470,7 +470,7 @@ def attempt(subject: str, action: Callable[[], object]) -> Any:
     except Exception as error:
         tell(subject, f"{type(error).__name__}: {error}")
         return None
-    tell(subject, "ok" if result is None else result)
+    tell(subject, "ok" if result is None else str(result)[:400])
     return result
 
 
@@ -660,13 +660,13 @@ def words_places() -> None:
 
         def action() -> str:
             device = me.register(address, size, flags)
-            me.driver(me.wait_value, me.stream("s"), device + at, 1, AT_LEAST)
-            before = me.done("s", 0.1)
+            me.driver(me.wait_value, me.stream(subject), device + at, 1, AT_LEAST)
+            before = me.done(subject, 0.1)
             if release is None:
                 ctypes.c_uint64.from_address(address + at).value = 1
             else:
                 release(at)
-            return f"{before}, then {me.done('s')}; device address {'is the same' if device == address else 'is another'}"
+            return f"{before}, then {me.done(subject)}; device address {'is the same' if device == address else 'is another'}"
 
         return attempt(subject, action)
 
@@ -1069,7 +1069,7 @@ def fault() -> None:
     me.store(0, 1)
     attempt("the other's stream", lambda: peer("synchronize", "s"))
     for words in (("query", "e"), ("record", "e", "s"), ("wait_event", "s", "e"), ("spin", "t", 0.0), ("says", "cuCtxSynchronize"),
-                  ("allocate", 4096), ("write", "s", 2, 1), ("store", 3, 1), ("event", "new")):  # fmt: skip
+                  ("says", "cuMemFree_v2", 0), ("write", "s", 2, 1), ("store", 3, 1), ("close_event", "e")):  # fmt: skip
         attempt(f"  its {words[0]}", lambda words=words: peer(*words))
     tell("after the fault: by event, by word", (me.done("by event", 1), me.done("by word", 0.5)))
     tell("own kernels", (me.spin("own", 0.001), me.done("own")))
