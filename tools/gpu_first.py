@@ -410,7 +410,7 @@ def run_probe(name: str) -> None:
 
 
 def install(wheels: Path | None, target: str) -> tuple[list[str], dict[str, str]]:
-    """What is missing, once the wheels have been installed into a folder; and the variables of processes that find that."""
+    """The modules that are missing once the wheels have been installed into a folder, and the variables of processes that find that."""
     missing = [name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing and wheels is not None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--find-links", str(wheels)]

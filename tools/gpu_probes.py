@@ -362,7 +362,7 @@ class Side:
         self.driver("cuIpcCloseMemHandle", address)
 
     def says(self, name: str, *arguments: Any) -> str:
-        """What a call of the driver returns."""
+        """The answer of a call of the driver."""
         return self.driver.says(name, *arguments)
 
     # ------------------------------------------------------------------------------- longer parts of the peer
@@ -1055,7 +1055,7 @@ def nccl_one() -> None:
 
 # ---------------------------------------------------------------------------------------------- ends of others
 def fault() -> None:
-    """What a fault in another process's kernel does: to its calls, its event, its word; and its kill after it."""
+    """The effect of a fault in another process's kernel: on its calls, its event, its word; and its kill after it."""
     os.environ["CUDA_MODULE_LOADING"] = "EAGER"  # the kernel is launched behind a wait
     me, peer = both()
     me.open_event("e", peer("event", "e"))
@@ -1099,7 +1099,7 @@ def dead_pending() -> None:
 
 
 def rerecord() -> None:
-    """What it does to an event to be recorded again while its mark is not reached."""
+    """The effect of recording an event again while its mark is not reached."""
     me, peer = both()
     me.open_event("e", peer("event", "e"))
     peer("wait", "held", 0, 1)
@@ -1231,7 +1231,7 @@ def captures() -> None:
     ]
 
     def captured(during: Callable[[], str]) -> str:
-        """What it says while another thread captures, and how the capture ends."""
+        """The answer while another thread captures, and the end of the capture."""
         ready, go, ends = threading.Event(), threading.Event(), []
 
         def capture() -> None:
