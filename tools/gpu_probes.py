@@ -1069,7 +1069,7 @@ def fault() -> None:
     me.store(0, 1)
     attempt("the other's stream", lambda: peer("synchronize", "s"))
     for words in (("query", "e"), ("record", "e", "s"), ("wait_event", "s", "e"), ("spin", "t", 0.0), ("says", "cuCtxSynchronize"),
-                  ("says", "cuMemFree_v2", 0), ("write", "s", 2, 1), ("store", 3, 1), ("close_event", "e")):  # fmt: skip
+                  ("says", "cuMemFree_v2", 0), ("write", "s", 2, 1), ("store", 3, 1)):  # fmt: skip
         attempt(f"  its {words[0]}", lambda words=words: peer(*words))
     tell("after the fault: by event, by word", (me.done("by event", 1), me.done("by word", 0.5)))
     tell("own kernels", (me.spin("own", 0.001), me.done("own")))
