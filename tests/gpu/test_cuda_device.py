@@ -24,7 +24,9 @@ def free_memory(device: CudaDevice) -> int:
     return device.memory()[0]
 
 
-FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "complex32"]
+#: torch warns, once in a process, when it makes a tensor of this type itself, as it does for one without elements.
+COMPLEX32 = pytest.param("complex32", marks=pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"))
+FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", COMPLEX32]
 
 
 # --------------------------------------------------------------------------------------------------- nobody waits
@@ -87,7 +89,8 @@ def test_types_without_a_name_in_the_array_interface_are_viewed(platform: Any, d
     assert platform.facts(tensor)[1] == (0, address, 6 * dtype.itemsize, name, (2, 3), (1, 2))
     del tensor
     device.free(address)
-    assert device.tensor(0, 0, name, (0, 4), None, None).device == torch.device("cuda", 0)
+    without_elements = device.tensor(0, 0, name, (0, 4), None, None)
+    assert (without_elements.dtype, without_elements.device) == (dtype, torch.device("cuda", 0))
 
 
 def test_a_tensor_on_a_gpu_travels_through_host_memory_without_an_edge(device: CudaDevice) -> None:
