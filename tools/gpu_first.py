@@ -312,7 +312,8 @@ def steps(environment: dict[str, str], *, limit: float | None) -> dict[str, Step
     options = ["-p", "no:cacheprovider", "-v", "--tb=short", "-rs", "-o", "addopts=-ra --import-mode=importlib"]
     options += ["-o", "faulthandler_timeout=45"]
     if importlib.util.find_spec("pytest_timeout") is not None:
-        options += ["--timeout", "60", "--timeout-method=thread"]  # a wait in C hears no signal
+        # A wait in C hears no signal. A minute and more: what a test waits for itself has a minute, and its failure says more than stacks.
+        options += ["--timeout", "75", "--timeout-method=thread"]
     names = [path.name for path in sorted((ROOT / "tests/gpu").glob("test_*.py"))]
     for name in sorted(names, key=lambda name: FILES.index(name) if name in FILES else len(FILES)):
         found[f"tests/gpu/{name}"] = Step([sys.executable, "-m", "pytest", f"tests/gpu/{name}", *options], environment, limit or FILE_LIMIT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.gpu)
         if why:
             item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Tell a failure at once: a later test that hangs in C ends the whole process, and with it pytest's list of failures."""
+    report = yield
+    terminal = item.config.pluginmanager.getplugin("terminalreporter")
+    if report.failed and terminal is not None:
+        terminal.write_line(f"{report.nodeid} failed ({report.when}):\n{report.longreprtext}")
+        terminal.flush()
+    return report
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,17 @@ def test_a_run_that_has_no_time_left_names_the_steps_that_it_has_not_done(tmp_pa
     done = subprocess.run(command(tmp_path, *words, "0"), capture_output=True, text=True, check=False)
     assert "left undone, for want of time: dead_memory, order, costs" in done.stdout
     assert done.stdout.endswith("go on with: --from dead_memory\n")
+
+
+def test_a_failure_is_told_though_a_later_test_ends_the_process(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.gpu.conftest import pytest_runtest_makereport\n")
+    tests = "import os\n\ndef test_one():\n    assert 6 * 7 == 43\n\ndef test_two():\n    os._exit(3)\n"
+    (tmp_path / "test_both.py").write_text(tests)
+    words = [sys.executable, "-m", "pytest", str(tmp_path), "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "test_both.py::test_one failed (call):" in done.stdout and "assert (6 * 7) == 43" in done.stdout
 
 
 def test_what_a_run_has_installed_reaches_the_processes_that_its_probes_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
