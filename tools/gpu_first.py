@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_probes
-from gpu_probes import tell
+from gpu_driver import as_seen, tell
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Modules that the steps import, and pip's names for them.
@@ -296,7 +296,7 @@ def run_step(name: str, step: Step) -> dict[str, Any]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)  # one that the driver holds goes later, or never
         output.seek(0)
-        text = output.read().decode(errors="replace")[-KEPT:]
+        text = as_seen(output.read().decode(errors="replace"))[-KEPT:]
     return {"step": name, "status": verdict, "seconds": round(time.monotonic() - start, 1), "output": text}
 
 

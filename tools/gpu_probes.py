@@ -1,8 +1,8 @@
 """Questions to CUDA itself: what the driver does where its documentation says nothing, or where mray rests on what it says.
 
-Each probe is a process of its own, started by `gpu_first`; second processes are this file as a program (`Peer`), and so are cases that
-need variables of their own (`together`). Calls are made by ctypes on the driver, without mray, except where a probe is about torch or
-NCCL. Each line is printed as soon as it is known: a probe that hangs has told what came before.
+Each probe is a process of its own, started by `gpu_first`; cases that need variables of their own are this file as a program
+(`together`). Calls are made on the driver, without mray, except where a probe is about torch or NCCL. Each line is printed as soon as it
+is known: a probe that hangs has told what came before.
 """
 
 from __future__ import annotations
@@ -10,30 +10,53 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import mmap
 import os
-import pickle
 import resource
-import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-LIBRARY = "libcuda.so.1"
-PAGE = mmap.PAGESIZE
-#: Values of the header.
-NOT_READY = 600
-NON_BLOCKING = 1
-DISABLE_TIMING, INTERPROCESS = 2, 4
-PORTABLE, DEVICE_MAP, READ_ONLY = 1, 2, 8
-AT_LEAST, EQUAL = 0, 1
-CAPTURE_GLOBAL, CAPTURE_THREAD, CAPTURE_RELAXED = 0, 1, 2
+from gpu_driver import (
+    AT_LEAST,
+    CAPTURE_GLOBAL,
+    CAPTURE_RELAXED,
+    CAPTURE_THREAD,
+    DEVICE_MAP,
+    DISABLE_TIMING,
+    INTERPROCESS,
+    LIBRARY,
+    NO_MEMORY_BARRIER,
+    NON_BLOCKING,
+    PAGE,
+    PORTABLE,
+    PTX,
+    READ_ONLY,
+    SIGNATURES,
+    Driver,
+    Failure,
+    Handle,
+    Peer,
+    Side,
+    Watch,
+    as_seen,
+    attempt,
+    both,
+    doing,
+    later,
+    memfd,
+    microseconds,
+    milliseconds,
+    show_stacks_on_request,
+    tell,
+)
 
 #: Attributes of a device, by the header's numbers.
 ATTRIBUTES = {
@@ -53,444 +76,6 @@ ATTRIBUTES = {
     "MPS": 133,
 }
 
-#: Kernels: a store to every element, a wait of so many nanoseconds, a store to where nothing is.
-PTX = b"""
-.version 6.4
-.target sm_75
-.address_size 64
-
-.visible .entry fill(.param .u64 p_at, .param .u32 p_value, .param .u32 p_count)
-{
-    .reg .pred %p<2>;
-    .reg .b32 %r<8>;
-    .reg .b64 %rd<4>;
-    ld.param.u64 %rd1, [p_at];
-    ld.param.u32 %r1, [p_value];
-    ld.param.u32 %r2, [p_count];
-    mov.u32 %r3, %ctaid.x;
-    mov.u32 %r4, %ntid.x;
-    mov.u32 %r5, %tid.x;
-    mad.lo.u32 %r6, %r3, %r4, %r5;
-    setp.ge.u32 %p1, %r6, %r2;
-    @%p1 bra DONE;
-    mul.wide.u32 %rd2, %r6, 4;
-    add.u64 %rd3, %rd1, %rd2;
-    st.global.u32 [%rd3], %r1;
-DONE:
-    ret;
-}
-
-.visible .entry spin(.param .u64 p_nanoseconds)
-{
-    .reg .pred %p<2>;
-    .reg .b64 %rd<5>;
-    ld.param.u64 %rd1, [p_nanoseconds];
-    mov.u64 %rd2, %globaltimer;
-AGAIN:
-    mov.u64 %rd3, %globaltimer;
-    sub.u64 %rd4, %rd3, %rd2;
-    setp.lt.u64 %p1, %rd4, %rd1;
-    @%p1 bra AGAIN;
-    ret;
-}
-
-.visible .entry bad()
-{
-    .reg .b32 %r<2>;
-    .reg .b64 %rd<2>;
-    mov.u64 %rd1, 16;
-    mov.u32 %r1, 1;
-    st.global.u32 [%rd1], %r1;
-    ret;
-}
-\x00"""
-
-
-def tell(subject: str, value: object) -> None:
-    """One line of the report."""
-    print(f"   {subject}: {value}", flush=True)
-
-
-class Failure(RuntimeError):
-    """A call that returned an error."""
-
-
-class Handle(ctypes.Structure):
-    """Of memory and of an event: 64 bytes, passed by value."""
-
-    _fields_ = (("reserved", ctypes.c_char * 64),)
-
-
-_int, _uint, _size, _address, _opaque, _long = (
-    ctypes.c_int,
-    ctypes.c_uint,
-    ctypes.c_size_t,
-    ctypes.c_uint64,
-    ctypes.c_void_p,
-    ctypes.c_uint64,
-)
-_to = ctypes.POINTER
-_launch = (_opaque, *(_uint,) * 7, _opaque, _opaque, _opaque)
-_value = (_opaque, _address, _long, _uint)
-SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (_uint,),
-    "cuDriverGetVersion": (_to(_int),),
-    "cuGetErrorName": (_int, _to(ctypes.c_char_p)),
-    "cuDeviceGet": (_to(_int), _int),
-    "cuDeviceGetAttribute": (_to(_int), _int, _int),
-    "cuDevicePrimaryCtxRetain": (_to(_opaque), _int),
-    "cuCtxSetCurrent": (_opaque,),
-    "cuCtxSynchronize": (),
-    "cuThreadExchangeStreamCaptureMode": (_to(_int),),
-    "cuModuleLoadData": (_to(_opaque), ctypes.c_char_p),
-    "cuModuleGetFunction": (_to(_opaque), _opaque, ctypes.c_char_p),
-    "cuLaunchKernel": _launch,
-    "cuMemAlloc_v2": (_to(_address), _size),
-    "cuMemFree_v2": (_address,),
-    "cuMemcpyDtoHAsync_v2": (_opaque, _address, _size, _opaque),
-    "cuMemcpyHtoDAsync_v2": (_address, _opaque, _size, _opaque),
-    "cuMemcpyAsync": (_address, _address, _size, _opaque),
-    "cuMemHostAlloc": (_to(_opaque), _size, _uint),
-    "cuMemHostRegister_v2": (_opaque, _size, _uint),
-    "cuMemHostUnregister": (_opaque,),
-    "cuMemHostGetDevicePointer_v2": (_to(_address), _opaque, _uint),
-    "cuIpcGetMemHandle": (_to(Handle), _address),
-    "cuIpcOpenMemHandle_v2": (_to(_address), Handle, _uint),
-    "cuIpcCloseMemHandle": (_address,),
-    "cuIpcGetEventHandle": (_to(Handle), _opaque),
-    "cuIpcOpenEventHandle": (_to(_opaque), Handle),
-    "cuStreamCreate": (_to(_opaque), _uint),
-    "cuStreamDestroy_v2": (_opaque,),
-    "cuStreamSynchronize": (_opaque,),
-    "cuStreamQuery": (_opaque,),
-    "cuStreamWaitEvent": (_opaque, _opaque, _uint),
-    "cuStreamWaitValue64": _value,
-    "cuStreamWaitValue64_v2": _value,
-    "cuStreamWriteValue64": _value,
-    "cuStreamWriteValue64_v2": _value,
-    "cuStreamBeginCapture_v2": (_opaque, _int),
-    "cuStreamEndCapture": (_opaque, _to(_opaque)),
-    "cuStreamIsCapturing": (_opaque, _to(_int)),
-    "cuGraphInstantiateWithFlags": (_to(_opaque), _opaque, ctypes.c_ulonglong),
-    "cuGraphLaunch": (_opaque, _opaque),
-    "cuEventCreate": (_to(_opaque), _uint),
-    "cuEventDestroy_v2": (_opaque,),
-    "cuEventQuery": (_opaque,),
-    "cuEventRecord": (_opaque, _opaque),
-}
-
-
-class Driver:
-    """The driver's calls by their names, in the primary context of the first device."""
-
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL(LIBRARY)
-        self("cuInit", 0)
-        ordinal, context = _int(), _opaque()
-        self("cuDeviceGet", ctypes.byref(ordinal), 0)
-        self("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
-        self.context = context
-        self.enter()
-
-    def enter(self) -> None:
-        """Make calls of this thread, too."""
-        self("cuCtxSetCurrent", self.context)
-
-    def status(self, name: str, *arguments: Any) -> int:
-        function = getattr(self.library, name)
-        function.argtypes, function.restype = SIGNATURES[name], _int
-        status: int = function(*arguments)
-        return status
-
-    def name(self, status: int) -> str:
-        text = ctypes.c_char_p()
-        self.status("cuGetErrorName", status, ctypes.byref(text))
-        return (text.value or b"error %d" % status).decode()
-
-    def says(self, name: str, *arguments: Any) -> str:
-        return self.name(self.status(name, *arguments))
-
-    def __call__(self, name: str, *arguments: Any) -> None:
-        status = self.status(name, *arguments)
-        if status:
-            raise Failure(f"{name}: {self.name(status)}")
-
-
-class Side:
-    """A process's streams, events, memory and words, by names. The peer has the same."""
-
-    def __init__(self) -> None:
-        self.driver = driver = Driver()
-        self.streams: dict[str, int] = {"0": 0}
-        self.events: dict[str, int] = {}
-        self.maps: list[Any] = []
-        self.host = self.device = 0
-        modern = hasattr(driver.library, "cuStreamWaitValue64_v2")
-        self.wait_value, self.write_value = (f"cuStream{kind}Value64{'_v2' if modern else ''}" for kind in ("Wait", "Write"))
-        module = _opaque()
-        driver("cuModuleLoadData", ctypes.byref(module), PTX)
-        self.kernels: dict[str, Any] = {}
-        for name in ("fill", "spin", "bad"):
-            kernel = _opaque()
-            driver("cuModuleGetFunction", ctypes.byref(kernel), module, name.encode())
-            self.kernels[name] = kernel
-        # Their first launches may wait for the device.
-        self.fill("0", 0, 0, 0)
-        self.spin("0", 0)
-        driver("cuCtxSynchronize")
-
-    # ------------------------------------------------------------------------------------------------- words
-    def map(self, path: str, size: int = PAGE, offset: int = 0, *, writable: bool = True) -> int:
-        """Map a file, and register nothing; its address."""
-        descriptor = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
-        library = ctypes.CDLL(None, use_errno=True)
-        library.mmap.restype, library.mmap.argtypes = _opaque, (_opaque, _size, _int, _int, _int, ctypes.c_long)
-        address = library.mmap(None, size, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0), mmap.MAP_SHARED, descriptor, offset)
-        os.close(descriptor)
-        if address in (None, ctypes.c_void_p(-1).value):
-            raise OSError(ctypes.get_errno(), "mmap")
-        return int(address)
-
-    def register(self, address: int, size: int = PAGE, flags: int = PORTABLE | DEVICE_MAP) -> int:
-        """Register memory; its address for the device."""
-        self.driver("cuMemHostRegister_v2", address, size, flags)
-        return self.device_address(address)
-
-    def device_address(self, address: int) -> int:
-        found = _address()
-        self.driver("cuMemHostGetDevicePointer_v2", ctypes.byref(found), address, 0)
-        return found.value
-
-    def words(self, path: str, size: int = PAGE) -> bool:
-        """Map and register a file as the words of this side; whether both addresses are one."""
-        self.host = self.map(path, size)
-        self.device = self.register(self.host, size)
-        return self.device == self.host
-
-    def store(self, index: int, value: int) -> None:
-        ctypes.c_uint64.from_address(self.host + 8 * index).value = value
-
-    def load(self, index: int) -> int:
-        return ctypes.c_uint64.from_address(self.host + 8 * index).value
-
-    def write(self, stream: str, index: int, value: int) -> None:
-        self.driver(self.write_value, self.stream(stream), self.device + 8 * index, value, 0)
-
-    def wait(self, stream: str, index: int, value: int) -> None:
-        self.driver(self.wait_value, self.stream(stream), self.device + 8 * index, value, AT_LEAST)
-
-    # ------------------------------------------------------------------------------------- streams and kernels
-    def stream(self, name: str, flags: int = NON_BLOCKING) -> int:
-        if name not in self.streams:
-            stream = _opaque()
-            self.driver("cuStreamCreate", ctypes.byref(stream), flags)
-            assert stream.value is not None
-            self.streams[name] = stream.value
-        return self.streams[name]
-
-    def launch(self, kernel: str, stream: str, *arguments: Any, blocks: int = 1, threads: int = 1) -> str:
-        pointers = (_opaque * max(1, len(arguments)))(*(ctypes.addressof(each) for each in arguments))
-        call = self.kernels[kernel], blocks, 1, 1, threads, 1, 1, 0, self.stream(stream), ctypes.cast(pointers, _opaque), None
-        return self.driver.says("cuLaunchKernel", *call)
-
-    def fill(self, stream: str, address: int, value: int, count: int = 1) -> str:
-        """A kernel that stores an int32 in so many places."""
-        words = _address(address), _uint(value), _uint(count)
-        return self.launch("fill", stream, *words, blocks=max(1, (count + 255) // 256), threads=max(1, min(count, 256)))
-
-    def spin(self, stream: str, seconds: float) -> str:
-        return self.launch("spin", stream, _long(int(seconds * 1e9)))
-
-    def bad(self, stream: str) -> str:
-        return self.launch("bad", stream)
-
-    def done(self, stream: str, within: float = 0.5) -> str:
-        """Whether a stream has nothing left to do, or has not within so many seconds; or the error."""
-        end = time.monotonic() + within
-        while (status := self.driver.status("cuStreamQuery", self.stream(stream))) == NOT_READY and time.monotonic() < end:
-            time.sleep(0.0005)
-        return {0: "done", NOT_READY: "waits"}.get(status) or self.driver.name(status)
-
-    def synchronize(self, stream: str) -> str:
-        return self.driver.says("cuStreamSynchronize", self.stream(stream))
-
-    # ------------------------------------------------------------------------------------- events and memory
-    def event(self, name: str) -> bytes:
-        event, handle = _opaque(), Handle()
-        self.driver("cuEventCreate", ctypes.byref(event), DISABLE_TIMING | INTERPROCESS)
-        self.driver("cuIpcGetEventHandle", ctypes.byref(handle), event)
-        self.events[name] = event.value or 0
-        return bytes(handle)
-
-    def open_event(self, name: str, handle: bytes) -> None:
-        event = _opaque()
-        self.driver("cuIpcOpenEventHandle", ctypes.byref(event), Handle.from_buffer_copy(handle))
-        self.events[name] = event.value or 0
-
-    def close_event(self, name: str) -> None:
-        self.driver("cuEventDestroy_v2", self.events.pop(name))
-
-    def record(self, event: str, stream: str) -> str:
-        return self.driver.says("cuEventRecord", self.events[event], self.stream(stream))
-
-    def wait_event(self, stream: str, event: str) -> str:
-        return self.driver.says("cuStreamWaitEvent", self.stream(stream), self.events[event], 0)
-
-    def query(self, event: str) -> str:
-        return self.driver.says("cuEventQuery", self.events[event])
-
-    def forsake(self, event: str) -> str:
-        """As mray does: mark the event on a new stream."""
-        stream = _opaque()
-        self.driver("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
-        said = self.driver.says("cuEventRecord", self.events[event], stream)
-        self.driver("cuStreamDestroy_v2", stream)
-        return said
-
-    def allocate(self, size: int) -> tuple[int, bytes]:
-        address, handle = _address(), Handle()
-        self.driver("cuMemAlloc_v2", ctypes.byref(address), size)
-        self.driver("cuIpcGetMemHandle", ctypes.byref(handle), address)
-        return address.value, bytes(handle)
-
-    def open(self, handle: bytes) -> int:
-        address = _address()
-        self.driver("cuIpcOpenMemHandle_v2", ctypes.byref(address), Handle.from_buffer_copy(handle), 1)
-        return address.value
-
-    def close(self, address: int) -> None:
-        self.driver("cuIpcCloseMemHandle", address)
-
-    def says(self, name: str, *arguments: Any) -> str:
-        """The answer of a call of the driver."""
-        return self.driver.says(name, *arguments)
-
-    # ------------------------------------------------------------------------------- longer parts of the peer
-    def produce(self, address: int, count: int, rounds: int) -> None:
-        """For each round: wait until the last one was read (word 1), fill the memory, say so (word 0)."""
-        for number in range(1, rounds + 1):
-            self.wait("s", 1, number - 1)
-            self.fill("s", address, number, count)
-            self.write("s", 0, number)
-
-    def answer(self, address: int, rounds: int) -> None:
-        """For each round: wait for word 0, run a kernel, write word 1."""
-        for number in range(1, rounds + 1):
-            self.wait("s", 0, number)
-            self.fill("s", address, number)
-            self.write("s", 1, number)
-
-    def answer_by_events(self, address: int, theirs: str, mine: str, rounds: int) -> None:
-        """The same with events; words 2 and 3 say on the host that they have been recorded."""
-        for number in range(1, rounds + 1):
-            while self.load(2) < number:
-                pass
-            self.wait_event("s", theirs)
-            self.fill("s", address, number)
-            self.record(mine, "s")
-            self.store(3, number)
-
-    def open_events(self, handles: list[bytes], seconds: float) -> str:
-        """Open as many as that time allows; how many, and the error that ended it."""
-        start, count = time.monotonic(), 0
-        try:
-            for count, handle in enumerate(handles):
-                self.open_event(f"many {count}", handle)
-                if time.monotonic() - start > seconds:
-                    break
-        except Failure as failure:
-            return f"{count} opened, then {failure}"
-        return f"{count + 1} opened in {time.monotonic() - start:.1f} s"
-
-
-class Peer:
-    """A second process with a `Side`: calls its methods, and raises what they raise. A call that takes too long is a TimeoutError."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen([sys.executable, __file__, "peer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def __call__(self, method: str, *arguments: Any, within: float = 12.0) -> Any:
-        self.send(method, *arguments)
-        return self.result(method, within)
-
-    def send(self, method: str, *arguments: Any) -> None:
-        assert self.process.stdin is not None
-        pickle.dump((method, arguments), self.process.stdin)
-        self.process.stdin.flush()
-
-    def result(self, method: str, within: float = 12.0) -> Any:
-        assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], within)[0]:
-            raise TimeoutError(f"{method} of the other process has not returned within {within:g} s")
-        is_result, result = pickle.load(self.process.stdout)
-        if not is_result:
-            raise result
-        return result
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-def be_peer() -> None:
-    """Do what is asked on stdin, until it ends."""
-    side = Side()
-    while True:
-        try:
-            method, arguments = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            os._exit(0)
-        try:
-            reply = True, getattr(side, method)(*arguments)
-        except Exception as error:
-            reply = False, Failure(f"the other process: {type(error).__name__}: {error}")
-        pickle.dump(reply, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-
-
-def memfd(size: int = PAGE) -> str:
-    """A path that other processes open new memory by."""
-    descriptor = os.memfd_create("words")
-    os.ftruncate(descriptor, size)
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
-
-
-def both() -> tuple[Side, Peer]:
-    """This side and another process, with the same words."""
-    me, peer, path = Side(), Peer(), memfd()
-    me.words(path)
-    peer("words", path, within=20)
-    return me, peer
-
-
-def attempt(subject: str, action: Callable[[], object]) -> Any:
-    """Tell what it returns, or the exception; returns the former."""
-    try:
-        result = action()
-    except Exception as error:
-        tell(subject, f"{type(error).__name__}: {error}")
-        return None
-    tell(subject, "ok" if result is None else str(result)[:400])
-    return result
-
-
-def milliseconds(action: Callable[[], object]) -> str:
-    start = time.perf_counter()
-    try:
-        said = action()
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-    took = f"{1e3 * (time.perf_counter() - start):.2f} ms"
-    return took if said in (None, "CUDA_SUCCESS") or isinstance(said, int | bytes | tuple) else f"{took} ({said})"
-
-
-def microseconds(action: Callable[[], object], times: int = 300) -> str:
-    action()
-    start = time.perf_counter()
-    for _ in range(times):
-        action()
-    return f"{(time.perf_counter() - start) / times * 1e6:.2f} us"
-
 
 def together(cases: list[tuple[str, dict[str, str]]], seconds: float) -> None:
     """Run cases at the same time, each in a process of its own: this program with these words; print what each has said."""
@@ -500,22 +85,19 @@ def together(cases: list[tuple[str, dict[str, str]]], seconds: float) -> None:
         command = [sys.executable, __file__, *words.split()]
         started.append((subprocess.Popen(command, env={**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT), output))
     end = time.monotonic() + seconds
+    for process, _output in started:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.1, end - time.monotonic()))
+    hanging = [process for process, _output in started if process.poll() is None]
+    for process in hanging:
+        process.send_signal(signal.SIGUSR1)
+    time.sleep(0.5 if hanging else 0)
     for (words, variables), (process, output) in zip(cases, started, strict=True):
-        try:
-            verdict = f"ended with {process.wait(max(0.1, end - time.monotonic()))}"
-        except subprocess.TimeoutExpired:
-            process.kill()
-            verdict = "HANGS"
+        verdict = "HANGS" if process in hanging else f"ended with {process.returncode}"
+        process.kill()
         output.seek(0)
-        said = output.read().decode(errors="replace")[-1500:].rstrip()
-        print(f"  -- {words} {' '.join(f'{name}={value}' for name, value in variables.items())}: {verdict}\n{said}", flush=True)
-
-
-def later(seconds: float, action: Callable[[], object]) -> threading.Timer:
-    timer = threading.Timer(seconds, action)
-    timer.daemon = True
-    timer.start()
-    return timer
+        said = as_seen(output.read().decode(errors="replace"))[-3000:].rstrip()
+        print(f"  -- {' '.join([words, *(f'{name}={value}' for name, value in variables.items())])}: {verdict}\n{said}", flush=True)
 
 
 # ------------------------------------------------------------------------------------------ before the probes
@@ -539,7 +121,7 @@ def hello() -> None:
     import torch  # noqa: PLC0415
 
     library = ctypes.CDLL(LIBRARY)
-    version = _int()
+    version = ctypes.c_int()
     library.cuDriverGetVersion(ctypes.byref(version))
     tell("python", sys.version.split()[0])
     tell("torch", f"{torch.__version__}, CUDA {torch.version.cuda}, allocator {torch.cuda.get_allocator_backend()}")
@@ -555,7 +137,7 @@ def hello() -> None:
     tell("functions of the probes that are missing", [name for name in SIGNATURES if not hasattr(library, name)] or "none")
     driver = Driver()
     for name, number in ATTRIBUTES.items():
-        answer = _int()
+        answer = ctypes.c_int()
         status = driver.status("cuDeviceGetAttribute", ctypes.byref(answer), number, 0)
         tell(name, answer.value if not status else driver.name(status))
     for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VISIBLE_DEVICES", "CUDA_MODULE_LOADING", "PYTORCH_CUDA_ALLOC_CONF"):
@@ -629,9 +211,9 @@ def words_order() -> None:
     me, peer = both()
     count, rounds = 1 << 20, 400
     address, handle = peer("allocate", 4 * count)
-    at, sink = me.open(handle), _opaque()
+    at, sink = me.open(handle), ctypes.c_void_p()
     me.driver("cuMemHostAlloc", ctypes.byref(sink), 16 * rounds, PORTABLE)
-    seen = (_uint * (4 * rounds)).from_address(sink.value or 0)
+    seen = (ctypes.c_uint * (4 * rounds)).from_address(sink.value or 0)
     start = time.monotonic()
     peer.send("produce", address, count, rounds)
     for number in range(1, rounds + 1):
@@ -728,26 +310,45 @@ def words_places() -> None:
 
 
 def words_costs() -> None:
-    """Microseconds for a call: of writing and waiting, and of an event's recording and waiting."""
+    """Microseconds for a call, with ctypes, which the first line is nearly all of: words, events, questions, a kernel."""
     me, peer = both()
-    handle = peer("event", "theirs")
-    me.open_event("theirs", handle)
-    me.event("mine")
+    stream, word, address = me.stream("s"), me.device, me.allocate(2 << 20)[0]
     me.store(0, 1 << 40)
-    address, _handle = me.allocate(2 << 20)
-    stream, word, mine, theirs = me.stream("s"), me.device, me.events["mine"], me.events["theirs"]
-    rows: dict[str, Callable[[], object]] = {
-        "write a word": lambda: me.driver(me.write_value, stream, word + 8, 1, 0),
-        "write a word, no barrier": lambda: me.driver(me.write_value, stream, word + 8, 1, 1),
-        "wait for a word that is reached": lambda: me.driver(me.wait_value, stream, word, 1, 0),
-        "record an IPC event": lambda: me.driver("cuEventRecord", mine, stream),
-        "wait for an own IPC event": lambda: me.driver("cuStreamWaitEvent", stream, mine, 0),
-        "wait for an opened IPC event": lambda: me.driver("cuStreamWaitEvent", stream, theirs, 0),
-        "launch a kernel": lambda: me.fill("s", address, 1),
-        "ask a stream": lambda: me.driver.status("cuStreamQuery", stream),
+    number, long_number = ctypes.c_int(), ctypes.c_ulonglong()
+    me.event("mine")
+    me.open_event("theirs", peer("event", "theirs"))
+
+    def unreached() -> str:
+        """Of 100 waits, which a store ends."""
+        later(3.0, lambda: me.store(4, 1))  # also if they wait themselves
+        start = time.perf_counter()
+        for _ in range(100):
+            me.driver(me.wait_value, stream, word + 32, 1, AT_LEAST)
+        took = time.perf_counter() - start
+        before = me.done("s", 0)
+        me.store(4, 1)
+        return f"{1e6 * took / 100:.2f} us; the stream {before}, and when it is stored: {me.done('s', 3)}"
+
+    def costs(*arguments: Any) -> Callable[[], str]:
+        """Of a call of the driver."""
+        return lambda: microseconds(lambda: me.driver(*arguments))
+
+    rows: dict[str, Callable[[], str]] = {
+        "a call that does nothing": costs("cuDriverGetVersion", ctypes.byref(number)),
+        "write a word": costs(me.write_value, stream, word + 8, 1, 0),
+        "wait for a word that is reached": costs(me.wait_value, stream, word, 1, AT_LEAST),
+        "wait for a word that is not": unreached,
+        "record an IPC event": costs("cuEventRecord", me.events["mine"], stream),
+        "wait for an own IPC event": costs("cuStreamWaitEvent", stream, me.events["mine"], 0),
+        "wait for an opened IPC event": costs("cuStreamWaitEvent", stream, me.events["theirs"], 0),
+        "ask whether a stream captures": costs("cuStreamIsCapturing", stream, ctypes.byref(number)),
+        "ask for a stream's number": costs("cuStreamGetId", stream, ctypes.byref(long_number)),
+        "launch a kernel": lambda: microseconds(lambda: me.fill("s", address, 1)),
+        "ask a stream": lambda: microseconds(lambda: me.driver.status("cuStreamQuery", stream)),
+        "write a word, no barrier": costs(me.write_value, stream, word + 16, 1, NO_MEMORY_BARRIER),
     }
     for name, action in rows.items():
-        tell(name, microseconds(action))
+        attempt(name, action)
         me.done("s", 3)
 
     def through(*actions: Callable[[], object]) -> str:
@@ -759,45 +360,72 @@ def words_costs() -> None:
         me.synchronize("s")
         return f"{(time.perf_counter() - start) / 2000 * 1e6:.2f} us"
 
-    launch = rows["launch a kernel"]
-    tell("2000 times, until done: kernel", through(launch))
-    tell("  kernel, write", through(launch, rows["write a word"]))
-    tell("  wait, kernel, write", through(rows["wait for a word that is reached"], launch, rows["write a word"]))
-    tell("  kernel, record", through(launch, rows["record an IPC event"]))
-    tell("  wait, kernel, record", through(rows["wait for an opened IPC event"], launch, rows["record an IPC event"]))
+    def launch() -> object:
+        return me.fill("s", address, 1)
+
+    def write() -> object:
+        return me.write("s", 1, 1)
+
+    def record() -> object:
+        return me.record("mine", "s")
+
+    together_with = {
+        "kernel": (launch,),
+        "kernel, write": (launch, write),
+        "wait, kernel, write": (lambda: me.wait("s", 0, 1), launch, write),
+        "kernel, record": (launch, record),
+        "wait, kernel, record": (lambda: me.wait_event("s", "theirs"), launch, record),
+    }
+    for name, actions in together_with.items():
+        attempt(f"2000 times, until done: {name}", lambda actions=actions: through(*actions))
 
 
 def words_many() -> None:
-    """Whether streams that wait for words hinder others, with 1, 8 and 32 connections; and so for events."""
-    ways, counts = ("word", "event"), ("1", "8", "32")
-    together([(f"blocked {way}", {"CUDA_DEVICE_MAX_CONNECTIONS": count}) for way in ways for count in counts], 28)
+    """Whether streams that wait hinder others, by their number and that of connections; made before any waits, and meanwhile."""
+    counts: list[dict[str, str]] = [{}, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}]
+    cases = [(f"blocked word {made}", count) for made in ("before", "meanwhile") for count in counts]
+    together([*cases, ("blocked event before", {}), ("blocked event meanwhile", {})], 28)
 
 
-def blocked(way: str) -> None:
-    """A case: with more and more streams that wait, whether another one goes on."""
+def blocked(way: str, made: str) -> None:
+    """A case: with more and more streams that wait, whether others go on; and the call that hangs, with the numbers of streams then."""
     me = Side()
     me.words(memfd())
     address, _handle = me.allocate(2 << 20)
-    me.event("e")
+    waiting, free = [f"w{number}" for number in range(120)], [f"free{number}" for number in range(8)]
+    watch = Watch(3.0, lambda: me.store(0, 1))
+    for name in (*free, "holder", *(waiting if made == "before" else ())):
+        watch(f"make and use a stream beside {len(me.streams)}, of which none waits")
+        me.fill(name, address, 0)
+        me.done(name)
     if way == "event":
+        me.event("e")
         me.wait("holder", 0, 1)
         me.record("e", "holder")
     count = 0
-    for total in (1, 4, 8, 16, 32, 64, 120):
-        while count < total:
+    for total in (1, 4, 8, 16, 24, 32, 48, 64, 96, 120):
+        for name in waiting[count:total]:
+            beside = f"beside {count} that wait, {len(me.streams)} in all"
+            watch(f"make a stream {beside}")
+            me.stream(name)
+            watch(f"let it wait {beside}")
             if way == "word":
-                me.wait(f"w{count}", 0, 1)
+                me.wait(name, 0, 1)
             else:
-                me.wait_event(f"w{count}", "e")
-            me.fill(f"w{count}", address, 1)
+                me.wait_event(name, "e")
+            watch(f"launch a kernel on it {beside}")
+            me.fill(name, address, 1)
             count += 1
-        others = []
-        for number in range(8):
-            me.fill(f"free{total} {number}", address, 2)
-            others.append(me.done(f"free{total} {number}", 0.15))
-        tell(f"{total} streams wait: of 8 new ones go on", others.count("done"))
+        going_on = []
+        for name in (*free, *([f"fresh{total}"] if made == "meanwhile" else ())):
+            watch(f"launch a kernel on a free stream, {name}, beside {count} that wait, {len(me.streams)} in all")
+            me.fill(name, address, 2)
+            going_on.append(me.done(name, 0.15))
+        fresh = f", and a new one: {going_on[8]}" if len(going_on) > 8 else ""
+        tell(f"{count} streams wait, {len(me.streams)} in all; of 8 others go on", f"{going_on[:8].count('done')}{fresh}")
+    watch.end()
     me.store(0, 1)
-    tell("all go on when released", sum(me.done(f"w{number}") == "done" for number in range(count)))
+    tell("all go on when released", sum(me.done(name) == "done" for name in waiting))
 
 
 def words_capture() -> None:
@@ -805,7 +433,7 @@ def words_capture() -> None:
     me = Side()
     me.words(memfd())
     for mode, name in ((CAPTURE_GLOBAL, "global"), (CAPTURE_THREAD, "thread"), (CAPTURE_RELAXED, "relaxed")):
-        stream, graph, executable = me.stream(name), _opaque(), _opaque()
+        stream, graph, executable = me.stream(name), ctypes.c_void_p(), ctypes.c_void_p()
         me.store(0, 0)
         me.store(1, 0)
         tell(f"{name}: begin", me.says("cuStreamBeginCapture_v2", stream, mode))
@@ -856,79 +484,96 @@ def stream_zero() -> None:
         attempt(name, ordered)
 
 
-KINDS_OF_THREADS = ("item", "synchronize", "launches")
-
-
 def release_words() -> None:
-    """Whether 40 streams and a thread that waits in torch go on when a word is stored by the CPU."""
-    plain = [(f"release word {kind}", {}) for kind in KINDS_OF_THREADS]
-    together([*plain, *(("release word launches", {"CUDA_DEVICE_MAX_CONNECTIONS": count}) for count in ("1", "32"))], 38)
+    """Whether streams, 4 and 40 of them, and a thread that waits in torch go on when a word is stored by the CPU."""
+    cases: list[tuple[str, dict[str, str]]] = [
+        (f"release word {kind} {count}", {}) for count in (4, 40) for kind in ("item", "synchronize", "launches")
+    ]
+    together([*cases, ("release word launches 4", {"CUDA_DEVICE_MAX_CONNECTIONS": "1"})], 38)
 
 
 def release_events() -> None:
     """The same where they wait for an event of a process that is killed, which is marked once more then."""
-    plain = [(f"release event {kind}", {}) for kind in KINDS_OF_THREADS]
-    together([*plain, *(("release event launches", {"CUDA_DEVICE_MAX_CONNECTIONS": count}) for count in ("1", "32"))], 38)
+    together([(f"release event {kind} {count}", {}) for count in (4, 40) for kind in ("item", "synchronize", "launches")], 38)
 
 
-def release(way: str, kind: str) -> None:
+def work_on(stream: Any, kind: str, x: Any, launched: list[int]) -> None:
+    """Launch kernels on the stream, in a way that waits for them; each of many is noted in the list."""
+    import torch  # noqa: PLC0415
+
+    with torch.cuda.stream(stream):
+        x.add_(1)
+        if kind == "item":
+            x.sum().item()
+        elif kind == "synchronize":
+            torch.cuda.synchronize()
+        else:
+            for number in range(2000):
+                x.add_(1)
+                launched.append(number)
+            stream.synchronize()
+
+
+def release(way: str, kind: str, count: str) -> None:
     """A case of `release_words` and `release_events`."""
     import torch  # noqa: PLC0415
 
     x = torch.zeros(16, device="cuda")
     x.add_(1)
     x.sum().item()
-    me, peer = both()
+    me, path = Side(), memfd()
+    me.words(path)
     mine = torch.cuda.Stream()
     me.streams["torch"] = mine.cuda_stream
-    if way == "event":
-        handle = peer("event", "e")
-        me.open_event("e", handle)
+    names = ["torch", *(f"w{number}" for number in range(int(count)))]
+    watch = Watch(4.0, lambda: (me.store(0, 1), me.store(1, 1)))
+    for name in names:
+        watch(f"make and use stream {name}")
+        me.spin(name, 0)
+        me.done(name)
+    peer = Peer() if way == "event" else None
+    if peer is not None:
+        peer("words", path, within=20)
+        me.open_event("e", peer("event", "e"))
         peer("wait", "held", 0, 1)
         peer("record", "e", "held")
-    names = ["torch", *(f"w{number}" for number in range(40))]
-    for name in names:
+    for number, name in enumerate(names):
+        watch(f"let stream {name} wait beside {number} that wait")
         if way == "word":
             me.wait(name, 1, 1)
         else:
             me.wait_event(name, "e")
-    launched = [0]
-
-    def work() -> None:
-        with torch.cuda.stream(mine):
-            x.add_(1)
-            if kind == "item":
-                x.sum().item()
-            elif kind == "synchronize":
-                torch.cuda.synchronize()
-            else:
-                for _ in range(2000):
-                    x.add_(1)
-                    launched[0] += 1
-                mine.synchronize()
-
-    thread = threading.Thread(target=work, daemon=True)
+    watch.end()
+    launched: list[int] = []
+    thread = threading.Thread(target=work_on, args=(mine, kind, x, launched), daemon=True)
+    doing("the thread begins")
     thread.start()
     time.sleep(1.5)
-    tell("the thread waits", f"{thread.is_alive()}, after {launched[0]} launches")
-    start = time.monotonic()
-    peer.kill()
-    if way == "event":
+    tell("the thread waits", f"{thread.is_alive()}, after {len(launched)} launches")
+    if peer is not None:
+        peer.kill()
         thread.join(1)
         tell("goes on by death alone", not thread.is_alive())
     start = time.monotonic()
 
     def let_go() -> None:
-        me.driver.enter()
-        tell("the release says", me.store(1, 1) if way == "word" else me.forsake("e"))
+        if way == "word":
+            me.store(1, 1)
+        else:
+            me.driver.enter()
+            tell("the event marked here", me.forsake("e"))
 
     releasing = threading.Thread(target=let_go, daemon=True)
+    doing("the release")
     releasing.start()
     releasing.join(4)
     tell("the release returned", f"{not releasing.is_alive()}, after {1e3 * (time.monotonic() - start):.1f} ms")
     thread.join(4)
-    tell("the thread went on", f"{not thread.is_alive()}, after {1e3 * (time.monotonic() - start):.1f} ms, {launched[0]} launches")
-    tell("of 41 streams went on", sum(me.done(name, 0.2) == "done" for name in names))
+    tell("the thread went on", f"{not thread.is_alive()}, after {1e3 * (time.monotonic() - start):.1f} ms, {len(launched)} launches")
+    if thread.is_alive():
+        faulthandler.dump_traceback()
+    doing("ask the streams")
+    tell(f"of {len(names)} streams went on", sum(me.done(name, 0.1) == "done" for name in names))
 
 
 def reuse() -> None:
@@ -1070,7 +715,7 @@ def fault() -> None:
     attempt("the other's stream", lambda: peer("synchronize", "s"))
     for words in (("query", "e"), ("record", "e", "s"), ("wait_event", "s", "e"), ("spin", "t", 0.0), ("says", "cuCtxSynchronize"),
                   ("says", "cuMemFree_v2", 0), ("write", "s", 2, 1), ("store", 3, 1)):  # fmt: skip
-        attempt(f"  its {words[0]}", lambda words=words: peer(*words))
+        attempt(f"  its {' '.join(map(str, words))}", lambda words=words: peer(*words))
     tell("after the fault: by event, by word", (me.done("by event", 1), me.done("by word", 0.5)))
     tell("own kernels", (me.spin("own", 0.001), me.done("own")))
     peer.kill()
@@ -1124,7 +769,7 @@ def opening() -> None:
 
     def calls() -> Iterator[tuple[str, Callable[[], object]]]:
         event, (_address_there, memory) = peer("event", "e"), peer("allocate", 2 << 20)
-        opened, stream, own = [0], _opaque(), _address()
+        opened, stream, own = [0], ctypes.c_void_p(), ctypes.c_uint64()
         area = me.map(memfd())
         yield "create and export an event", lambda: me.event("mine")
         yield "destroy an own event", lambda: me.close_event("mine")
@@ -1173,7 +818,7 @@ def first_launch() -> None:
     me = Side()
     me.words(memfd())
     side = torch.cuda.Stream()
-    module, kernel = _opaque(), _opaque()
+    module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
 
     def queued(make: Callable[[], object]) -> Callable[[], None]:
         def action() -> None:
@@ -1207,7 +852,8 @@ def captures() -> None:
     event, (_address_there, memory) = peer("event", "e"), peer("allocate", 2 << 20)
     me.event("mine")
     me.open_event("theirs", event)
-    other, area, opened, made, fresh, room = me.stream("other"), me.map(memfd()), _address(), _opaque(), _opaque(), _address()
+    other, area = me.stream("other"), me.map(memfd())
+    opened, room, made, fresh = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_void_p(), ctypes.c_void_p()
     rows: list[tuple[str, tuple[Any, ...]]] = [
         ("cuEventRecord", (me.events["mine"], other)),
         ("cuStreamWaitEvent", (other, me.events["mine"], 0)),
@@ -1226,7 +872,7 @@ def captures() -> None:
         ("cuMemFree_v2", (room,)),
         ("cuMemHostRegister_v2", (area, PAGE, 3)),
         ("cuMemHostUnregister", (area,)),
-        ("cuStreamCreate", (ctypes.byref(_opaque()), NON_BLOCKING)),
+        ("cuStreamCreate", (ctypes.byref(ctypes.c_void_p()), NON_BLOCKING)),
         ("cuEventRecord", (me.events["mine"], 0)),
     ]
 
@@ -1240,7 +886,7 @@ def captures() -> None:
             me.fill("captured", address, 1)
             ready.set()
             go.wait(5)
-            graph = _opaque()
+            graph = ctypes.c_void_p()
             second, ended = me.fill("captured", address, 2), me.says("cuStreamEndCapture", stream, ctypes.byref(graph))
             ends.append("lives" if {begun, second, ended} == {"CUDA_SUCCESS"} else f"{begun}, {second}, {ended}")
 
@@ -1253,7 +899,7 @@ def captures() -> None:
         return f"{said}, capture {ends[0]}"
 
     def relaxed(name: str, arguments: tuple[Any, ...]) -> str:
-        mode = _int(CAPTURE_RELAXED)
+        mode = ctypes.c_int(CAPTURE_RELAXED)
         me.driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
         try:
             return me.says(name, *arguments)
@@ -1331,7 +977,7 @@ def pinned() -> None:
     """Bytes a second between the device and host memory, one way and both at once: CUDA's own memory, and shared memory."""
     me, size = Side(), 256 << 20
     one, two = me.allocate(size)[0], me.allocate(size)[0]
-    own = _opaque()
+    own = ctypes.c_void_p()
     me.driver("cuMemHostAlloc", ctypes.byref(own), 2 * size, PORTABLE)
     shared = me.map(memfd(2 * size), 2 * size)
     start = time.perf_counter()
@@ -1451,12 +1097,20 @@ LIMITS = {"words_many": 32.0, "release_words": 42.0, "release_events": 42.0, "op
 
 
 def main() -> None:
-    """Be a second process, or a case of a probe."""
-    faulthandler.enable()
+    """Be a case of a probe."""
+    show_stacks_on_request()
     case, *words_of_case = sys.argv[1:]
-    {"peer": be_peer, "blocked": blocked, "release": release}[case](*words_of_case)
+    status = 1
+    try:
+        {"blocked": blocked, "release": release}[case](*words_of_case)
+        status = 0
+    except Exception as error:
+        tell("failed", f"{type(error).__name__}: {error}")
+        if not isinstance(error, Failure):
+            traceback.print_exc()
     sys.stdout.flush()
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(status)  # the way out waits for what is still queued on a device
 
 
 if __name__ == "__main__":
