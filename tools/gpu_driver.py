@@ -95,7 +95,7 @@ def doing(step: str) -> None:
 
 
 def as_seen(output: str) -> str:
-    """What a terminal shows of it where lines were printed over."""
+    """The output as a terminal shows it: of lines printed over each other, the last."""
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in output.split("\n"))
 
 
