@@ -1,0 +1,28 @@
+"""A warm call enters no more Python functions in the caller's thread than it did: a profile by count, steadier than one by time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.house.source import ROOT
+
+#: The most that each call may enter, where its process is awake and where it is parked. They only fall, by hand.
+MOST = {
+    "awake": {"graph": 15, "task": 60, "actor": 51, "put": 54, "get": 25},
+    "parked": {"graph": 97, "task": 85, "actor": 74, "put": 54, "get": 25},
+}
+#: A bound that is more than so much above the count is to be lowered.
+SLACK = 3
+
+
+@pytest.mark.parametrize("state", MOST)
+def test_a_warm_call_enters_few_functions(state: str) -> None:
+    command = [sys.executable, "-m", "tests.house.function_counts", state]
+    counts = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+    assert counts.keys() == MOST[state].keys()
+    assert not {name: f"{found}, and {MOST[state][name]} before" for name, found in counts.items() if found > MOST[state][name]}
+    assert not {name: f"{found}: lower the bound" for name, found in counts.items() if found < MOST[state][name] - SLACK}
