@@ -81,11 +81,11 @@ class Depicted(ABC):
     ) -> str:
         """Draw the graph into ``filename.<format>``, beside its DOT text in `filename`, and return the DOT text.
 
-        ``"svg"``, ``"html"``, ``"mermaid"`` (``.mmd``), ``"dot"`` and ``"ascii"`` need nothing; ``"png"``, ``"pdf"`` and others need the
-        program ``dot``. ``"ascii"`` writes no file and returns its own text, ``"html"`` and ``"mermaid"`` write one file, and ``"mermaid"``
-        returns its text. `view` opens the picture, or prints the characters. `channel_details` describes on each edge the channel that
-        carries it; `statistics` shows measures, in boxes and beside edges, and marks the bottleneck. Raises ImportError when ``dot`` is not
-        installed, ValueError for an unknown format, OSError for a file that cannot be written.
+        ``"mermaid"`` (``.mmd``), ``"dot"`` and ``"ascii"`` need nothing; ``"png"``, ``"pdf"`` and others need the program ``dot``, and
+        ``"svg"`` is plainer without it. ``"ascii"`` writes no file and ``"mermaid"`` one, and both return their own text. `view` opens
+        the picture, or prints the characters. `channel_details` describes on each edge the channel that carries it; `statistics` shows
+        measures, in boxes and beside edges, and marks the bottleneck. Raises ImportError when ``dot`` is not installed, ValueError for an
+        unknown format, OSError for a file that cannot be written.
         """
         measured = self.statistics() if statistics else None
         return plan_artist().visualize(self._plan, self._names, filename, format, view, channel_details, measured)
@@ -93,9 +93,10 @@ class Depicted(ABC):
     def visualize_schedule(
         self, filename: str = SCHEDULE, format: str = "png", view: bool = False, executions: int = 1, statistics: bool = False
     ) -> str:
-        """Draw the operations of each actor in so many executions, over time, into ``filename.<format>``; all else as in `visualize`.
+        """Draw the operations of each actor in so many executions, in order, into ``filename.<format>``; all else as in `visualize`.
 
-        With `statistics` calls have their measured lengths; without, only the order is meaningful. Raises ValueError
+        ``"html"`` is a page that has them over time. With `statistics` calls have their measured lengths; without, only the order is
+        meaningful. Raises ValueError
         for less than one execution.
         """
         measured = self.statistics() if statistics else None

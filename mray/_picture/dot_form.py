@@ -5,20 +5,14 @@ Boxes are named by their numbers, as in Ray, and have Ray's texts.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
 from mray._graph.structure import CALL
 from mray._picture.figure import MAKE, Box, Figure, collapsed, stroke_of
 from mray._picture.graphviz import attributes
-from mray._picture.layout import MOST_BESIDE, depths, folds, page_layers
 
 _FONT = "Helvetica"
-#: Boxes in a row of a wide layer: ``dot`` keeps room between them for every line to and from the other rows.
-BESIDE = 6
 #: Entries of the legend below each other.
 MOST_IN_COLUMN = 24
 
@@ -26,15 +20,11 @@ MOST_IN_COLUMN = 24
 def dot(figure: Figure) -> str:
     """The text."""
     figure = collapsed(figure)
-    is_wide = max(Counter(depths(len(figure.boxes), set(figure.ends)) or []).values(), default=0) > MOST_BESIDE
     lines = [
-        f"\tgraph{attributes(fontname=_FONT, ranksep='0.6', **({'nodesep': '0.05'} if is_wide else {}))}",
+        f"\tgraph{attributes(fontname=_FONT, ranksep='0.6')}",
         f"\tnode{attributes(fontname=_FONT, style='filled')}",
         f"\tedge{attributes(fontname=_FONT, fontsize='10')}",
     ]
-    layers = page_layers(len(figure.boxes), figure.ends, figure.groups, BESIDE)
-    columns = folds(layers, figure.ends)
-    bends = _bends(figure, layers, columns, is_wide)
     for box in figure.boxes:
         lines.append(f"\t{box.number}{_box(figure, box)}")
         for edge in figure.edges:
@@ -43,28 +33,14 @@ def dot(figure: Figure) -> str:
                 looks = {"color": stroke.color, "fontcolor": stroke.color, "penwidth": f"{stroke.width}"}
                 if stroke.dashes:
                     looks["style"] = "dotted" if stroke.dashes.startswith("2") else "dashed"
-                # `dot` keeps no room for outer labels: between the rows of a wide layer there is none.
-                label = {"xlabel" if is_wide else "label": "\n".join(edge.label)} if edge.label else {}
-                lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks, **bends.get((edge.source, edge.target), {}))}")
-    lines += _groups(figure)
-    return "\n".join([f"digraph {figure.name} {{", *lines, *_legend(figure, _lowest(figure, layers, columns)), "}", ""])
-
-
-def _bends(figure: Figure, layers: Sequence[int], columns: Sequence[int], is_wide: bool) -> dict[tuple[int, int], dict[str, str]]:
-    """The attributes by which ``dot`` lays out a wide layer in rows, and a long graph in columns: of the edges that they concern."""
-    ends = figure.ends
-    found: dict[tuple[int, int], dict[str, str]] = {}
-    for edge, (source, target) in zip(figure.edges, ends, strict=True):
-        # An edge that does not hold the boxes of two columns below each other lets `dot` put the columns side by side.
-        if bisect_right(columns, layers[source]) != bisect_right(columns, layers[target]):
-            found[edge.source, edge.target] = {"constraint": "false"}
-        elif is_wide and (length := layers[target] - layers[source]) > 1:
-            found[edge.source, edge.target] = {"minlen": str(length)}
-    return found
+                label = {"label": "\n".join(edge.label)} if edge.label else {}
+                lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks)}")
+    lines += _owned(figure) if figure.is_schedule else _groups(figure)
+    return "\n".join([f"digraph {figure.name} {{", *lines, *_legend(figure), "}", ""])
 
 
 def _box(figure: Figure, box: Box) -> str:
-    label = "\n".join([f"Task {box.number}", *box.lines, *box.notes])
+    label = "\n".join([*(() if figure.is_schedule else (f"Task {box.number}",)), *box.lines, *box.notes])
     shape = "oval" if box.kind in (CALL, MAKE) else "rectangle"
     looks = {"label": label, "fillcolor": figure.color_of(box), "shape": shape, "style": "filled"}
     if box.is_bottleneck:
@@ -86,13 +62,16 @@ def _groups(figure: Figure) -> list[str]:
     return lines
 
 
-def _lowest(figure: Figure, layers: Sequence[int], columns: Sequence[int]) -> int:
-    """The number of a box that has no other below it in the picture."""
-    ranks = [layer - columns[bisect_right(columns, layer) - 1] for layer in layers]
-    return max(zip(ranks, (box.number for box in figure.boxes), strict=True), default=(0, 0))[1]
+def _owned(figure: Figure) -> list[str]:
+    """Put the operations of each owner into a frame, below each other."""
+    lines = []
+    for number, owner in enumerate(figure.owners):
+        members = [str(box.number) for box in figure.boxes if box.owner == owner.key]
+        lines.append(f"\tsubgraph cluster_{number} {{graph{attributes(label=owner.title)}; {'; '.join(members)}}}")
+    return lines
 
 
-def _legend(figure: Figure, above: int) -> list[str]:
+def _legend(figure: Figure) -> list[str]:
     rows = [f'<TD BGCOLOR="{owner.color}">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(owner.title)}</TD>' for owner in figure.owners]
     for kind in figure.kinds:
         stroke = stroke_of(kind)
@@ -104,8 +83,8 @@ def _legend(figure: Figure, above: int) -> list[str]:
     if figure.has_groups:
         rows.append('<TD BORDER="0"><FONT COLOR="#AA3377"><B>══</B></FONT></TD><TD ALIGN="LEFT" BORDER="0">calls that meet</TD>')
     if figure.has_bottleneck:
-        why = f"bottleneck: {figure.why}" if figure.why else "bottleneck"
-        rows.append(f'<TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(why)}</TD>')
+        rows.append(f'<TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(figure.bottleneck)}</TD>')
+    rows += [f'<TD BORDER="0"></TD><TD ALIGN="LEFT" BORDER="0">{escape(remark)}</TD>' for remark in figure.remarks]
     if not rows:
         return []
     # Many entries stand in columns.
@@ -118,5 +97,5 @@ def _legend(figure: Figure, above: int) -> list[str]:
         f'\t\tlegend [label=<{table}> shape=plaintext fontsize=10 fillcolor="#FFFFFF"]',
         "\t}",
         # Below all boxes, where no edge is in the way.
-        f"\t{above} -> legend{attributes(style='invis')}",
+        *(f"\t{box.number} -> legend{attributes(style='invis')}" for box in figure.boxes[-1:]),
     ]

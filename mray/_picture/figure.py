@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
 from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT
 
-#: A kind of boxes besides those of DAG nodes in a compiled graph: the making of an actor.
-MAKE = "make"
+#: Kinds of boxes besides those of DAG nodes in a compiled graph: the making of an actor; one operation of a schedule that moves a value.
+MAKE, MOVE = "make", "move"
 
 #: Kinds of edges besides the transports: a value is taken apart or put together; calls of an actor that come one after the other.
 PART, ORDER = "part", "order"
@@ -74,6 +74,10 @@ class Figure:
     owners: tuple[Owner, ...]
     #: The reason why the bottleneck is one.
     why: str = ""
+    #: Boxes are the operations of a schedule: those of one owner stand together.
+    is_schedule: bool = False
+    #: Further lines of the legend.
+    remarks: tuple[str, ...] = ()
 
     def color_of(self, box: Box) -> str:
         """The fill of a box, as ``#RRGGBB``."""
@@ -100,6 +104,11 @@ class Figure:
     @property
     def has_bottleneck(self) -> bool:
         return any(box.is_bottleneck for box in self.boxes)
+
+    @property
+    def bottleneck(self) -> str:
+        """The text of the legend for it."""
+        return f"bottleneck: {self.why}" if self.why else "bottleneck"
 
     @property
     def has_groups(self) -> bool:
@@ -171,7 +180,7 @@ STROKES = {
 }
 
 #: The fill of boxes without an owner.
-COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
+COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE", MOVE: "#EEEEEE"}
 
 #: Fills on which black text is readable, far apart also for people who see red and green as one.
 _FILLS = ("#A6CEE3", "#FDBF6F", "#B2DF8A", "#CAB2D6", "#FB9A99", "#99D8C9", "#FFE66D", "#D9B99B", "#F7B6D2", "#C7C7C7")

@@ -5,53 +5,55 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
+from mray._picture.dot_form import dot
+from mray._picture.figure import Figure
 from mray._picture.graphviz import picture
+from mray._picture.mermaid import mermaid
+from mray._picture.svg import svg
 
-#: Formats that need no other program, and the suffixes of their files; "" for none. All others are ``dot``'s, by its names for them.
-OWN = {"ascii": "", "svg": ".svg", "html": ".html", "mermaid": ".mmd", "dot": ".dot"}
-#: Formats whose own text `draw` returns; for all others it returns DOT text.
-_TEXTS = ("ascii", "mermaid")
-#: Formats that are written without DOT text beside them: Ray does not have them.
-_ALONE = ("html", "mermaid")
+#: The suffixes of formats that are not called like theirs.
+_SUFFIXES = {"mermaid": "mmd"}
 
 
-@dataclass(frozen=True)
-class Forms:
-    """DOT text, and for every other format of `OWN` a function that makes its text."""
-
-    dot: Callable[[], str]
-    own: Mapping[str, Callable[[], str]]
-
-
-def draw(forms: Forms, filename: str, picture_format: str, view: bool) -> str:
+def draw(
+    figure: Figure, characters: Callable[[], str], filename: str, picture_format: str, view: bool, html: Callable[[], str] | None = None
+) -> str:
     """Write `filename` (DOT text) and ``filename.<format>``; ``"ascii"`` writes nothing. `view` shows the picture, or prints the text.
 
-    Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``. Raises ImportError when the program for a format is not
-    installed, ValueError for an unknown format, OSError for a file that cannot be written.
+    Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``, which is written alone, as HTML is. Raises ImportError when the
+    program for a format is not installed, ValueError for an unknown format, OSError for a file that cannot be written.
     """
     if picture_format == "ascii":
-        text = forms.own["ascii"]()
+        text = characters()
         if view:
             print(text)  # noqa: T201
         return text
-    made = forms.dot()
-    path = Path(f"{filename}{OWN.get(picture_format, f'.{picture_format}')}")
-    text = made if picture_format not in _TEXTS else forms.own[picture_format]()
-    if picture_format in forms.own:
-        content = forms.own[picture_format]().encode()
+    text = mermaid(figure) if picture_format == "mermaid" else dot(figure)
+    has_page = html is not None and picture_format == "html"
+    if picture_format in ("mermaid", "dot"):
+        content = text.encode()
+    elif picture_format == "svg":
+        content = graph_svg(figure).encode()
     else:
-        content = made.encode() if picture_format == "dot" else picture(made, picture_format)
+        content = html().encode() if html is not None and has_page else picture(text, picture_format)
+    path = Path(f"{filename}.{_SUFFIXES.get(picture_format, picture_format)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    if picture_format not in _ALONE:
-        Path(filename).write_text(made)
+    if picture_format != "mermaid" and not has_page:
+        Path(filename).write_text(text)
     path.write_bytes(content)
     if view:
         _show(path)
     return text
+
+
+def graph_svg(figure: Figure) -> str:
+    """A figure as SVG: by ``dot``, or plain where that is not installed."""
+    if shutil.which("dot") is None:
+        return svg(figure)
+    return picture(dot(figure), "svg").decode()
 
 
 def terminal_width() -> int | None:

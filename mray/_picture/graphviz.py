@@ -40,7 +40,7 @@ def picture(text: str, picture_format: str) -> bytes:
     except OSError:
         raise ImportError(
             f"Please install graphviz to draw graphs as {picture_format}; it has the program `dot`: `apt install graphviz`, "
-            "`conda install graphviz`, or see https://graphviz.org/download/. The formats 'svg', 'html', 'mermaid', 'dot' and 'ascii' need "
+            "`conda install graphviz`, or see https://graphviz.org/download/. The formats 'svg', 'mermaid', 'dot' and 'ascii' need "
             'nothing, for example `visualize(format="svg")`.'
         ) from None
     if done.returncode or not done.stdout:
@@ -53,6 +53,5 @@ def picture(text: str, picture_format: str) -> bytes:
 
 def _unknown(picture_format: str) -> str:
     return (
-        f"unknown format: {picture_format!r}. There are 'png', 'pdf', 'svg', 'html', 'mermaid', 'dot', 'ascii', and all others that the "
-        "program dot makes."
+        f"unknown format: {picture_format!r}. There are 'png', 'pdf', 'svg', 'mermaid', 'dot', 'ascii', and all others that dot makes."
     )

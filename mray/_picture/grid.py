@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mray._picture.layout import Layers, depths
+from mray._picture.layers import Layers, depths
 
 #: Columns are at least so many characters wide.
 COLUMN = 30
@@ -49,18 +49,15 @@ def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]], column: int = 
     """The drawing of DAG nodes with these labels and of edges between their numbers, which have no circle. Columns are so wide at least."""
     # By target, and a box before the lines that pass beside it: so boxes are in the order of binding.
     ordered = sorted(dict.fromkeys(edges), key=lambda edge: edge[1])
-    layers = Layers(ordered, [None] * len(ordered), depths(len(labels), set(ordered)) or [0] * len(labels))
+    layers = Layers(ordered, depths(len(labels), set(ordered)))
     upstream: list[dict[int, None]] = [{} for _ in layers.layer]
     for way in layers.ways:
         for source, target in pairwise(way):
             upstream[target][source] = None
-    rows: list[list[int]] = [[] for _ in range(max(layers.layer, default=-1) + 1)]
-    for cell in sorted(range(len(layers.layer)), key=lambda cell: (layers.first_target[cell], cell)):
-        rows[layers.layer[cell]].append(cell)
     width = max([column, *(len(label) + 2 for label in labels)])
     lines: list[str] = []
     columns: dict[int, int] = {}
-    for row in rows:
+    for row in layers.rows:
         hops = [(columns[source], cell) for cell in row for source in upstream[cell]]
         is_first = not columns
         columns = _place({cell: (min((columns[each] for each in upstream[cell]), default=0), layers.origin[cell]) for cell in row})

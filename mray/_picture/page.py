@@ -1,66 +1,113 @@
-"""Pictures as one HTML page without other files: drag to move, turn the wheel to zoom, point at a box to see its edges. Pure."""
+"""A page of HTML without other files that shows what ran when: lanes with slices, and arrows between them. Pure.
+
+Turn the wheel to zoom, drag to move, double-click to see everything, point at a slice to read all of its text.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 
-def page(title: str, pictures: Sequence[tuple[str, str]]) -> str:
-    """A page with pictures: a heading and SVG each."""
-    sections = "\n".join(
-        f"<section><h2>{escape(heading)}</h2><div class='picture' tabindex='0'>\n{picture}</div></section>" for heading, picture in pictures
-    )
+class Slice(NamedTuple):
+    """Something that ran, from one moment to another."""
+
+    lane: int
+    begin: float
+    end: float
+    text: str
+    color: str
+    #: The slices around it, and how it is marked: "", "failed" or "running".
+    depth: int = 0
+    mark: str = ""
+
+
+def page(
+    title: str,
+    lanes: Sequence[str],
+    slices: Sequence[Slice],
+    arrows: Sequence[tuple[int, float, int, float]],
+    legend: Sequence[tuple[str, str]],
+    unit: str,
+) -> str:
+    """The page. Arrows go from a lane at a moment to another one; `legend`: texts with their colours, "none" for a text alone."""
+    # Nothing in a name ends the script.
+    facts = json.dumps({"lanes": lanes, "slices": slices, "arrows": arrows, "unit": unit}).replace("<", "\\u003c")
+    signs = {color: "" if color == "none" else f"<i style='background:{color}'></i>" for _text, color in legend}
+    entries = "".join(f"<li>{signs[color]}{escape(text)}</li>" for text, color in legend)
     return (
         f"<!DOCTYPE html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n"
-        f"</head>\n<body>\n<p>Drag to move, turn the wheel to zoom, double-click to see everything.</p>\n{sections}\n"
-        f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"
+        f"</head>\n<body>\n<ul>{entries}</ul>\n<canvas tabindex='0'></canvas>\n"
+        "<p>Turn the wheel to zoom, drag to move, double-click to see everything.</p>\n"
+        f"<script type='application/json'>{facts}</script>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 
 _STYLE = """
-body { font-family: Helvetica, Arial, sans-serif; margin: 12px; color: #222; }
-h2 { font-size: 15px; margin: 12px 0 4px; }
-p { font-size: 12px; color: #666; margin: 0; }
-.picture { border: 1px solid #ccc; height: 80vh; overflow: hidden; cursor: grab; }
-.picture svg { width: 100%; height: 100%; }
-.picture .faded { opacity: 0.15; }
+body { font: 12px Helvetica, Arial, sans-serif; margin: 12px; color: #222; }
+ul { list-style: none; padding: 0; margin: 0 0 8px; }
+li { display: inline-block; margin-right: 14px; }
+li i { display: inline-block; width: 14px; height: 10px; margin-right: 4px; border: 1px solid #666; }
+canvas { display: block; width: 100%; cursor: grab; }
+p { color: #666; }
 """
 
 _SCRIPT = """
-for (const frame of document.querySelectorAll('.picture')) {
-  const svg = frame.querySelector('svg'), whole = svg.getAttribute('viewBox').split(' ').map(Number);
-  let view = [...whole], held = null;
-  const show = () => svg.setAttribute('viewBox', view.join(' '));
-  const scale = () => Math.max(view[2] / frame.clientWidth, view[3] / frame.clientHeight);
-  frame.addEventListener('wheel', event => {
-    event.preventDefault();
-    const by = Math.exp(event.deltaY * 0.0015), box = frame.getBoundingClientRect();
-    const right = (event.clientX - box.left) / box.width, down = (event.clientY - box.top) / box.height;
-    view = [view[0] + view[2] * (1 - by) * right, view[1] + view[3] * (1 - by) * down, view[2] * by, view[3] * by];
-    show();
-  }, { passive: false });
-  frame.addEventListener('pointerdown', event => { held = [event.clientX, event.clientY]; frame.setPointerCapture(event.pointerId); });
-  frame.addEventListener('pointerup', () => { held = null; });
-  frame.addEventListener('pointermove', event => {
-    if (!held) return;
-    view[0] -= (event.clientX - held[0]) * scale();
-    view[1] -= (event.clientY - held[1]) * scale();
-    held = [event.clientX, event.clientY];
-    show();
-  });
-  frame.addEventListener('dblclick', () => { view = [...whole]; show(); });
-  const boxes = [...svg.querySelectorAll('.box')], lines = [...svg.querySelectorAll('.edge, .label')];
-  for (const box of boxes) {
-    box.addEventListener('pointerenter', () => {
-      const number = box.dataset.number;
-      const mine = lines.filter(line => line.dataset.source === number || line.dataset.target === number);
-      const near = new Set([number, ...mine.flatMap(line => [line.dataset.source, line.dataset.target])]);
-      if (!mine.length) return;
-      for (const each of boxes) each.classList.toggle('faded', !near.has(each.dataset.number));
-      for (const line of lines) line.classList.toggle('faded', !mine.includes(line));
-    });
-    box.addEventListener('pointerleave', () => { for (const each of [...boxes, ...lines]) each.classList.remove('faded'); });
+const facts = JSON.parse(document.querySelector('script').textContent), canvas = document.querySelector('canvas');
+const LEFT = 190, LANE = 30, pen = canvas.getContext('2d');
+const first = Math.min(...facts.slices.map(each => each[1])), last = Math.max(...facts.slices.map(each => each[2]));
+let from = first, to = last, held = null;
+const place = time => LEFT + (time - from) / (to - from || 1) * (canvas.clientWidth - LEFT);
+const middle = lane => 20 + LANE * (lane + 0.5);
+function draw() {
+  const ratio = window.devicePixelRatio || 1, height = 40 + LANE * facts.lanes.length;
+  canvas.width = canvas.clientWidth * ratio; canvas.height = height * ratio; canvas.style.height = height + 'px';
+  pen.scale(ratio, ratio); pen.font = '11px Helvetica, Arial, sans-serif'; pen.textBaseline = 'middle';
+  for (const [lane, begin, end, text, color, depth, mark] of facts.slices) {
+    if (end < from || begin > to) continue;
+    const x = Math.max(place(begin), LEFT), width = Math.max(place(end) - x, 0.5), size = 24 * 0.7 ** depth;
+    pen.fillStyle = color; pen.fillRect(x, middle(lane) - size / 2, width, size);
+    pen.setLineDash(mark === 'running' ? [4, 3] : []); pen.strokeStyle = mark === 'failed' ? '#B22222' : mark ? '#555' : '#FFF';
+    pen.strokeRect(x, middle(lane) - size / 2, width, size);
+    if (width > 24) {
+      pen.save(); pen.beginPath(); pen.rect(x, 0, width - 2, height); pen.clip();
+      pen.fillStyle = '#000'; pen.fillText(text, x + 3, middle(lane)); pen.restore();
+    }
   }
+  pen.setLineDash([]); pen.strokeStyle = '#777';
+  for (const [lane, left, reader, came] of facts.arrows) {
+    if (left < from || came > to) continue;
+    const x = place(came), y = middle(reader), up = reader > lane ? -4 : 4;
+    pen.beginPath(); pen.moveTo(place(left), middle(lane)); pen.lineTo(x, y); pen.moveTo(x - 4, y + up); pen.lineTo(x, y); pen.stroke();
+  }
+  pen.fillStyle = '#FFF'; pen.fillRect(0, 0, LEFT - 2, height); pen.fillStyle = '#222';
+  facts.lanes.forEach((name, lane) => pen.fillText(name.slice(0, 32), 0, middle(lane)));
+  for (let part = 0; part <= 4; part += 1) {
+    const time = from + (to - from) * part / 4;
+    pen.textAlign = part === 4 ? 'right' : 'left'; pen.fillText(`${(time - first).toPrecision(4)} ${facts.unit}`, place(time), 10);
+  }
+  pen.textAlign = 'left';
 }
+canvas.addEventListener('wheel', event => {
+  event.preventDefault();
+  const by = Math.exp(event.deltaY * 0.0015), at = from + (event.offsetX - LEFT) / (canvas.clientWidth - LEFT) * (to - from);
+  from = at - (at - from) * by; to = at + (to - at) * by; draw();
+}, { passive: false });
+canvas.addEventListener('pointerdown', event => { held = event.offsetX; canvas.setPointerCapture(event.pointerId); });
+canvas.addEventListener('pointerup', () => { held = null; });
+canvas.addEventListener('pointermove', event => {
+  const time = from + (event.offsetX - LEFT) / (canvas.clientWidth - LEFT) * (to - from), lane = Math.floor((event.offsetY - 20) / LANE);
+  if (held === null) {
+    const under = facts.slices.filter(each => each[0] === lane && each[1] <= time && time <= each[2]);
+    canvas.title = under.map(each => `${each[3]}: ${(each[2] - each[1]).toPrecision(3)} ${facts.unit}`).join('\\n');
+    return;
+  }
+  const by = (held - event.offsetX) / (canvas.clientWidth - LEFT) * (to - from);
+  from += by; to += by; held = event.offsetX; draw();
+});
+canvas.addEventListener('dblclick', () => { from = first; to = last; draw(); });
+window.addEventListener('resize', draw);
+draw();
 """

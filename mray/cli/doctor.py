@@ -49,12 +49,11 @@ _EXTRAS = (
     ("cupy", "cupy", "cupy12", "arrays of cupy in collectives (with CUDA 13: cupy13)"),
     ("nvtx", "nvtx", "nvtx", "marks for Nsight"),
     ("rich", "rich", "top", "mray top"),
-    ("matplotlib", "matplotlib", "pictures", "mray timeline --png"),
     ("prometheus_client", "prometheus-client", "metrics", "mray metrics"),
 )
 #: Optional programs: name, use, what installs it.
 _PROGRAMS = (
-    ("dot", "pictures of graphs as png and pdf (svg, html and others need nothing)", "apt install graphviz"),
+    ("dot", "pictures of graphs as png and pdf (svg is plainer without)", "apt install graphviz"),
     ("py-spy", "mray stack of processes that cannot answer", "pip install py-spy"),
 )
 #: How two GPUs are joined, by how far they are apart.

@@ -149,6 +149,8 @@ def test_the_schedule_is_a_picture(ray_session, actor, compiled, empty_folder: P
     if engine == "ray":
         assert not hasattr(graph, "visualize_schedule")
         return
+    graph.visualize_schedule("over_time", format="html")
+    assert "application/json" in (empty_folder / "over_time.html").read_text()
     text = graph.visualize_schedule(executions=2)
     assert (empty_folder / "compiled_graph_schedule").read_text() == text
     assert (empty_folder / "compiled_graph_schedule.png").read_bytes().startswith(b"\x89PNG")
@@ -246,9 +248,9 @@ def test_formats_that_need_nothing(ray_session, actor, compiled, empty_folder: P
         with pytest.raises(Exception, match="dot"):
             graph.visualize(format="svg")
         return
-    for picture_format in ("svg", "html", "mermaid", "dot"):
+    for picture_format in ("svg", "mermaid", "dot"):
         graph.visualize(format=picture_format)
-    names = {"compiled_graph", "compiled_graph.svg", "compiled_graph.html", "compiled_graph.mmd", "compiled_graph.dot"}
+    names = {"compiled_graph", "compiled_graph.svg", "compiled_graph.mmd", "compiled_graph.dot"}
     assert {path.name for path in empty_folder.iterdir()} == names
     root = ET.parse(empty_folder / "compiled_graph.svg").getroot()
     groups = list(root.iter("{http://www.w3.org/2000/svg}g"))
@@ -274,12 +276,13 @@ def test_notebooks_draw_graphs(ray_session, actor, compiled) -> None:
 
 
 @pytest.mark.only("mray", "Ray measures nothing")
-def test_statistics_are_drawn(ray_session, actor, compiled, empty_folder: Path) -> None:
+def test_statistics_are_drawn(ray_session, actor, compiled, empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ray_session.dag.InputNode() as given:
         graph = compiled(actor().echo.bind(given))
     with graph.profile():
         for value in range(3):
             assert ray_session.get(graph.execute(value)) == value
+    monkeypatch.setenv("PATH", "")
     graph.visualize(format="svg", statistics=True)
     graph.visualize_schedule(format="svg", statistics=True)
     written = [each.text or "" for each in ET.parse(empty_folder / "compiled_graph.svg").iter("{http://www.w3.org/2000/svg}text")]

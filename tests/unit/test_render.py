@@ -20,6 +20,7 @@ from mray._picture.dot_form import dot
 from mray._picture.graphviz import attributes, picture, quote
 from mray._picture.grid import COLUMN, draw
 from mray._picture.plan_figure import plan_figure
+from mray._picture.schedule import operations
 from tests.full import examples
 from tests.unit.sites import actor, driver
 from tests.unit.test_schedule import GRAPHS
@@ -243,7 +244,7 @@ def test_an_empty_drawing_is_empty() -> None:
 # ------------------------------------------------------------------------------------------------ order of operations
 def test_the_order_of_operations_is_told_line_by_line() -> None:
     plan = plan_of(step(0, A, -1, method="load", num_returns=2), step(1, B, Source(0, 1), method="train"), step(2, A, 1, method="save"))
-    assert render.operations(plan, {A: "Worker"}).split("\n") == [
+    assert operations(plan, {A: "Worker"}).split("\n") == [
         "Worker aaaaaa...:",
         "    0  READ     [1] load: the input from the driver",
         "    1  COMPUTE  [1] load",
@@ -284,7 +285,7 @@ def test_attributes_are_left_out_when_there_are_none() -> None:
 # ------------------------------------------------------------------------------------------------ files
 def test_without_the_program_the_error_says_what_to_install_and_what_works(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ImportError, match=r"apt install graphviz.*'svg', 'html', 'mermaid', 'dot' and 'ascii' need nothing"):
+    with pytest.raises(ImportError, match=r"apt install graphviz.*'svg', 'mermaid', 'dot' and 'ascii' need nothing"):
         render.visualize(plan_of(step(0, A, -1)), NAMES, str(tmp_path / "graph"))
     assert not list(tmp_path.iterdir())
 
@@ -294,7 +295,6 @@ def test_without_the_program_the_error_says_what_to_install_and_what_works(monke
     [
         ("svg", {"graph", "graph.svg"}, "<svg "),
         ("dot", {"graph", "graph.dot"}, "digraph compiled_graph {"),
-        ("html", {"graph.html"}, "<!DOCTYPE html>"),
         ("mermaid", {"graph.mmd"}, "flowchart TD"),
     ],
 )

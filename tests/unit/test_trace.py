@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mray._graph.plan import Argument, Assignment, Source, Step
 from mray._graph.watch.probes import RangeProbe, SpanProbe
 from mray._graph.watch.profiled import profile, unprofile
 from mray._picture import timeline as picture
+from mray._picture.page import Slice, page
 from mray._trace import nvtx
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, distribution
@@ -459,28 +461,24 @@ def test_steps_and_edges_are_told_apart_and_the_busiest_endpoint_is_found() -> N
 
 
 # --------------------------------------------------------------------------------------------- pictures
-@pytest.fixture(scope="module")
-def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """matplotlib keeps the files of fonts open from the first picture on."""
-    pytest.importorskip("matplotlib")
-    picture.draw(recordings(), tmp_path_factory.mktemp("first") / "first.png")
-
-
-@pytest.mark.usefixtures("fonts")
-def test_a_picture_shows_every_slice_of_its_window(tmp_path: Path) -> None:
-    assert picture.draw(recordings(), tmp_path / "all.png") == 6
-    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
-    assert picture.draw(recordings(), tmp_path / "some.svg", begin=0.0, seconds=6e-6) == 2
+def test_a_page_shows_every_slice_of_its_window_and_fetches_nothing() -> None:
+    text, count = picture.timeline_page(recordings())
+    assert count == 6
+    (facts,) = re.findall(r"<script type='application/json'>(.*)</script>", text)
+    assert len(json.loads(facts)["slices"]) == 6
+    assert not re.findall(r"(?:src|href)=|https?://", text)
+    assert picture.timeline_page(recordings(), begin=0.0, seconds=6e-6)[1] == 2
     with pytest.raises(ValueError, match="nothing happened"):
-        picture.draw(recordings(), tmp_path / "none.png", begin=1.0, seconds=1.0)
+        picture.timeline_page(recordings(), begin=1.0, seconds=1.0)
     with pytest.raises(ValueError, match="no spans"):
-        picture.draw([], tmp_path / "none.png")
+        picture.timeline_page([])
 
 
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match="pip install matplotlib"):
-        picture.draw(recordings(), tmp_path / "all.png")
+def test_no_name_ends_the_script_of_a_page() -> None:
+    text = page("<title>", ["a"], [Slice(0, 0.0, 1.0, "</script><script>alert(1)", "#FFFFFF")], [], [("<i>", "none")], "ms")
+    assert text.count("</script>") == 2
+    assert "&lt;title&gt;" in text
+    assert "&lt;i&gt;" in text
 
 
 def test_every_kind_of_span_has_a_colour() -> None:

@@ -1,4 +1,4 @@
-"""``mray timeline``: what ran when in a session, as a file for https://ui.perfetto.dev, or as a picture.
+"""``mray timeline``: what ran when in a session, as a file for https://ui.perfetto.dev, or as a page.
 
 As `mray.timeline`, from outside: the last calls of each worker, and what the profiles of compiled graphs have left in its processes.
 """
@@ -8,21 +8,22 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import datetime
+from pathlib import Path
 
 from mray._backends.timeline import timeline
-from mray._picture.timeline import draw
-from mray.cli.terminal import DONE, NOT_FOUND, add_session, guarded, lacks, parser
+from mray._picture.timeline import timeline_page
+from mray.cli.terminal import DONE, NOT_FOUND, add_session, guarded, parser
 from mray.util.state.api import look
 
-SUMMARY = "write what ran when, for Perfetto or as a picture"
+SUMMARY = "write what ran when, for Perfetto or as a page"
 
 
 def main(words: list[str]) -> int:
     arguments = parser("timeline", SUMMARY, "Compiled graphs are in it for the time in which they were profiled (CompiledGraph.profile).")
-    arguments.add_argument("--output", "-o", metavar="FILE", help="the trace's file (default: mray-timeline-TIME.json, unless --png)")
-    arguments.add_argument("--png", metavar="FILE", help="draw a picture, too; needs matplotlib")
-    arguments.add_argument("--begin", type=float, default=0.0, metavar="SECONDS", help="where the picture begins, after the first span")
-    arguments.add_argument("--seconds", type=float, metavar="SECONDS", help="how much the picture shows (default: everything)")
+    arguments.add_argument("--output", "-o", metavar="FILE", help="the trace's file (default: mray-timeline-TIME.json, unless --html)")
+    arguments.add_argument("--html", metavar="FILE", help="write a page that any browser shows, too")
+    arguments.add_argument("--begin", type=float, default=0.0, metavar="SECONDS", help="where the page begins, after the first span")
+    arguments.add_argument("--seconds", type=float, metavar="SECONDS", help="how much the page shows (default: everything)")
     add_session(arguments, timeout=10.0)
     given = arguments.parse_args(words)
     return guarded(lambda: _timeline(given))
@@ -38,15 +39,13 @@ def _timeline(given: argparse.Namespace) -> int:
         print("mray: nothing has run in this session yet", file=sys.stderr)
         return NOT_FOUND
     output = given.output
-    if output is None and given.png is None:
+    if output is None and given.html is None:
         output = f"mray-timeline-{datetime.now():%Y-%m-%d_%H-%M-%S}.json"
     if output is not None:
         trace.save(output)
         print(f"{output}: {slices} slices of {len({each.pid for each in trace.recordings})} processes; open it in https://ui.perfetto.dev")
-    if given.png is not None:
-        try:
-            count = draw(trace.recordings, given.png, begin=given.begin, seconds=given.seconds)
-        except ImportError:
-            return lacks("matplotlib", "pictures", "mray timeline --png")
-        print(f"{given.png}: {count} slices")
+    if given.html is not None:
+        text, count = timeline_page(trace.recordings, begin=given.begin, seconds=given.seconds)
+        Path(given.html).write_text(text)
+        print(f"{given.html}: {count} slices; open it in a browser")
     return DONE
