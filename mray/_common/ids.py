@@ -116,11 +116,6 @@ def new_placement_group_id() -> bytes:
     return os.urandom(18 - JOB_SIZE) + _job
 
 
-def new_unique_id() -> bytes:
-    """For nodes, workers and code."""
-    return os.urandom(OBJECT_SIZE)
-
-
 def worker_id_of(process: str) -> bytes:
     """The worker id that shows the 16 hex digits of one of our processes."""
     return bytes.fromhex(process) + b"\x00" * (OBJECT_SIZE - 8)

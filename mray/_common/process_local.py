@@ -12,7 +12,7 @@ from collections.abc import Callable
 from posix import getpid as kernel_pid
 from typing import Any, Generic, TypeVar
 
-__all__ = ["ProcessLocal", "is_simulated", "kernel_pid", "use"]
+__all__ = ["ProcessLocal", "kernel_pid", "use"]
 
 T = TypeVar("T")
 
@@ -23,11 +23,6 @@ def use(whose: Callable[[], Any] | None) -> None:
     """Make values belong to the object that `whose` returns (weakly referenced; None: to the process itself); None: no more."""
     global _whose
     _whose = whose
-
-
-def is_simulated() -> bool:
-    """Whether this process is all of its session's."""
-    return _whose is not None
 
 
 class ProcessLocal(Generic[T]):

@@ -3,8 +3,8 @@
 A ring is a region of a segment that one process writes and `readers` processes read. It starts on a line and is made of
 eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
 
-    line 0   WRITER LINE    PUBLISHED | WANTED | WRITER_CLOSED | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
-    then     READER BLOCK   one per reader: a line CONSUMED | READER_CLOSED | READER_PID | READER_STARTED | HOLDS | ...,
+    line 0   WRITER LINE    PUBLISHED | WANTED | - | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
+    then     READER BLOCK   one per reader: a line CONSUMED | - | READER_PID | READER_STARTED | HOLDS | ...,
                             then RELEASED[slot] for each payload slot
     then     ENTRIES        `entries` times `entry_bytes`: FORM | LENGTH | the payload itself
     then     LEASE BOARDS   only with `leases`: a line PID | STARTED | ... of the writer, then one board per reader:
@@ -13,7 +13,7 @@ eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two write
 
 The writer of each word (law: every word has exactly one):
 
-    PUBLISHED, WANTED, WRITER_CLOSED, the facts, the entries, the first line of the boards    the writer
+    PUBLISHED, WANTED, the facts, the entries, the first line of the boards    the writer
     the first line and RELEASED of block r, board r              reader r
 
 PUBLISHED counts the messages written since the beginning and CONSUMED those that a reader is done with, so the message
@@ -40,7 +40,6 @@ LINE_WORDS = 8
 # ---------------------------------------------------------------------------------- the writer's line
 PUBLISHED = 0
 WANTED = 1
-WRITER_CLOSED = 2
 VERSION = 3
 ENTRIES = 4
 ENTRY_BYTES = 5
@@ -49,7 +48,6 @@ SLOTS = 7
 
 # ---------------------------------------------------------------------------------- a reader's block
 CONSUMED = 0
-READER_CLOSED = 1
 READER_PID = 2
 READER_STARTED = 3
 HOLDS = 4

@@ -48,7 +48,6 @@ class RingWriter:
     """The writing end. Making it formats the region."""
 
     __slots__ = (
-        "_base",
         "_consumed",
         "_mask",
         "_memory",
@@ -70,7 +69,6 @@ class RingWriter:
         self._memory: mmap.mmap = segment.memory
         self._words = segment.words()
         base = offset // WORD
-        self._base = base
         self._published = base + at.PUBLISHED
         self._wanted = base + at.WANTED
         self._consumed = [base + layout.reader_block(reader) + at.CONSUMED for reader in range(layout.readers)]
@@ -139,16 +137,10 @@ class RingWriter:
         return least
 
     def close(self) -> None:
-        """Tell the readers that no message follows, and let go of the mapping. Idempotent."""
+        """Let go of the mapping. Idempotent."""
         if not self.closed:
             self.closed = True
-            self._words[self._base + at.WRITER_CLOSED] = 1
             self._words.release()
-
-    def readers_closed(self) -> bool:
-        """Whether any reader has left."""
-        layout = self.layout
-        return any(self._words[self._base + layout.reader_block(reader) + at.READER_CLOSED] for reader in range(layout.readers))
 
 
 class RingReader:
@@ -162,7 +154,6 @@ class RingReader:
         "_memory",
         "_offsets",
         "_wanted",
-        "_writer_closed",
         "closed",
         "layout",
         "next",
@@ -193,7 +184,6 @@ class RingReader:
         self.words = words
         self.published = base + at.PUBLISHED
         self._wanted = base + at.WANTED
-        self._writer_closed = base + at.WRITER_CLOSED
         self._consumed = base + layout.reader_block(reader) + at.CONSUMED
         self._offsets = [offset + layout.entry(index) for index in range(layout.entries)]
         self._mask = layout.entries - 1
@@ -259,12 +249,7 @@ class RingReader:
         return self.words[self._wanted] != 0
 
     def close(self) -> None:
-        """Tell the writer that this reader has left, and let go of the mapping. Idempotent."""
+        """Let go of the mapping. Idempotent."""
         if not self.closed:
             self.closed = True
-            self.words[self._consumed - at.CONSUMED + at.READER_CLOSED] = 1
             self.words.release()
-
-    def writer_closed(self) -> bool:
-        """Whether no message follows those that are published."""
-        return self.words[self._writer_closed] != 0

@@ -15,10 +15,10 @@ import pytest
 
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
-from mray._channel.inproc import InprocWriter
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.platform import forget_platform, platform
 from mray._ipc.table import PARKED, ROW_WORDS
+from tests.inproc import InprocWriter
 
 ENTRIES = 4
 Ends = tuple[ChannelWriter, list[ChannelReader]]

@@ -37,8 +37,7 @@ class Channel:
     """The writer ends when it has written everything, a reader when it has read everything; both end, too, when the others are dead or
     closed.
 
-    `closes`: the writer closes the channel when it has written everything, and readers do not know how much that is. `hold`: so many
-    views, at least, a reader keeps.
+    `closes`: the writer closes the channel when it has written everything. `hold`: so many views, at least, a reader keeps.
     """
 
     def __init__(
@@ -127,7 +126,6 @@ class Channel:
         segment: Any = Segment(run, "ring", self.layout.size)
         reader = ShmReader(segment, 0, self.layout, number, "slot", process.doorbell_of("writer"), failure)
         run.is_early = False
-        ring = reader._ring
         got: list[bytes] = []
         held: list[tuple[View, bytes]] = []
 
@@ -137,10 +135,10 @@ class Channel:
 
         over = False
         process.knows(lambda: (got, reader, held, over))
-        while self.closes or len(got) < len(self.values):
+        while len(got) < len(self.values):
             process.mark(got, reader, held)
             # Values written before the end are there once the end is seen, so the ring is looked at again after it.
-            over = bool(process.deaths) or (self.closes and ring.writer_closed())
+            over = bool(process.deaths)
             value = reader.try_read()
             if isinstance(value, Failed):
                 # Its slot has gone with the writer's end.
@@ -157,7 +155,7 @@ class Channel:
                 break
             else:
                 ends = got, reader, held
-                process.wait_until(lambda: reader.ready() or process.deaths or (self.closes and ring.writer_closed()), *ends)
+                process.wait_until(lambda: reader.ready() or process.deaths, *ends)
         while held:
             let_go()
         return got

@@ -98,12 +98,11 @@ class PassingOn:
         doorbell = process.doorbell_of("relay")
         reader = ShmReader(segment, 0, SECOND, 0, "b", doorbell, failure)
         run.is_early = False
-        ring = reader._ring
         got: list[bytes] = []
         held: list[View] = []
         while len(got) < self.passed:
             process.mark(got, reader, held)
-            over = bool(process.deaths) or ring.writer_closed()
+            over = bool(process.deaths)
             value = reader.try_read()
             if value is not NOTHING:
                 assert not isinstance(value, Failed), value.payload
@@ -114,9 +113,9 @@ class PassingOn:
                 break
             else:
                 ends = got, reader, held
-                process.wait_until(lambda: reader.ready() or process.deaths or ring.writer_closed(), *ends)
+                process.wait_until(lambda: reader.ready() or process.deaths, *ends)
         reader.close()
-        ends = ring = reader = None
+        ends = reader = None
         while held:
             view = held.pop(0)
             copy = got[len(got) - len(held) - 1]

@@ -24,7 +24,6 @@ SMALL = [
     pytest.param({"entries": 2, "messages": 3}, id="two entries, three messages"),
     pytest.param({"readers": 2, "entries": 1, "messages": 1}, id="two readers"),
     pytest.param({"readers": 2, "messages": 1, "grouped": True}, id="two readers with one doorbell"),
-    pytest.param({"entries": 2, "messages": 2, "closes": True}, id="the writer closes"),
     pytest.param(FULL_RING, id="a full ring with two readers"),
 ]
 VICTIMS = [pytest.param(None, marks=full), "writer", "reader 0"]

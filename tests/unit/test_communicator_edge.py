@@ -12,7 +12,7 @@ import pytest
 from mray._api.communicator import Communicator, ReduceOp
 from mray._channel.base import NOTHING, Failed
 from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, EdgeRules
-from mray._channel.inproc import InprocWriter
+from tests.inproc import InprocWriter
 
 torch = pytest.importorskip("torch")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from mray._channel.base import NOTHING
-from mray._channel.inproc import InprocWriter
 from mray._graph.caller.liveness import Liveness, LivenessReader
+from tests.inproc import InprocWriter
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from mray._channel.base import NOTHING, Failed
-from mray._channel.inproc import InprocReader, InprocWriter
 from mray._graph.actor.coroutines import event_loop
 from mray._graph.actor.loop import Program
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.ends import Ends
 from mray._graph.plan import DIRECT, DRIVER, INPUT, PART, SPLIT, Argument, Assignment, Graph, Source, Step
 from mray._graph.template import Hole
+from tests.inproc import InprocReader, InprocWriter
 from tests.unit.graphs import make_graph
 
 

@@ -17,7 +17,6 @@ from mray._channel.base import Failed
 from mray._channel.checked_writer import CheckedWriter
 from mray._channel.communicator_edge import EdgeRules
 from mray._channel.fan_out import FanOutWriter
-from mray._channel.inproc import InprocWriter
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._channel.site import Gpu, Site
 from mray._common.settings import NullDevices
@@ -33,6 +32,7 @@ from mray._graph.messages import SITE
 from mray._graph.plan import DRIVER, DevicePair, Graph, Source, Transfer
 from mray._graph.sites import ask_sites, endpoints_to_ask, look, owners
 from mray.testing import null
+from tests.inproc import InprocWriter
 from tests.unit.graphs import make_graph
 from tests.unit.sites import actor, driver
 

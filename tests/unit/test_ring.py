@@ -57,21 +57,6 @@ def test_wanting_room_is_seen_by_the_reader(segment: Segment) -> None:
     assert not reader.room_wanted()
 
 
-def test_ends_tell_each_other_that_they_are_closed(segment: Segment) -> None:
-    layout = RingLayout(1, 64, 2, 4)
-    RingWriter.format(segment, 0, layout)
-    writer, reader = RingWriter(segment, 0, layout), RingReader(segment, 0, layout, 1)
-    assert not reader.writer_closed()
-    assert not writer.readers_closed()
-    other = RingReader(segment, 0, layout, 0)
-    reader.close()
-    assert writer.readers_closed()
-    writer.close()
-    assert other.writer_closed()
-    writer.close()
-    reader.close()
-
-
 def test_a_ring_of_another_layout_is_refused(segment: Segment) -> None:
     layout = RingLayout(2, 64, 1, 0)
     RingWriter.format(segment, 0, layout)

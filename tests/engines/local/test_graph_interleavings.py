@@ -458,19 +458,3 @@ print("alive")
 """
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert (done.stdout.splitlines(), done.stderr) == (["left", "alive", "at the end"], "")
-
-
-def test_torch_distributed_is_refused_with_the_reason():
-    pytest.importorskip("torch")
-    from mray._channel.torch_distributed import TorchDistributedCommunicator
-
-    with mray.init(local_mode=True, logging_level="ERROR"):
-
-        @mray.remote(num_cpus=0)
-        class Member:
-            def join(self, communicator):
-                communicator.initialize(0)
-
-        member = Member.remote()
-        with pytest.raises(NotImplementedError, match="one rank in a process"):
-            mray.get(member.join.remote(TorchDistributedCommunicator([member], backend="gloo")))

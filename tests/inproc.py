@@ -1,7 +1,6 @@
-"""Channel inside one process: values pass by reference.
+"""A channel inside one process, for tests of everything above channels: values pass by reference.
 
-For ends that share a process, and for tests of everything above channels. The bound on messages is the same as a ring's, so that
-what runs here has the same back-pressure.
+The bound on messages is the same as a ring's, and so is the back-pressure.
 """
 
 from __future__ import annotations
