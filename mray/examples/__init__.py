@@ -1,23 +1,70 @@
 """Programs to read and to run: ``python -m mray.examples`` runs them all, ``python -m mray.examples.NAME`` one.
 
-Each does the same work twice, by ordinary calls (``remote`` and ``get``) and through a compiled graph, and prints both latencies.
-They use nothing but the public API, but for `gpu_arrays`. They are modules of the package so that an installed mray has them too.
+Each does the same work twice, by ordinary calls (``remote`` and ``get``) and through a compiled graph, and prints both latencies: the time
+from the call until its value is there, in the driver. They use nothing but the public API, but for the GPU that is pretended where there is
+none. They are modules of the package so that an installed mray has them too.
 
 | name | what |
 |---|---|
 | `hello_world` | one actor that returns what it is given |
 | `image_pipeline` | four actors, one behind the other, over a batch of images |
-| `shared_batches` | a loader that makes batches in shared memory, and a trainer that reads them there |
-| `asyncio_server` | an asyncio server that answers many clients at once by a graph of two actors |
 | `pipeline_parallel` | the layers of a transformer spread over several actors, several micro-batches in flight (needs torch) |
-| `tensor_parallel` | matrix products whose weights are split over actors that add up their parts in an allreduce (needs torch) |
-| `data_parallel` | training over actors that average their gradients in an allreduce (needs torch) |
 | `cluster` | a replica of a model on each machine of a Ray cluster, each with a compiled graph of mray's own |
 | `gpu_quickstart` | a tensor from the GPU of one actor to that of another |
 | `gpu_pipeline` | four stages that share one GPU, with activations that never leave it |
-| `gpu_replay` | a method that replays a CUDA graph over its inputs, which come at fixed addresses |
 
-Those of the GPU run on a pretended one where there is none, which shows how they work and says nothing about speed.
+A pretended GPU shows how those of the GPU work and says nothing about speed.
 """
 
 from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+
+class Latency(NamedTuple):
+    """Seconds per execution."""
+
+    median: float
+    p99: float
+
+
+class Comparison(NamedTuple):
+    """One piece of work, done both ways."""
+
+    name: str
+    calls: Latency
+    graph: Latency
+
+
+def measure(execute: Callable[[], object], executions: int, warmup: int = 10) -> Latency:
+    """The latency of `execute`, which returns when its value is there; the first `warmup` executions do not count."""
+    for _ in range(warmup):
+        execute()
+    seconds = []
+    for _ in range(executions):
+        begun = time.perf_counter()
+        execute()
+        seconds.append(time.perf_counter() - begun)
+    return summarize(seconds)
+
+
+def summarize(seconds: Sequence[float]) -> Latency:
+    """The latency of executions that took so long."""
+    ordered = sorted(seconds)
+    return Latency(statistics.median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)])
+
+
+def print_comparisons(comparisons: Sequence[Comparison]) -> None:
+    """Print a table with a line for each piece of work."""
+    print(f"\n{'':<28}{'remote + get':>22}{'compiled graph':>22}{'ratio':>8}")
+    print(f"{'':<28}{'median':>12}{'p99':>10}{'median':>12}{'p99':>10}")
+    for name, calls, graph in comparisons:
+        figures = f"{_readable(calls.median):>12}{_readable(calls.p99):>10}{_readable(graph.median):>12}{_readable(graph.p99):>10}"
+        print(f"{name:<28}{figures}{calls.median / graph.median:>7.1f}x")
+
+
+def _readable(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"

@@ -24,7 +24,7 @@ import numpy as np
 
 import mray
 from mray.dag import InputNode
-from mray.examples.latencies import Comparison, Latency, print_comparisons, summarize
+from mray.examples import Comparison, Latency, print_comparisons, summarize
 from mray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 STAGES = 2

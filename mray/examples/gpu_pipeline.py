@@ -8,6 +8,9 @@ Each stage is an actor, a process of its own, with a quarter of the GPU (``num_g
 time nor its memory). In the graph a stage's output is copied once, within the GPU, and the copy is the next one's input: only where it lies
 is told, and the next stage's kernels are queued behind the event that says that it is complete. By ordinary calls the same tensors go
 through host memory.
+
+Where there is no GPU one is pretended (`MRAY_NULL_DEVICES`): host memory whose work is done later, as a GPU's. A program of yours would use
+torch, and nothing of `Gpu`.
 """
 
 from __future__ import annotations
@@ -16,12 +19,59 @@ import sys
 from typing import Any
 
 import mray
+from mray._device.platform import platform
 from mray.dag import InputNode
-from mray.examples.gpu_arrays import find_gpu, session_options
-from mray.examples.latencies import Comparison, measure, print_comparisons
+from mray.examples import Comparison, measure, print_comparisons
 
 STAGES = 4
 IN_FLIGHT = 4
+
+
+class Gpu:
+    """The GPU of this process, or the pretended one. Raises RuntimeError if it sees none."""
+
+    def __init__(self) -> None:
+        devices = platform()
+        if devices is None or not devices.devices:
+            raise RuntimeError("This process sees no GPU. Give its actor num_gpus; MRAY_NULL_DEVICES=1 pretends one.")
+        self.is_pretended = devices.name == "null"
+
+    def full(self, shape: tuple[int, ...], value: float) -> Any:
+        """A float32 tensor of one value, on the GPU."""
+        if self.is_pretended:
+            from mray.testing import null  # noqa: PLC0415  (with numpy)
+
+            return null.full(shape, value)
+        import torch  # noqa: PLC0415
+
+        return torch.full(shape, value, device="cuda")
+
+    def last(self, tensor: Any) -> float:
+        """The last element of a tensor. Waits for the GPU."""
+        return float(tensor.reshape(-1)[-1])
+
+
+def has_gpu() -> bool:
+    """Whether this process sees a GPU that it can compute on, pretended or not."""
+    devices = platform()
+    if devices is None or not devices.devices:
+        return False
+    if devices.name == "null":
+        return True
+    try:
+        import torch  # noqa: PLC0415
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
+def session_options() -> dict[str, Any]:
+    """Options of `mray.init` that provide a GPU: the machine's own, or a pretended one for the workers."""
+    devices = platform()
+    if devices is not None and has_gpu():
+        return {"num_gpus": len(devices.devices), "preload": ["torch"] if devices.name == "cuda" else []}
+    print("no GPU here: pretending one")
+    return {"num_gpus": 1, "runtime_env": {"env_vars": {"MRAY_NULL_DEVICES": "1"}}}
 
 
 @mray.remote(num_gpus=1 / STAGES, num_cpus=0)
@@ -29,7 +79,7 @@ class Stage:
     """Adds its weight to whatever comes."""
 
     def __init__(self, weight: float, elements: int) -> None:
-        self.gpu = find_gpu()
+        self.gpu = Gpu()
         self.weight = weight
         self.elements = elements
 

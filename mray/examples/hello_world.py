@@ -9,7 +9,7 @@ import sys
 
 import mray
 from mray.dag import InputNode
-from mray.examples.latencies import Comparison, measure, print_comparisons
+from mray.examples import Comparison, measure, print_comparisons
 
 
 @mray.remote

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 import mray
 from mray.dag import InputNode
-from mray.examples.latencies import Comparison, measure, print_comparisons
+from mray.examples import Comparison, measure, print_comparisons
 
 Images = npt.NDArray[np.uint8]  # (image, row, column[, colour])
 PICTURE = Path(__file__).with_name("portrait.ppm")

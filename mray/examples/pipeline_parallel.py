@@ -19,7 +19,7 @@ from torch import nn
 
 import mray
 from mray.dag import InputNode
-from mray.examples.latencies import Comparison, measure, print_comparisons
+from mray.examples import Comparison, measure, print_comparisons
 
 LAYERS = 6
 WIDTH = 64
