@@ -248,16 +248,6 @@ class StreamGroup(SharedMemoryGroup):
         how = f"broke off{self.reasons_of(broken)}" if broken else "destroyed the group"
         return f"{', '.join(self.label(rank) for rank in ranks)} {how}"
 
-    @property
-    def has_lost_members(self) -> bool:
-        """Whether another member has left of its own accord."""
-        return any(theirs[LEFT] in (DESTROYED, LOST) for _rank, theirs, _doorbell in self._peers)
-
-    def lost_members(self) -> str:
-        """The members that have left, as a clause; empty: none has."""
-        gone = [rank for rank, theirs, _doorbell in self._peers if theirs[LEFT] != HERE]
-        return self._who_left(gone) if gone else ""
-
     # ------------------------------------------------------------------------------------ leaving
     def begin_to_leave(self) -> None:
         """L1. Idempotent."""
