@@ -11,8 +11,6 @@ from typing import Any
 from mray._api.dag_outline import Outlined
 from mray._graph.plan import Plan
 from mray._graph.structure import call_numbers
-from mray._picture.characters import ascii as plan_ascii
-from mray._picture.characters import figure_ascii
 from mray._picture.dag_figure import dag_figure
 from mray._picture.files import draw, graph_svg, terminal_width
 from mray._picture.measures import measures_of
@@ -40,13 +38,12 @@ def visualize(
         raise ValueError("Parameters 'channel_details' are not compatible with 'ascii' format.")
     measures = measures_of(statistics or {}, call_numbers(plan.graph))
     figure = plan_figure(plan, names, with_channels=with_channels, measures=measures)
-    return draw(figure, lambda: plan_ascii(plan, terminal_width()), filename, picture_format, view)
+    return draw(figure, filename, picture_format, view)
 
 
 def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "png", view: bool = False) -> str:
     """Implements `DAGNode.visualize`. See `mray._picture.files.draw`."""
-    figure = dag_figure(root)
-    return draw(figure, lambda: figure_ascii(figure, terminal_width()), filename, picture_format, view)
+    return draw(dag_figure(root), filename, picture_format, view)
 
 
 def visualize_schedule(
@@ -64,7 +61,7 @@ def visualize_schedule(
     def characters() -> str:
         return f"{chart_ascii(drawn, terminal_width())}\n\n{operations(plan, names)}"
 
-    return draw(schedule_figure(drawn), characters, filename, picture_format, view, lambda: schedule_page(drawn))
+    return draw(schedule_figure(drawn), filename, picture_format, view, characters, lambda: schedule_page(drawn))
 
 
 def plan_svg(plan: Plan, names: Mapping[str, str]) -> str:

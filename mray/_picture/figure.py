@@ -39,6 +39,9 @@ class Box:
     is_bottleneck: bool = False
     #: So many DAG nodes are drawn as this one.
     times: int = 1
+    #: Its description and its name in pictures made of characters, where they are not made of its lines and titles.
+    sentence: str = ""
+    word: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Edge:
     label: tuple[str, ...] = ()
     #: The whole description.
     details: tuple[str, ...] = ()
+    #: Whether an accelerator carries it, or the user wants one to.
+    accelerated: bool = False
 
 
 @dataclass(frozen=True)

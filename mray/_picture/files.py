@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from mray._picture.characters import ascii
 from mray._picture.dot_form import dot
 from mray._picture.figure import Figure
 from mray._picture.graphviz import picture
@@ -19,7 +20,12 @@ _SUFFIXES = {"mermaid": "mmd"}
 
 
 def draw(
-    figure: Figure, characters: Callable[[], str], filename: str, picture_format: str, view: bool, html: Callable[[], str] | None = None
+    figure: Figure,
+    filename: str,
+    picture_format: str,
+    view: bool,
+    characters: Callable[[], str] | None = None,
+    html: Callable[[], str] | None = None,
 ) -> str:
     """Write `filename` (DOT text) and ``filename.<format>``; ``"ascii"`` writes nothing. `view` shows the picture, or prints the text.
 
@@ -27,7 +33,7 @@ def draw(
     program for a format is not installed, ValueError for an unknown format, OSError for a file that cannot be written.
     """
     if picture_format == "ascii":
-        text = characters()
+        text = ascii(figure, terminal_width()) if characters is None else characters()
         if view:
             print(text)  # noqa: T201
         return text

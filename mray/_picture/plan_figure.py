@@ -8,7 +8,7 @@ from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SH
 from mray._graph.plan import DRIVER, Channel, Graph, Plan, Source, Step
 from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, Node, nodes, source_of
 from mray._picture.figure import PART, Box, Edge, Figure, Owner, owners_of
-from mray._picture.measures import NOTHING_MEASURED, EdgeMeasure, Measures, StepMeasure
+from mray._picture.measures import NOTHING_MEASURED, Measure, Measures, edge_notes, further_notes, step_notes
 
 #: Hints and transports that need no accelerator.
 HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
@@ -22,7 +22,7 @@ CHANNEL_NAMES = {
     PINNED: "PinnedMemoryChannel",
 }
 
-_NO_MEASURE = EdgeMeasure()
+_NO_MEASURE: Measure = {}
 
 
 def plan_figure(plan: Plan, names: Mapping[str, str], *, with_channels: bool = False, measures: Measures = NOTHING_MEASURED) -> Figure:
@@ -32,8 +32,7 @@ def plan_figure(plan: Plan, names: Mapping[str, str], *, with_channels: bool = F
     """
     shown = nodes(plan.graph)
     numbers = {node: number for number, node in enumerate(shown)}
-    slowest = measures.bottleneck_among({step.index: step.actor for step in plan.graph.steps})
-    boxes = tuple(_box(plan.graph, node, number, names, measures, slowest) for node, number in numbers.items())
+    boxes = tuple(_box(plan.graph, node, number, names, measures) for node, number in numbers.items())
     edges = tuple(
         _edge(plan, source, numbers[source], target, numbers[target], with_channels, measures)
         for target, sources in shown.items()
@@ -60,23 +59,22 @@ def is_worker(endpoint: str) -> bool:
     return endpoint.startswith("function-")
 
 
-def title_of(node: Node) -> str:
-    """The title of a node that is no call."""
-    return {
-        INPUT_KIND: "InputNode",
-        ATTRIBUTE: f"InputAttributeNode[{node.key}]",
-        RESULT: f"ClassMethodOutputNode[{node.key}]",
-        END: "MultiOutputNode",
-    }[node.kind]
-
-
-def _box(graph: Graph, node: Node, number: int, names: Mapping[str, str], measures: Measures, slowest: int | None) -> Box:
+def _box(graph: Graph, node: Node, number: int, names: Mapping[str, str], measures: Measures) -> Box:
     if node.kind != CALL:
-        step = graph.steps[node.step] if node.kind == RESULT else None
-        of = f"of {step.method}" if step is not None else ""
-        title = f"result {node.key}" if node.kind == RESULT else f"input[{node.key!r}]" if node.kind == ATTRIBUTE else title_of(node)
-        return Box(number, node.kind, title, of, (title_of(node),))
+        whole = {
+            INPUT_KIND: "InputNode",
+            ATTRIBUTE: f"InputAttributeNode[{node.key}]",
+            RESULT: f"ClassMethodOutputNode[{node.key}]",
+            END: "MultiOutputNode",
+        }[node.kind]
+        title = f"result {node.key}" if node.kind == RESULT else f"input[{node.key!r}]" if node.kind == ATTRIBUTE else whole
+        word = f"Output[{node.key}]" if node.kind == RESULT else whole
+        return Box(number, node.kind, title, f"of {graph.steps[node.step].method}" if node.kind == RESULT else "", (whole,), word=word)
     step = graph.steps[node.step]
+    if is_worker(step.actor):
+        sentence, word = f"Worker: {step.actor} Function: {step.method}", f"{step.actor}:{step.method}"
+    else:
+        sentence, word = f"Actor: {step.actor[:6]}... Method: {step.method}", f"Actor_{step.actor[:6]}:{step.method}"
     return Box(
         number,
         CALL,
@@ -85,8 +83,10 @@ def _box(graph: Graph, node: Node, number: int, names: Mapping[str, str], measur
         call_lines(step, names),
         step.actor,
         step.group,
-        measures.steps.get(step.index, StepMeasure()).notes,
-        step.index == slowest,
+        step_notes(measures.steps.get(step.index, _NO_MEASURE)),
+        step.index == measures.bottleneck,
+        sentence=sentence,
+        word=word,
     )
 
 
@@ -111,7 +111,7 @@ def _edge(plan: Plan, source: Node, start: int, target: Node, end: int, with_cha
     details = channel_details(plan, channel, reader)
     if channel is None:
         return _described(plan, value, start, end, LOCAL, details, with_channels)
-    measure = measures.edges.get(channel.index, EdgeMeasure())
+    measure = measures.edges.get(channel.index, _NO_MEASURE)
     return _described(plan, value, start, end, channel.transport, details, with_channels, measure)
 
 
@@ -123,11 +123,14 @@ def _described(
     kind: str,
     details: str,
     with_channels: bool,
-    measure: EdgeMeasure = _NO_MEASURE,
+    measure: Measure = _NO_MEASURE,
 ) -> Edge:
     lines = tuple(details.split("\n"))
     label = lines if with_channels else (kind, *_hint(plan.graph, value))
-    return Edge(start, end, kind, (*label, *measure.notes), (*lines, *measure.all_notes))
+    notes = edge_notes(measure)
+    transfer = plan.graph.transfers.get(value)
+    accelerated = (transfer is not None and transfer.transport not in HOST) or kind not in HOST
+    return Edge(start, end, kind, (*label, *notes), (*lines, *notes, *further_notes(measure)), accelerated)
 
 
 def _hint(graph: Graph, value: Source) -> tuple[str, ...]:
@@ -136,15 +139,6 @@ def _hint(graph: Graph, value: Source) -> tuple[str, ...]:
     if transfer is None:
         return ()
     return (f"TorchTensorType ({transfer.transport})" if transfer.device == "default" else f"TorchTensorType ({transfer.device})",)
-
-
-def is_accelerated(plan: Plan, source: Node, target: Node) -> bool:
-    """Whether the user asked for an accelerator on this edge, or one carries it."""
-    value = source_of(source)
-    transfer = plan.graph.transfers.get(value)
-    endpoint = plan.graph.steps[target.step].actor if target.kind == CALL else DRIVER
-    channel = None if target.kind in (ATTRIBUTE, RESULT) else plan.channel_to(value, endpoint)
-    return (transfer is not None and transfer.transport not in HOST) or (channel is not None and channel.transport not in HOST)
 
 
 def channel_details(plan: Plan, channel: Channel | None, endpoint: str) -> str:

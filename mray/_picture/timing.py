@@ -72,7 +72,7 @@ class _Clock:
     def __init__(self, plan: Plan, measures: Measures) -> None:
         self._plan = plan
         self._channels: dict[int, Channel] = {channel.index: channel for channel in plan.channels}
-        computed = {step: each.compute_p50 for step, each in measures.steps.items() if each.compute_p50}
+        computed: dict[int, float] = {step: each["compute_p50"] for step, each in measures.steps.items() if each.get("compute_p50")}
         self._is_measured = bool(computed)
         known = sorted(computed.values())
         #: The length of steps that were not measured: the median; reading and writing take a small part of the longest.
@@ -149,9 +149,8 @@ class _Clock:
     def _length(self, operation: Operation) -> float:
         if operation.kind == COMPUTE:
             return self._computed.get(operation.step, self._usual)
-        edge = self._edges.get(operation.channel) if self._is_measured else None
-        seconds = None if edge is None else edge.deserialize_p50 if operation.kind == READ else edge.serialize_p50
-        return seconds or self._short
+        edge = self._edges.get(operation.channel, {}) if self._is_measured else {}
+        return float(edge.get("deserialize_p50" if operation.kind == READ else "serialize_p50") or self._short)
 
     def _collect(self, executions: int) -> None:
         """Add the driver's reads of its results."""

@@ -13,7 +13,7 @@ from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import Graph, Source, Transfer
 from mray._picture.dot_form import dot
 from mray._picture.figure import Box, Edge, Figure, owner_colors
-from mray._picture.measures import EdgeMeasure, Measures, StepMeasure, in_bytes, in_seconds, measures_of
+from mray._picture.measures import in_bytes, in_seconds, measures_of
 from mray._picture.mermaid import mermaid
 from mray._picture.plan_figure import plan_figure
 from mray._picture.svg import svg
@@ -159,6 +159,7 @@ MEASURED = {
     "steps": {1: {"count": 100, "compute_p50": 0.0015, "compute_p99": 0.004, "wait_p50": 2e-5, "other": 1}, 2: {"compute_p50": 0.02}},
     "edges": {0: {"count": 100, "bytes": 1.5e8, "transfer_p50": 3e-6, "wait_p50": 4e-6, "serialize_p50": 1e-3, "name": "the input"}},
     "endpoints": {A: {"name": "Worker", "busy": 0.25}, "": {"busy": 0.01}},
+    "bottleneck": "[2] m",
 }
 
 
@@ -183,21 +184,6 @@ def test_without_measurements_nothing_is_marked() -> None:
     plan = plan_of(step(0, A, -1))
     for statistics in ({}, {"submitted": 3, "channels": {"the input": {"written": 3}}}, {"steps": None, "edges": {}}):
         assert svg(plan_figure(plan, NAMES, measures=measures_of(statistics, {0: 1}))) == svg(plan_figure(plan, NAMES))
-
-
-def test_the_bottleneck_is_the_longest_step_of_the_busiest_actor() -> None:
-    actors = {0: A, 1: A, 2: B}
-    steps = {0: StepMeasure(compute_p50=2.0), 1: StepMeasure(compute_p50=3.0), 2: StepMeasure(compute_p50=4.0)}
-    assert Measures(steps).bottleneck_among(actors) == 1
-    assert Measures(steps, bottleneck=2).bottleneck_among(actors) == 2
-    assert Measures(steps, why="the caller was busy for 90% of 1 s").bottleneck_among(actors) is None
-    assert Measures({0: StepMeasure(count=1)}).bottleneck_among(actors) is None
-
-
-def test_measurements_may_be_records() -> None:
-    record = StepMeasure(3, 0.5)
-    statistics = {"steps": {"1": record}, "edges": {1: EdgeMeasure(bytes=10)}}
-    assert measures_of(statistics, {0: 1}) == Measures({0: record}, {1: EdgeMeasure(bytes=10)})
 
 
 def test_the_bottleneck_of_statistics_is_found_by_its_number() -> None:

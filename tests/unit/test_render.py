@@ -15,7 +15,7 @@ from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Plan, Source, Step, Transfer
 from mray._graph.structure import nodes
 from mray._picture import artist as render
-from mray._picture.characters import ascii
+from mray._picture import characters
 from mray._picture.dot_form import dot
 from mray._picture.graphviz import attributes, picture, quote
 from mray._picture.grid import COLUMN, draw
@@ -53,6 +53,11 @@ def plan_of(
 def drawn(plan: Plan, names: dict[str, str], with_channels: bool = False) -> str:
     """A plan as DOT text."""
     return dot(plan_figure(plan, names, with_channels=with_channels))
+
+
+def in_characters(plan: Plan) -> str:
+    """A plan in characters."""
+    return characters.ascii(plan_figure(plan, NAMES))
 
 
 def boxes_in(text: str) -> dict[str, str]:
@@ -125,13 +130,13 @@ def test_a_graph_without_input_has_no_node_for_it() -> None:
 def test_a_function_is_shown_with_its_worker() -> None:
     plan = plan_of(step(0, "function-0", -1, method="double", function=0))
     assert boxes_in(drawn(plan, {}))["1"] == "Function: double\nWorker: function-0"
-    assert '1 [label="Task 1  Worker: function-0 Function: double"]' in ascii(plan)
-    assert "1:function-0:double" in ascii(plan)
+    assert '1 [label="Task 1  Worker: function-0 Function: double"]' in in_characters(plan)
+    assert "1:function-0:double" in in_characters(plan)
 
 
 def test_a_step_that_takes_a_value_twice_has_two_edges() -> None:
     plan = plan_of(step(0, A, -1), step(1, A, 0, 0))
-    assert edges_in(drawn(plan, NAMES)) == edges_in(ascii(plan)) == [(0, 1), (1, 2), (1, 2), (2, 3)]
+    assert edges_in(drawn(plan, NAMES)) == edges_in(in_characters(plan)) == [(0, 1), (1, 2), (1, 2), (2, 3)]
 
 
 @given(GRAPHS)
@@ -143,9 +148,9 @@ def test_every_node_and_edge_of_any_graph_is_shown_in_both_forms(graph: Graph) -
     assert sum(box.kind in ("call", "result") for box in shown) == len(graph.steps) + several
     numbers = {box: number for number, box in enumerate(shown)}
     wanted = sorted((numbers[source], numbers[box]) for box, sources in shown.items() for source in sources)
-    assert edges_in(drawn(plan, {})) == edges_in(ascii(plan)) == wanted
+    assert edges_in(drawn(plan, {})) == edges_in(in_characters(plan)) == wanted
     assert list(boxes_in(drawn(plan, {}, with_channels=True))) == [str(number) for number in range(len(shown))]
-    drawing = ascii(plan).partition("Graph Built:\n")[2]
+    drawing = in_characters(plan).partition("Graph Built:\n")[2]
     assert sorted(map(int, re.findall(r"(?<!\S)(\d+):", drawing))) == list(range(len(shown)))
 
 
@@ -182,7 +187,7 @@ def test_channel_details_name_the_side_of_the_channel() -> None:
 
 def test_an_edge_through_an_accelerator_has_an_arrow_of_its_own() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0), transfers={Source(0): Transfer("accelerator")}, sites=ON_ONE_GPU)
-    told = ascii(plan)
+    told = in_characters(plan)
     assert "\n1 +++> 2\n" in told
     assert "\n0 ---> 1\n" in told
 
@@ -193,7 +198,7 @@ def test_a_value_that_goes_by_two_transports_has_two_kinds_of_edges() -> None:
         "CudaIpcChannel",
         "BufferedSharedMemoryChannel",
     ]
-    told = ascii(plan)
+    told = in_characters(plan)
     assert "\n1 +++> 2\n" in told
     assert "\n1 ---> 3\n" in told
 
@@ -201,7 +206,7 @@ def test_a_value_that_goes_by_two_transports_has_two_kinds_of_edges() -> None:
 # ------------------------------------------------------------------------------------------------ characters
 def test_the_drawing_reads_as_the_graph_does() -> None:
     plan = plan_of(step(0, A, -1, num_returns=2), step(1, B, Source(0, 0)), outputs=(Source(1), Source(0, 1)))
-    assert ascii(plan).partition("Graph Built:\n")[2].split("\n") == [
+    assert in_characters(plan).partition("Graph Built:\n")[2].split("\n") == [
         "0:InputNode",
         "|",
         "1:Actor_aaaaaa:m",

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mray._graph.plan import Source
-from mray._picture.characters import ascii as plan_ascii
+from mray._graph.plan import Plan, Source
+from mray._picture.characters import ascii as figure_ascii
+from mray._picture.plan_figure import plan_figure
 from tests.unit.test_render import A, B, plan_of, step
+
+
+def plan_ascii(plan: Plan, most: int | None = None) -> str:
+    return figure_ascii(plan_figure(plan, {}), most)
 
 
 @pytest.mark.parametrize(("width", "most"), [(3, 80), (6, 80), (10, 80), (4, 132)])
