@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._common import messages as m
 from mray._common.clock import monotonic
-from mray.util.state._gather import GATHER, View, occupants, worker_id
+from mray.util.state._gather import View, actors, graphs, occupants, worker_id
 from mray.util.state._processes import facts_of
 
 #: Seconds that nvidia-smi may take.
@@ -50,7 +50,7 @@ class Sample:
     moment: float
     view: View
     processes: list[Process]
-    graphs: list[dict[str, Any]]
+    graphs: list[Any]
     gpus: list[dict[str, Any]]
     #: By process: what `mray.util.metrics` has counted in it.
     measured: dict[str, list[dict[str, Any]]]
@@ -93,12 +93,12 @@ def take(view: View) -> Sample:
             )
         )
     measured = {process: answers.get("metrics") or [] for process, answers in told.items()}
-    graphs = list(GATHER["graphs"](view))
-    in_graphs = {actor for row in graphs for actor in row["actors"]}
+    rows = list(graphs(view))
+    in_graphs = {actor for row in rows for actor in row.actors}
     for each in processes:
         if each.state == "idle" and each.actor_id in in_graphs:
             each.state = "graph"
-    return Sample(monotonic(), view, processes, graphs, gpus(), measured)
+    return Sample(monotonic(), view, processes, rows, gpus(), measured)
 
 
 def _state(role: str, of_worker: str, actor: dict[str, Any] | None, work: dict[str, Any]) -> str:
@@ -193,19 +193,19 @@ def metrics(sample: Sample) -> list[Metric]:
     label = {p.process: (p.role, str(p.pid), p.actor_id, p.occupant if p.actor_id else "") for p in processes}
     free = node["available"]
     states: dict[tuple[str, str], int] = {}
-    for actor in GATHER["actors"](sample.view):
-        states[actor["class_name"], actor["state"]] = states.get((actor["class_name"], actor["state"]), 0) + 1
+    for actor in actors(sample.view):
+        states[actor.class_name, actor.state] = states.get((actor.class_name, actor.state), 0) + 1
     workers: dict[str, int] = {}
     for worker in node["workers"]:
         workers[worker["state"]] = workers.get(worker["state"], 0) + 1
     resources = {name: amount for name, amount in node["resources"].items() if not name.startswith("node:")}
-    graphs, limit = sample.graphs, node["object_store_memory"]
+    limit = node["object_store_memory"]
 
     def per_process(name: str, kind: str, doc: str, value: Any) -> Metric:
         return Metric(name, kind, doc, who, tuple((label[p.process], float(value(p))) for p in processes))
 
     def per_graph(name: str, kind: str, doc: str, column: str) -> Metric:
-        return Metric(name, kind, doc, ("graph_id",), tuple(((row["graph_id"],), float(row[column])) for row in graphs))
+        return Metric(name, kind, doc, ("graph_id",), tuple(((row.graph_id,), float(row[column])) for row in sample.graphs))
 
     found = [
         Metric("mray_resources_total", "gauge", "Resources of the node.", ("name",), tuple(((n,), float(a)) for n, a in resources.items())),

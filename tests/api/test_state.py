@@ -817,7 +817,7 @@ def test_a_worker_is_shown_with_the_task_that_it_runs_and_not_with_the_first_of_
 ) -> None:
     from mray.cli.commands.stack import processes_of
     from mray.cli.samples import take
-    from mray.util.state._gather import GATHER
+    from mray.util.state._gather import workers
     from mray.util.state.api import look
 
     # The same resources and environment: both run in what was leased for the first.
@@ -835,7 +835,7 @@ def test_a_worker_is_shown_with_the_task_that_it_runs_and_not_with_the_first_of_
     def shown() -> dict[str, list[str]]:
         view = look(session_directory(None), 30)
         worker = next(row["process"] for row in view.node["workers"] if row["tenant"])
-        id_of = {row["worker_id"]: row for row in GATHER["workers"](view)}
+        id_of = {row["worker_id"]: row for row in workers(view)}
         return {
             "list workers, memory": [row["occupant"] for row in id_of.values() if row.get("occupant")],
             "top": [process.occupant for process in take(view).processes if process.process == worker],

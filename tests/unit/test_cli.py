@@ -23,7 +23,7 @@ from mray.cli import doctor, samples
 from mray.cli.commands.doctor import clean
 from mray.cli.commands.list import columns_help, split_filter
 from mray.cli.terminal import EXITS, table, yaml_lines
-from mray.util.state._select import check_filters, matches, records
+from mray.util.state._select import check_filters, matches
 from mray.util.state.api import is_named
 from mray.util.state.common import RECORDS, ActorState
 from mray.util.state.exception import RayStateApiException
@@ -122,29 +122,27 @@ def test_what_is_no_filter_is_refused(text: str) -> None:
 # ------------------------------------------------------------------------------------------------- records
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
 def test_every_column_says_what_it_means(record: Any) -> None:
-    docs = [record.doc_of(name) for name in record.list_columns()]
+    docs = [field.metadata["doc"] for field in record.fields()]
     assert all(doc.endswith(".") for doc in docs)
     assert record.KEY in record.base_columns()
     text = columns_help(record)
     assert all(name in text for name in record.list_columns())
 
 
-def test_rows_become_records_with_detail_only_on_request() -> None:
-    rows = [dict.fromkeys(ActorState.list_columns(), number) for number in range(3)]
-    brief, full = records(ActorState, rows, 2, False), records(ActorState, rows, 9, True)
-    assert [row.pid for row in brief] == [0, 1]
-    assert brief[1].num_restarts is None
-    assert [row.num_restarts for row in full] == [0, 1, 2]
+def test_records_have_details_only_on_request() -> None:
+    record = ActorState(**dict.fromkeys(ActorState.list_columns(), 1))  # type: ignore[arg-type]
+    record.without_details()
+    assert (record.pid, record.num_restarts) == (1, None)
 
 
 def test_filters_meet_numbers_and_truth_values_as_texts() -> None:
-    row = {"pid": 12, "alive": True, "name": "Joe"}
-    assert matches(row, [("pid", "=", "12"), ("alive", "=", "TRUE"), ("name", "=", "joe")])
-    assert not matches(row, [("alive", "=", "0")])
+    row = ActorState(pid=12, is_detached=True, name="Joe")
+    assert matches(row, [("pid", "=", "12"), ("is_detached", "=", "TRUE"), ("name", "=", "joe")])
+    assert not matches(row, [("is_detached", "=", "0")])
     assert matches(row, [("name", "!=", "jane")])
     assert not matches(row, [("pid", "!=", 12)])
     with pytest.raises(RayStateApiException, match="Failed to convert a value maybe"):
-        matches(row, [("alive", "=", "maybe")])
+        matches(row, [("is_detached", "=", "maybe")])
     assert check_filters(ActorState, [("State", "=", "alive")]) == (("state", "=", "alive"),)
 
 

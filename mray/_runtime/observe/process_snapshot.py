@@ -210,13 +210,13 @@ def _handle(client: Client, actor_id: bytes) -> dict[str, Any]:
     object_id = b"\xff" * 8 + actor_id + FIRST
     return {
         "object_id": object_id,
-        "size": -1,
-        "where": "",
+        "object_size": -1,
+        "storage": "",
         "pending": False,
         "failed": False,
-        "kind": "ACTOR_HANDLE",
+        "reference_type": "ACTOR_HANDLE",
         "owner": client.process,
-        "task": "",
+        "task_name": "",
     }
 
 
@@ -238,13 +238,13 @@ def _object(client: Client, object_id: bytes, entry: Entry, kind: str) -> dict[s
     task: Call | None = entry.task
     return {
         "object_id": object_id,
-        "size": size,
-        "where": where,
+        "object_size": size,
+        "storage": where,
         "pending": form is None,
         "failed": form == m.FAILED,
-        "kind": kind,
+        "reference_type": kind,
         "owner": entry.owner or client.process,
-        "task": task.name or str(task.method if isinstance(task.method, str) else task.method[2]) if task is not None else "",
+        "task_name": task.name or str(task.method if isinstance(task.method, str) else task.method[2]) if task is not None else "",
     }
 
 

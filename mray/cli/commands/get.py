@@ -7,8 +7,7 @@ import sys
 
 from mray.cli.columns import CUT, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
-from mray.util.state._gather import GATHER
-from mray.util.state._select import records
+from mray.util.state._gather import gather
 from mray.util.state.api import look
 from mray.util.state.common import RECORDS, StateSchema
 
@@ -28,7 +27,7 @@ def main(words: list[str]) -> int:
 
 def _get(given: argparse.Namespace, record: type[StateSchema]) -> int:
     view = look(given.session, given.timeout)
-    rows = list(GATHER[record.WORDS[1]](view))
+    rows = list(gather(record, view))
     wanted = given.id.lower().rstrip(CUT)
     found = [row for row in rows if str(row[record.KEY]) == wanted]
     found = found or [row for row in rows if given.id and is_meant(given.id, str(row.get("name") or row.get("pid") or ""))]
@@ -40,7 +39,7 @@ def _get(given: argparse.Namespace, record: type[StateSchema]) -> int:
         for text in view.missing:
             print(f"mray: warning: {text}", file=sys.stderr)
         return NOT_FOUND
-    whole = [each.asdict() for each in records(record, found, len(found), detail=True)]
+    whole = [each.asdict() for each in found]
     if given.format == "table":
         for row in whole:
             shown = record.humanify(row)

@@ -10,7 +10,7 @@ import sys
 from mray._runtime.observe.observer import is_alive
 from mray.cli.columns import begins, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
-from mray.util.state._gather import GATHER
+from mray.util.state._gather import actors
 from mray.util.state.api import list_logs, look, session_directory
 
 SUMMARY = "list the log files of a session, or print one"
@@ -64,9 +64,9 @@ def _path(given: argparse.Namespace, directory: str, folder: str) -> str | None:
     if given.which in names:
         return os.path.join(folder, given.which)
     meant: dict[str, None] = {}
-    for actor in GATHER["actors"](look(directory, given.timeout, detail=False)):
-        if is_meant(given.which, actor["name"] or "") or begins(given.which, actor["actor_id"]):
-            meant[str(actor["pid"])] = None
+    for actor in actors(look(directory, given.timeout, detail=False)):
+        if is_meant(given.which, actor.name or "") or begins(given.which, actor.actor_id):
+            meant[str(actor.pid)] = None
     if len(meant) > 1:
         raise ValueError(f"several actors are meant by {given.which!r}: choose one by its id or pid ({', '.join(meant)})")
     pid = next(iter(meant), given.which)

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
-from mray.util.state._gather import GATHER
+from mray.util.state._gather import objects, workers
 from mray.util.state.api import look
 from mray.util.state.common import ObjectState, WorkerState
 
@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
 
 def _memory(given: argparse.Namespace) -> int:
     view = look(given.session, given.timeout)
-    processes = [{name: row.get(name) for name in _PROCESS} for row in GATHER["workers"](view) if row["is_alive"]]
+    processes = [{name: row.get(name) for name in _PROCESS} for row in workers(view) if row.is_alive]
     store = view.node["object_store_memory"]
     used = sum(row["object_store_bytes"] or 0 for row in processes)
     whole: dict[str, Any] = {
@@ -48,9 +48,9 @@ def _memory(given: argparse.Namespace) -> int:
     }
     if not given.stats_only:
         order = _ORDERS[given.sort_by]
-        objects = sorted(GATHER["objects"](view), key=lambda row: row[order], reverse=given.sort_by == "size")
-        whole["objects"] = [{name: row[name] for name in _OBJECT} for row in objects[: given.limit]]
-        whole["total_objects"] = len(objects)
+        found = sorted(objects(view), key=lambda row: row[order], reverse=given.sort_by == "size")
+        whole["objects"] = [{name: row[name] for name in _OBJECT} for row in found[: given.limit]]
+        whole["total_objects"] = len(found)
     if view.missing:
         whole["missing"] = view.missing
     if given.format != "table":

@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._runtime.observe.observer import sessions
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, guarded, parser, show
-from mray.util.state._gather import GATHER, View
+from mray.util.state._gather import View, actors, jobs
 from mray.util.state.api import look, session_directory
 from mray.util.state.common import _bytes
 from mray.util.state.exception import ServerUnavailable
@@ -48,7 +48,6 @@ def _status(given: argparse.Namespace) -> int:
 def status_of(view: View) -> dict[str, Any]:
     """One session, as data."""
     node = view.node
-    jobs = [job for job in GATHER["jobs"](view) if job["status"] == "RUNNING"]
     total, free = node["resources"], node["available"]
     return {
         "session": os.path.basename(view.directory),
@@ -58,7 +57,8 @@ def status_of(view: View) -> dict[str, Any]:
         "node_pid": node["node_pid"],
         "drivers": [
             {**{name: job[name] for name in ("job_id", "entrypoint", "start_time", "namespace")}, "pid": int(job["driver_info"]["pid"])}
-            for job in jobs
+            for job in jobs(view)
+            if job.status == "RUNNING"
         ],
         "resources": {
             name: {"total": amount, "used": round(amount - free.get(name, 0.0), 4)}
@@ -69,7 +69,7 @@ def status_of(view: View) -> dict[str, Any]:
         "pooled_bytes": sum(row["pooled"] for row in view.processes.values()),
         "spilled_bytes": node["spilled_bytes"],
         "spilled_objects": node["spilled_objects"],
-        "actors": dict(Counter(row["state"] for row in GATHER["actors"](view))),
+        "actors": dict(Counter(row.state for row in actors(view))),
         "workers": dict(Counter(worker["state"] for worker in node["workers"])),
         "dead_workers": len(node["dead_workers"]),
         "placement_groups": dict(Counter(group["state"] for group in node["placement_groups"] if group["state"] != "REMOVED")),

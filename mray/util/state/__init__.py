@@ -5,7 +5,7 @@
     list_actors(filters=[("state", "=", "ALIVE")], detail=True)
 
     api ──View──▶ _gather ──▶ mray._runtime.observe.observer ──▶ node, driver, workers      raw rows, at this moment
-     └──────────▶ _select (filters) ──▶ common (records)                             what users see
+     └─ records (common) ──▶ _select (filters) ──▶ what users see
 
 Built on looking, not on recording: no process notes down what it does, so the engine is as fast with this as without, and what is over is
 soon forgotten. Rejected: a collector of events, as Ray has, which would cost each call more than the call.

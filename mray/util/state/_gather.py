@@ -1,14 +1,14 @@
-"""Rows of each kind, put together from what the node, the driver and the workers tell.
+"""The records of each kind, put together from what the node, the driver and the workers tell.
 
-In whoever asks; see `mray._runtime.observe.observer`. A row is a dict with a key for each column of its record in `mray.util.state.common`.
+In whoever asks; see `mray._runtime.observe.observer`. The classes are those of `mray.util.state.common`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from mray._common import messages as m
 from mray._common.clock import perf_counter, time
@@ -20,7 +20,21 @@ from mray._runtime.observe.process_snapshot import SENT
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
 from mray.util.state._processes import facts_of
+from mray.util.state.common import (
+    ActorState,
+    ChannelState,
+    GraphState,
+    JobState,
+    NodeState,
+    ObjectState,
+    PlacementGroupState,
+    StateSchema,
+    TaskState,
+    WorkerState,
+)
 
+_Record = TypeVar("_Record", bound=StateSchema)
+#: A row of what a process tells.
 Row = dict[str, Any]
 
 _ACTOR_STATES = {"pending": "PENDING_CREATION", "alive": "ALIVE", "restarting": "RESTARTING", "dead": "DEAD"}
@@ -96,45 +110,50 @@ class View:
         return sorted(self.processes, key=lambda process: self.processes[process]["role"] != m.ROLE_DRIVER)
 
 
+def made(record: type[_Record], row: Row, **values: Any) -> _Record:
+    """A record of what a row has under the names of its columns, and of these values, which count more."""
+    columns = record.__dataclass_fields__
+    return record(**{**{name: value for name, value in row.items() if name in columns}, **values})
+
+
 def worker_id(process: str) -> str:
     """The id that users know of a process; empty for none."""
     return worker_id_of(process).hex() if process else ""
 
 
 # ------------------------------------------------------------------------------------------------ actors
-def actors(view: View) -> Iterator[Row]:
+def actors(view: View) -> Iterator[ActorState]:
     told = view.ask("work") if view.detail else {}
     for actor in view.node["actors"]:
         work = told.get(actor["process"], {}).get("work") or {}
         cause = actor["cause"]
         shown = work.get("repr") or ""
-        yield {
-            "actor_id": actor["actor_id"].hex(),
-            "class_name": actor["class_name"],
-            "state": "DEPENDENCIES_UNREADY" if actor["announced"] else _ACTOR_STATES[actor["state"]],
-            "job_id": actor["job"],
-            "name": actor["name"],
-            "node_id": view.node_id if actor["pid"] else None,
-            "pid": actor["pid"],
-            "ray_namespace": actor["namespace"],
-            "required_resources": actor["resources"],
-            "serialized_runtime_env": json.dumps({"env_vars": actor["environment"]} if actor["environment"] else {}),
-            "death_cause": None if cause is None else dict(zip(("kind", "text", "pid", "status"), cause, strict=False)),
-            "is_detached": actor["detached"],
-            "placement_group_id": actor["placement_group_id"].hex() if actor["placement_group_id"] else None,
-            "repr_name": "" if shown in (actor["class_name"], f"<{actor['class_name']}>") else shown,
-            "num_restarts": actor["incarnation"],
-            "worker_id": worker_id(actor["process"]),
-            "owner_id": worker_id(actor["owner"]),
-            "num_holders": actor["holders"],
-            "current_task": work.get("task", ""),
-            "num_queued": work.get("queued", 0),
-            "num_finished": work.get("served", 0),
-        }
+        yield made(
+            ActorState,
+            actor,
+            actor_id=actor["actor_id"].hex(),
+            state="DEPENDENCIES_UNREADY" if actor["announced"] else _ACTOR_STATES[actor["state"]],
+            job_id=actor["job"],
+            node_id=view.node_id if actor["pid"] else None,
+            ray_namespace=actor["namespace"],
+            required_resources=actor["resources"],
+            serialized_runtime_env=json.dumps({"env_vars": actor["environment"]} if actor["environment"] else {}),
+            death_cause=None if cause is None else dict(zip(("kind", "text", "pid", "status"), cause, strict=False)),
+            is_detached=actor["detached"],
+            placement_group_id=actor["placement_group_id"].hex() if actor["placement_group_id"] else None,
+            repr_name="" if shown in (actor["class_name"], f"<{actor['class_name']}>") else shown,
+            num_restarts=actor["incarnation"],
+            worker_id=worker_id(actor["process"]),
+            owner_id=worker_id(actor["owner"]),
+            num_holders=actor["holders"],
+            current_task=work.get("task", ""),
+            num_queued=work.get("queued", 0),
+            num_finished=work.get("served", 0),
+        )
 
 
 # ------------------------------------------------------------------------------------------------- tasks
-def tasks(view: View) -> Iterator[Row]:
+def tasks(view: View) -> Iterator[TaskState]:
     told = view.ask("calls", "work", "failed")
     works = {process: answers.get("work") or {} for process, answers in told.items()}
     running = {task_id for work in works.values() for task_id in _running(work)}
@@ -185,46 +204,49 @@ def _running(work: Row) -> list[bytes]:
     return [*([work["task_id"]] if work.get("task_id") else []), *work.get("beside", ())]
 
 
-def _task(view: View, task_id: bytes, name: str, function: str, state: str, process: str) -> Row:
+def _task(view: View, task_id: bytes, name: str, function: str, state: str, process: str, **values: Any) -> TaskState:
     is_task = task_id[8:-JOB_SIZE] == NO_ACTOR
-    return {
-        "task_id": task_id.hex(),
-        "attempt_number": 0,
-        "name": name,
-        "state": state,
-        "job_id": task_id[-JOB_SIZE:].hex(),
-        "actor_id": None if is_task else task_id[8:].hex(),
-        "type": "NORMAL_TASK" if is_task else "ACTOR_TASK",
-        "func_or_class_name": function,
-        "parent_task_id": "",
-        "node_id": view.node_id if process else None,
-        "worker_id": worker_id(process) or None,
-        "worker_pid": view.pids.get(process),
-        "error_type": None,
-        "error_message": None,
-        "required_resources": {},
-        "owner_id": "",
-        "retries_left": 0,
-        "waits_for": [],
-    }
+    plain = TaskState(
+        task_id=task_id.hex(),
+        attempt_number=0,
+        name=name,
+        state=state,
+        job_id=task_id[-JOB_SIZE:].hex(),
+        actor_id=None if is_task else task_id[8:].hex(),
+        type="NORMAL_TASK" if is_task else "ACTOR_TASK",
+        func_or_class_name=function,
+        parent_task_id="",
+        node_id=view.node_id if process else None,
+        worker_id=worker_id(process) or None,
+        worker_pid=view.pids.get(process),
+        required_resources={},
+        owner_id="",
+        retries_left=0,
+        waits_for=[],
+    )
+    return replace(plain, **values)
 
 
-def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> Row:
+def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> TaskState:
     """Of `work` of the process where it is."""
     name, function, state = call["name"], call["function"], call["state"]
     if runs:
         name, state = _shown_name(name, function, work), "RUNNING"
     elif state == SENT and work.get("groups"):
         state = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
-    row = _task(view, call["task_id"], name, function, state, call["process"])
-    row.update(
+    return _task(
+        view,
+        call["task_id"],
+        name,
+        function,
+        state,
+        call["process"],
         parent_task_id=_parent(view, owner, call["parent"], call["task_id"]),
         required_resources=call["resources"],
         owner_id=worker_id(owner),
         retries_left=call["retries"],
         waits_for=[object_id.hex() for object_id in call["waits_for"]],
     )
-    return row
 
 
 def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
@@ -236,13 +258,11 @@ def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
     return parent.hex() or ("ff" * 8 + actor if actor else "")
 
 
-def _failed_task(view: View, owner: str, failed: Failed, work: Row, times: tuple[float, float] | None) -> Row:
+def _failed_task(view: View, owner: str, failed: Failed, work: Row, times: tuple[float, float] | None) -> TaskState:
     """As its caller knows it; of `work` of the process that ran it, if that lives."""
     name = _shown_name(failed.name, failed.function, work) if times is not None else failed.name
     row = _finished_task(view, failed.process, failed.task_id, name, failed.function, (failed.type, failed.text), times, failed.resources)
-    parent = _parent(view, owner, failed.parent, failed.task_id)
-    row.update(parent_task_id=parent, owner_id=worker_id(owner))
-    return row
+    return replace(row, parent_task_id=_parent(view, owner, failed.parent, failed.task_id), owner_id=worker_id(owner))
 
 
 def _finished_task(
@@ -254,17 +274,15 @@ def _finished_task(
     error: Sequence[str] | None,
     times: tuple[float, float] | None,
     resources: dict[str, float] | None,
-) -> Row:
-    row = _task(view, task_id, name, function, "FINISHED" if error is None else "FAILED", process)
-    row["required_resources"] = resources or {}
-    if error is not None:
-        row.update(error_type=error[0], error_message=error[1])
-    if times is not None:
-        row.update(start_time_ms=int(times[0] * 1000), end_time_ms=int(times[1] * 1000))
-    return row
+) -> TaskState:
+    begin, end = (None, None) if times is None else (int(times[0] * 1000), int(times[1] * 1000))
+    kind, text = (None, None) if error is None else error
+    state = "FINISHED" if error is None else "FAILED"
+    more = {"required_resources": resources or {}, "start_time_ms": begin, "end_time_ms": end, "error_type": kind, "error_message": text}
+    return _task(view, task_id, name, function, state, process, **more)
 
 
-def _creation(view: View, actor: Row) -> Row:
+def _creation(view: View, actor: Row) -> TaskState:
     """The constructor's call, which nobody else remembers."""
     cause, name = actor["cause"], actor["class_name"] + ".__init__"
     state = _CREATION_STATES[actor["state"]]
@@ -275,17 +293,26 @@ def _creation(view: View, actor: Row) -> Row:
     elif actor["state"] == "dead" and cause is not None and (cause[0] in (m.CAUSE_INIT, m.CAUSE_REFUSED) or not cause[2]):
         state = "FAILED"
     row_id = b"\xff" * 8 + actor["actor_id"]
-    row = _task(view, row_id, name, name, state, actor["process"])
-    row.update(type="ACTOR_CREATION_TASK", required_resources=actor["resources"], owner_id=worker_id(actor["owner"]))
-    row["worker_pid"] = actor["pid"] or None
-    row["parent_task_id"] = _parent(view, actor["owner"], actor["parent"], row_id)
-    if state == "FAILED":
-        row.update(error_type=_CREATION_ERRORS.get(cause[0], "ACTOR_DIED"), error_message=cause[1])
-    return row
+    kind, text = (_CREATION_ERRORS.get(cause[0], "ACTOR_DIED"), cause[1]) if state == "FAILED" else (None, None)
+    return _task(
+        view,
+        row_id,
+        name,
+        name,
+        state,
+        actor["process"],
+        type="ACTOR_CREATION_TASK",
+        required_resources=actor["resources"],
+        owner_id=worker_id(actor["owner"]),
+        worker_pid=actor["pid"] or None,
+        parent_task_id=_parent(view, actor["owner"], actor["parent"], row_id),
+        error_type=kind,
+        error_message=text,
+    )
 
 
 # ----------------------------------------------------------------------------------------------- objects
-def objects(view: View) -> Iterator[Row]:
+def objects(view: View) -> Iterator[ObjectState]:
     told = view.ask("objects", "calls", "work")
     running = {task_id for answers in told.values() for task_id in _running(answers.get("work") or {})}
     states = {call["task_id"]: call["state"] for answers in told.values() for call in (answers.get("calls") or {}).get("rows", ())}
@@ -296,52 +323,59 @@ def objects(view: View) -> Iterator[Row]:
             status = "FAILED" if found["failed"] else "FINISHED"
             if found["pending"]:
                 status = "RUNNING" if task_id in running else states.get(task_id, "NIL")
-            yield {
-                "object_id": found["object_id"].hex(),
-                "object_size": found["size"],
-                "task_status": status,
-                "attempt_number": 1,
-                "reference_type": found["kind"],
-                "call_site": "disabled",
-                "type": role,
-                "pid": view.pids[process],
-                "ip": view.ip,
-                "storage": found["where"],
-                "owner_id": worker_id(found["owner"]),
-                "task_name": found["task"],
-            }
+            yield made(
+                ObjectState,
+                found,
+                object_id=found["object_id"].hex(),
+                task_status=status,
+                attempt_number=1,
+                call_site="disabled",
+                type=role,
+                pid=view.pids[process],
+                ip=view.ip,
+                owner_id=worker_id(found["owner"]),
+            )
 
 
 # ----------------------------------------------------------------------------------- workers, node, job
-def workers(view: View) -> Iterator[Row]:
+def workers(view: View) -> Iterator[WorkerState]:
     records = {worker["process"]: worker for worker in view.node["workers"]}
     occupied = occupants(view)
     for process in dict.fromkeys([*view.in_order(), *records]):
         known, record = view.processes.get(process), records.get(process, {})
         pid = known["pid"] if known is not None else record["pid"]
-        yield {
-            **_worker(view, process, pid, alive=True),
-            "worker_type": "DRIVER" if known is not None and known["role"] == m.ROLE_DRIVER else "WORKER",
+        yield made(
+            WorkerState,
+            {"state": "", "actor_id": "", **record},
+            worker_id=worker_id(process),
+            is_alive=True,
+            worker_type="DRIVER" if known is not None and known["role"] == m.ROLE_DRIVER else "WORKER",
+            node_id=view.node_id,
+            ip=view.ip,
+            pid=pid,
+            end_time_ms=0,
+            occupant=occupied.get(process, ""),
+            gpu_ids=record.get("gpus", []),
+            cpu_affinity=record.get("cpus", []),
+            object_store_bytes=known["bytes"] if known is not None else 0,
+            pooled_bytes=known["pooled"] if known is not None else 0,
+            spilled_bytes=known["spilled"] if known is not None else 0,
             **(facts_of(pid) if view.detail and pid else {}),
-            "state": record.get("state", ""),
-            "occupant": occupied.get(process, ""),
-            "actor_id": record.get("actor_id", ""),
-            "gpu_ids": record.get("gpus", []),
-            "cpu_affinity": record.get("cpus", []),
-            "object_store_bytes": known["bytes"] if known is not None else 0,
-            "pooled_bytes": known["pooled"] if known is not None else 0,
-            "spilled_bytes": known["spilled"] if known is not None else 0,
-        }
+        )
     for dead in view.node["dead_workers"]:
         kind, text = dead["cause"] or (m.CAUSE_CRASH, "")
         how = describe_status(dead["status"]) or ""
-        exit_type = "INTENDED_SYSTEM_EXIT" if text == "the worker had nothing to do" else _EXITS.get(kind, "SYSTEM_ERROR")
-        yield {
-            **_worker(view, dead["process"], dead["pid"], alive=False),
-            "exit_type": exit_type,
-            "exit_detail": "; ".join(filter(None, (text, f"it {how}" if how else ""))),
-            "end_time_ms": int(dead["end"] * 1000),
-        }
+        yield WorkerState(
+            worker_id=worker_id(dead["process"]),
+            is_alive=False,
+            worker_type="WORKER",
+            exit_type="INTENDED_SYSTEM_EXIT" if text == "the worker had nothing to do" else _EXITS.get(kind, "SYSTEM_ERROR"),
+            node_id=view.node_id,
+            ip=view.ip,
+            pid=dead["pid"],
+            exit_detail="; ".join(filter(None, (text, f"it {how}" if how else ""))),
+            end_time_ms=int(dead["end"] * 1000),
+        )
 
 
 def occupants(view: View) -> dict[str, str]:
@@ -360,74 +394,57 @@ def _task_in(view: View, worker: Row) -> str:
     return f"task {task}" if task and task != IDLE_TITLE else ""
 
 
-def _worker(view: View, process: str, pid: int, *, alive: bool) -> Row:
-    return {
-        "worker_id": worker_id(process),
-        "is_alive": alive,
-        "worker_type": "WORKER",
-        "exit_type": None,
-        "node_id": view.node_id,
-        "ip": view.ip,
-        "pid": pid,
-        "exit_detail": None,
-        "end_time_ms": 0,
-    }
-
-
-def nodes(view: View) -> Iterator[Row]:
+def nodes(view: View) -> Iterator[NodeState]:
     facts = view.node["facts"]
     pid = view.node["node_pid"]
-    yield {
-        "node_id": view.node_id,
-        "node_ip": view.ip,
-        "is_head_node": True,
-        "state": "ALIVE",
-        "state_message": None,
-        "node_name": facts["node_name"],
-        "resources_total": view.node["resources"],
-        "labels": {"ray.io/node-id": view.node_id, **view.node["labels"]},
-        "start_time_ms": facts_of(pid).get("start_time_ms"),
-        "end_time_ms": 0,
-        "resources_available": view.node["available"],
-        "pid": pid,
-        "object_store_bytes": sum(process["bytes"] for process in view.processes.values()),
-    }
+    yield NodeState(
+        node_id=view.node_id,
+        node_ip=view.ip,
+        is_head_node=True,
+        state="ALIVE",
+        state_message=None,
+        node_name=facts["node_name"],
+        resources_total=view.node["resources"],
+        labels={"ray.io/node-id": view.node_id, **view.node["labels"]},
+        start_time_ms=facts_of(pid).get("start_time_ms"),
+        end_time_ms=0,
+        resources_available=view.node["available"],
+        pid=pid,
+        object_store_bytes=sum(process["bytes"] for process in view.processes.values()),
+    )
 
 
-def jobs(view: View) -> Iterator[Row]:
+def jobs(view: View) -> Iterator[JobState]:
     for job in view.node["jobs"]:
         ended = bool(job["end"])
-        yield {
-            "job_id": job["job_id"],
-            "submission_id": None,
-            "entrypoint": job["entrypoint"],
-            "type": "DRIVER",
-            "status": "RUNNING" if not ended else "SUCCEEDED" if job["left"] else "FAILED",
-            "message": None if not ended or job["left"] else "its driver has died without shutdown()",
-            "error_type": None,
-            "driver_info": {"id": job["job_id"], "node_ip_address": view.ip, "pid": str(job["pid"])},
-            "start_time": (facts_of(job["pid"]).get("start_time_ms") if not ended else None) or int(job["start"] * 1000),
-            "end_time": int(job["end"] * 1000) or None,
-            "namespace": job["namespace"],
-            "session_dir": view.node["facts"]["session_dir"],
-        }
+        yield made(
+            JobState,
+            job,
+            type="DRIVER",
+            status="RUNNING" if not ended else "SUCCEEDED" if job["left"] else "FAILED",
+            message=None if not ended or job["left"] else "its driver has died without shutdown()",
+            driver_info={"id": job["job_id"], "node_ip_address": view.ip, "pid": str(job["pid"])},
+            start_time=(facts_of(job["pid"]).get("start_time_ms") if not ended else None) or int(job["start"] * 1000),
+            end_time=int(job["end"] * 1000) or None,
+            session_dir=view.node["facts"]["session_dir"],
+        )
 
 
-def placement_groups(view: View) -> Iterator[Row]:
+def placement_groups(view: View) -> Iterator[PlacementGroupState]:
     for group in view.node["placement_groups"]:
         created = group["state"] == "CREATED"
-        yield {
-            "placement_group_id": group["placement_group_id"].hex(),
-            "name": group["name"],
-            "creator_job_id": group["job"],
-            "state": group["state"],
-            "bundles": [
+        yield made(
+            PlacementGroupState,
+            group,
+            placement_group_id=group["placement_group_id"].hex(),
+            creator_job_id=group["job"],
+            bundles=[
                 {"bundle_id": index, "node_id": view.node_id if created else None, "unit_resources": bundle}
                 for index, bundle in enumerate(group["bundles"])
             ],
-            "is_detached": group["detached"],
-            "stats": {"scheduling_state": scheduling_state(group), "reason": group["impossible"]},
-        }
+            is_detached=group["detached"],
+            stats={"scheduling_state": scheduling_state(group), "reason": group["impossible"]},
+        )
 
 
 # ------------------------------------------------------------------------------------------------ graphs
@@ -437,7 +454,7 @@ def _actor_name(endpoint: str, names: dict[str, str]) -> str:
     return f"{names[endpoint]}({endpoint[:8]})" if names.get(endpoint) else endpoint
 
 
-def graphs(view: View) -> Iterator[Row]:
+def graphs(view: View) -> Iterator[GraphState]:
     for process, graph, programs in _graphs(view):
         names = graph["actors"]
         waits = []
@@ -449,25 +466,17 @@ def graphs(view: View) -> Iterator[Row]:
                 waits.append(f"{_actor_name(program['actor'], names)} for {waited} ({program['kind']})")
             elif program["running"]:
                 waits.append(f"{_actor_name(program['actor'], names)} computes {program['method']}()")
-        yield {
-            "graph_id": graph["graph_id"],
-            "state": graph["state"],
-            "pid": view.pids[process],
-            "actors": {endpoint: name for endpoint, name in names.items() if endpoint},
-            "num_tasks": graph["steps"],
-            "submitted": graph["submitted"],
-            "finished": graph["finished"],
-            "in_flight": graph["submitted"] - graph["finished"],
-            "kept": graph["kept"],
-            "max_in_flight": graph["max_in_flight"],
-            "waits": "; ".join(waits),
-            "owner_id": worker_id(process),
-            "error": graph["error"],
-            "copy_of": graph["copy_of"],
-            "size_bytes": graph["size"],
-            "executions": {program["actor"]: program["executions"] for program in programs},
-            "computing": [f"{names.get(each['actor']) or each['actor']}.{each['method']}" for each in programs if each["running"]],
-        }
+        yield made(
+            GraphState,
+            graph,
+            pid=view.pids[process],
+            actors={endpoint: name for endpoint, name in names.items() if endpoint},
+            in_flight=graph["submitted"] - graph["finished"],
+            waits="; ".join(waits),
+            owner_id=worker_id(process),
+            executions={program["actor"]: program["executions"] for program in programs},
+            computing=[f"{names.get(each['actor']) or each['actor']}.{each['method']}" for each in programs if each["running"]],
+        )
 
 
 def _graphs(view: View) -> Iterator[tuple[str, Row, list[Row]]]:
@@ -482,35 +491,38 @@ def _graphs(view: View) -> Iterator[tuple[str, Row, list[Row]]]:
             yield process, graph, programs.get(graph["graph_id"], [])
 
 
-def channels(view: View) -> Iterator[Row]:
+def channels(view: View) -> Iterator[ChannelState]:
     for _process, graph, programs in _graphs(view):
         names = graph["actors"]
         counters = {"": graph["counters"], **{program["actor"]: program["counters"] for program in programs}}
         for channel in graph["channels"]:
             counted = counters.get(channel["writer"], {}).get(channel["index"])
-            yield {
-                "channel_id": f"{graph['graph_id']}:{channel['index']}",
-                "graph_id": graph["graph_id"],
-                "source": channel["source"],
-                "writer": _actor_name(channel["writer"], names),
-                "readers": [_actor_name(reader, names) for reader in channel["readers"]],
-                "transport": channel["transport"],
-                "written": counted.get("written") if counted is not None else None,
-                "waiting": counted.get("waiting") if counted is not None else None,
-                "slots": channel["slots"],
-                "counters": counted,
-            }
+            yield made(
+                ChannelState,
+                channel,
+                channel_id=f"{graph['graph_id']}:{channel['index']}",
+                graph_id=graph["graph_id"],
+                writer=_actor_name(channel["writer"], names),
+                readers=[_actor_name(reader, names) for reader in channel["readers"]],
+                written=(counted or {}).get("written"),
+                waiting=(counted or {}).get("waiting"),
+                counters=counted,
+            )
 
 
-#: By the plural word of the record.
-GATHER: dict[str, Callable[[View], Iterator[Row]]] = {
-    "actors": actors,
-    "tasks": tasks,
-    "objects": objects,
-    "workers": workers,
-    "nodes": nodes,
-    "jobs": jobs,
-    "placement-groups": placement_groups,
-    "graphs": graphs,
-    "channels": channels,
+_GATHER: dict[type[StateSchema], Callable[[View], Iterator[Any]]] = {
+    ActorState: actors,
+    TaskState: tasks,
+    ObjectState: objects,
+    WorkerState: workers,
+    NodeState: nodes,
+    JobState: jobs,
+    PlacementGroupState: placement_groups,
+    GraphState: graphs,
+    ChannelState: channels,
 }
+
+
+def gather(record: type[_Record], view: View) -> Iterator[_Record]:
+    """All records of one kind."""
+    return _GATHER[record](view)

@@ -1,16 +1,15 @@
-"""Filters and limits: which of the rows a listing has. Pure."""
+"""Filters and limits: which of the records a listing has. Pure."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from mray.util.state.common import RAY_MAX_LIMIT_FROM_API_SERVER, StateSchema, check_predicate
 from mray.util.state.exception import RayStateApiException
 
 Filter = tuple[str, str, Any]
-_Record = TypeVar("_Record", bound=StateSchema)
 
 _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
@@ -55,7 +54,7 @@ def contradict(filters: Sequence[Filter]) -> bool:
     return False
 
 
-def matches(row: dict[str, Any], filters: Sequence[Filter]) -> bool:
+def matches(row: StateSchema, filters: Sequence[Filter]) -> bool:
     """Whether all filters hold. Texts are compared without regard to case; a text meets a number or a truth value as what it says.
     A task that did not fail has no type of error, so it has none that is unequal to one.
     """
@@ -80,14 +79,3 @@ def _equal(found: Any, wanted: Any) -> bool:
             except ValueError:
                 raise RayStateApiException(f"Failed to convert a value {wanted} of type {str} to {type(found)}") from None
     return bool(found == wanted)
-
-
-def records(record: type[_Record], rows: Iterable[dict[str, Any]], limit: int, detail: bool) -> list[_Record]:
-    """The first `limit` rows as records, their columns of detail only with `detail`."""
-    columns = record.list_columns(detail)
-    chosen: list[_Record] = []
-    for row in rows:
-        if len(chosen) == limit:
-            break
-        chosen.append(record(**{name: row.get(name) for name in columns}))
-    return chosen

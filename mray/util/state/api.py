@@ -28,8 +28,8 @@ from mray._api.object_ref import ObjectRef
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import io, os
 from mray._runtime.observe.observer import SessionGoneError, sessions
-from mray.util.state._gather import GATHER, View
-from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches, records
+from mray.util.state._gather import View, gather
+from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
 from mray.util.state.common import (
     DEFAULT_LIMIT,
     DEFAULT_RPC_TIMEOUT,
@@ -155,19 +155,6 @@ def _name(words: str) -> str:
 _OVER = frozenset({"FINISHED", "FAILED", "DEAD", "REMOVED"})
 
 
-def list_records(
-    record: type[_Record],
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-) -> list[_Record]:
-    """The records of one kind that all `filters` hold for, ordered by id; what is over comes last, so that no limit hides what goes on."""
-    return counted_records(record, address, filters, limit, timeout, detail, raise_on_missing_output)[0]
-
-
 def counted_records(
     record: type[_Record],
     address: str | None = None,
@@ -177,7 +164,10 @@ def counted_records(
     detail: bool = False,
     raise_on_missing_output: bool = True,
 ) -> tuple[list[_Record], int]:
-    """As `list_records`, and how many there would be without a limit (of a Ray cluster: with it)."""
+    """The records of one kind that all `filters` hold for, ordered by id; what is over comes last, so that no limit hides what goes on.
+
+    And how many there would be without a limit (of a Ray cluster: with it).
+    """
     options = {"limit": limit, "timeout": timeout, "detail": detail, "raise_on_missing_output": raise_on_missing_output}
     listed = _ask_ray(address, f"list_{_name(record.WORDS[1])}", filters=filters, **options)
     if listed is not None:
@@ -188,10 +178,14 @@ def counted_records(
         return [], 0
     # A filter may be by a column that only detail gathers.
     view = look(address, timeout, detail=detail or any(column in _detailed(record) for column, _predicate, _value in checked))
-    rows = [row for row in GATHER[record.WORDS[1]](view) if matches(row, checked)]
+    found = [each for each in gather(record, view) if matches(each, checked)]
     _complain(view, raise_on_missing_output)
-    rows.sort(key=lambda row: (row.get("state") in _OVER, str(row[record.KEY])))
-    return records(record, rows, limit, detail), len(rows)
+    found.sort(key=lambda each: (each.get("state") in _OVER, str(each[record.KEY])))
+    total = len(found)
+    del found[limit:]
+    for each in () if detail else found:
+        each.without_details()
+    return found, total
 
 
 def _detailed(record: type[StateSchema]) -> set[str]:
@@ -243,7 +237,7 @@ def _listing(record: type[_Record], parameters: Callable[_P, None]) -> Callable[
             except TypeError as error:
                 raise TypeError(f"{named.__name__}() {error}") from None
             given.pop("_explain", None)
-            return list_records(record, **given)
+            return counted_records(record, **given)[0]
 
         update_wrapper(listing, named)
         del listing.__wrapped__  # type: ignore[attr-defined]  # its signature is not that of the listing
@@ -312,10 +306,10 @@ def get_records(record: type[_Record], key: str, address: str | None = None, tim
         except ValueError as error:
             raise RayStateApiException(f"{key!r} is no id of {record.WORDS[1]}: {error}") from None
     view = look(address, timeout)
-    rows = [row for row in GATHER[record.WORDS[1]](view) if row[record.KEY] == key]
-    if not rows:
+    found = [each for each in gather(record, view) if each[record.KEY] == key]
+    if not found:
         _complain(view, True)
-    return records(record, rows, len(rows), detail=True)
+    return found
 
 
 def _get(record: type[_Record], key: str, address: str | None, timeout: float) -> _Record | None:
@@ -374,7 +368,7 @@ def summarize_actors(
     said = _ask_ray(address, "summarize_actors", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
     if said is not None:
         return dict(said)
-    rows = _all("actors", address, timeout, raise_on_missing_output)
+    rows = _all(ActorState, address, timeout, raise_on_missing_output)
     summary: dict[str, Any] = {}
     for row in rows:
         group = summary.setdefault(row["class_name"], {"class_name": row["class_name"], "state_counts": Counter()})
@@ -389,7 +383,7 @@ def summarize_tasks(
     said = _ask_ray(address, "summarize_tasks", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
     if said is not None:
         return dict(said)
-    rows = _all("tasks", address, timeout, raise_on_missing_output)
+    rows = _all(TaskState, address, timeout, raise_on_missing_output)
     summary: dict[str, Any] = {}
     for row in rows:
         empty = {"func_or_class_name": row["name"], "type": row["type"], "state_counts": Counter()}
@@ -410,7 +404,7 @@ def summarize_objects(
     said = _ask_ray(address, "summarize_objects", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
     if said is not None:
         return dict(said)
-    rows = _all("objects", address, timeout, raise_on_missing_output)
+    rows = _all(ObjectState, address, timeout, raise_on_missing_output)
     megabytes = sum(max(row["object_size"], 0) for row in rows) / 2**20
     group = {
         "total_objects": len(rows),
@@ -425,9 +419,9 @@ def summarize_objects(
     return _plain({"cluster": {"summary": {"disabled": group} if rows else {}, **totals}})
 
 
-def _all(words: str, address: str | None, timeout: float, raise_on_missing_output: bool) -> list[dict[str, Any]]:
+def _all(record: type[_Record], address: str | None, timeout: float, raise_on_missing_output: bool) -> list[_Record]:
     view = look(address, timeout, detail=False)
-    rows = list(GATHER[words](view))
+    rows = list(gather(record, view))
     _complain(view, raise_on_missing_output)
     return rows
 
@@ -531,7 +525,8 @@ class StateApiClient:
     ) -> list[StateSchema]:
         """The records that the options ask for. NotImplementedError for environments and events, which mray does not list."""
         record = _record_of(resource)
-        return list_records(record, self._address, options.filters, options.limit, options.timeout, options.detail, raise_on_missing_output)
+        how = options.filters, options.limit, options.timeout, options.detail, raise_on_missing_output
+        return counted_records(record, self._address, *how)[0]
 
     def get(self, resource: StateResource, id: str, options: GetApiOptions | None, _explain: bool = False) -> Any:
         """The record with this id, in full, or None; of objects a list. ValueError for what has no ids."""

@@ -86,13 +86,14 @@ def column(
 class StateSchema:
     """The methods of every record. ``row["state"]`` and ``row.state`` are the same."""
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
     #: The field that names one thing, and the singular and plural words of the command line.
     KEY: ClassVar[str]
     WORDS: ClassVar[tuple[str, str]]
 
     @classmethod
     def fields(cls) -> tuple[dataclasses.Field[Any], ...]:
-        return dataclasses.fields(cls)  # type: ignore[arg-type]
+        return dataclasses.fields(cls)
 
     @classmethod
     def list_columns(cls, detail: bool = True) -> list[str]:
@@ -122,18 +123,18 @@ class StateSchema:
         return [field.name for field in cls.fields() if detail or (field.metadata["in_tables"] and not field.metadata["detail"])]
 
     @classmethod
-    def doc_of(cls, name: str) -> str:
-        """The meaning of a column."""
-        return next(str(field.metadata["doc"]) for field in cls.fields() if field.name == name)
-
-    @classmethod
     def humanify(cls, state: dict[str, Any]) -> dict[str, Any]:
         """The same with times and sizes as people read them."""
         shown = {field.name: field.metadata["shown"] for field in cls.fields() if field.metadata["shown"] is not None}
         return {name: shown[name](value) if name in shown and value is not None else value for name, value in state.items()}
 
     def asdict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]
+        return dataclasses.asdict(self)
+
+    def without_details(self) -> None:
+        """Empty the columns that come only with ``detail=True``."""
+        for name in self.columns() - self.base_columns():
+            setattr(self, name, None)
 
     def get(self, key: str, default: Any = None) -> Any:
         return getattr(self, key, default)
@@ -350,6 +351,7 @@ class GraphState(StateSchema):
     error: str | None = column("Why it is broken.", detail=True, filterable=False)
     size_bytes: int | None = column("Bytes of its shared segment, without large values.", detail=True, filterable=False, shown=_bytes)
     executions: dict[str, int] | None = column("Actor id -> executions that it has finished.", detail=True, filterable=False)
+    computing: list[str] | None = column("The methods that compute now.", detail=True, filterable=False)
 
 
 @dataclass
