@@ -33,7 +33,7 @@ def picture(text: str, picture_format: str) -> bytes:
 
     Raises ImportError when ``dot`` is not installed, ValueError for a format that it does not know, RuntimeError when it fails.
     """
-    if not _FORMAT.fullmatch(picture_format):
+    if not _FORMAT.fullmatch(picture_format) or picture_format == "html":  # a page of timelines is none of graphs
         raise ValueError(_unknown(picture_format))
     try:
         done = subprocess.run(["dot", f"-T{picture_format}"], input=text.encode(), capture_output=True, check=False)

@@ -312,7 +312,7 @@ def test_these_formats_need_no_program(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert text.startswith("flowchart TD" if picture_format == "mermaid" else "digraph compiled_graph {")
 
 
-@pytest.mark.parametrize("picture_format", ["nope", "-Kneato", "png -o x", ""])
+@pytest.mark.parametrize("picture_format", ["nope", "html", "-Kneato", "png -o x", ""])
 def test_a_format_that_nobody_knows_is_refused(tmp_path, picture_format: str) -> None:
     if picture_format == "nope" and shutil.which("dot") is None:
         pytest.skip("needs the program dot of graphviz")
