@@ -34,7 +34,7 @@ from mray.testing import null_memory, null_nccl
 from mray.testing.null_array import Heap, NullArray, Storage, Waits, dense, dtype_named, heaps
 from mray.testing.null_event import NullEvent
 from mray.testing.null_memory import Region
-from mray.testing.null_stream import Hold, Streams, set_late
+from mray.testing.null_stream import Fault, Hold, Streams, set_late
 
 __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_numpy", "full", "hold", "ones", "set_late", "zeros"]
 
@@ -90,7 +90,7 @@ class NullDevice(Device):
         self.number = number
         self._facts = platform.facts_of_machine
         self._host = platform.host
-        self.streams = Streams()
+        self.streams = Streams(platform.fault)
         facts = self._facts
         self.heap = Heap(index, number, facts.scope, facts.memory, self.streams, platform.waits)
 
@@ -165,7 +165,7 @@ class NullDevice(Device):
 
     def mark(self, stream: int) -> Mark:
         mark = _NullMark()
-        self.streams.get(stream).submit(mark.reach)
+        self.streams.get(stream).order(mark.reach)
         return mark
 
     def create_event(self) -> Event:
@@ -221,6 +221,7 @@ class NullPlatform(Platform):
         self.facts_of_machine = facts
         self.host = _HostMemory()
         self.waits = Waits()
+        self.fault = Fault()
         self.devices: Sequence[NullDevice] = [NullDevice(self, index, number) for index, number in enumerate(_visible(facts.gpus, visible))]
 
     @property

@@ -28,7 +28,7 @@ from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.process import start_of
 from mray._ipc.segment import PAGE
 from mray.testing.null_memory import OpenFile
-from mray.testing.null_stream import Stream, Streams
+from mray.testing.null_stream import Fault, Stream, Streams
 
 LANES = 7
 _LINE = 1 + LANES
@@ -140,7 +140,7 @@ class NullEvent(Event):
         number = page.words[line]
         waiting = self._streams.get(stream)
         if page.words[line + 1 + number % LANES] < number:
-            waiting.submit(lambda: _wait(page, line, number))
+            waiting.order(lambda: _wait(page, line, number, self._streams.fault))
 
     def done(self) -> bool:
         page = self._page
@@ -180,10 +180,11 @@ class _Marks:
         self._is_closed = False
 
     def record(self, stream: Stream) -> None:
+        stream.enter()  # what waits for room, waits before anybody waits for this mark
         number = next(self._numbers)
         self._open[number % LANES].append(number)
         self._page.words[self._line] = number
-        stream.submit(lambda: self._complete(number))
+        stream.order(lambda: self._complete(number))
 
     def _complete(self, number: int) -> None:
         """On the thread of a stream."""
@@ -211,12 +212,12 @@ class _Marks:
                 pass  # has been done
 
 
-def _wait(page: Page, line: int, number: int) -> None:
+def _wait(page: Page, line: int, number: int, fault: Fault) -> None:
     """On the thread of a stream."""
     pause = _FIRST_PAUSE
     since_proof = 0.0
     own = page.pid == kernel_pid()
-    while page.words[line + 1 + number % LANES] < number:
+    while page.words[line + 1 + number % LANES] < number and fault.error is None:
         clock.sleep(pause)
         since_proof += pause
         pause = min(1.5 * pause, _LAST_PAUSE)

@@ -1,17 +1,23 @@
 """Streams of pretended devices: work that is done later, in order, on threads of its own.
 
-    any thread                                     a thread of the stream, while there is work
-    Stream.launch(work), submit(step)  -- queue -> one after the other
+    any thread                                     a thread of a hardware queue, while there is work
+    Stream.launch(work)                 -- queue -> started when it is at the head, and the stream has done its earlier work
     NullEvent.record(stream): number n  -- queue -> completed := n           words of the recording process
     NullEvent.wait(stream): which n?    -- queue -> until completed >= n     of this process or of another one
 
-Nothing here makes the caller wait but `Stream.synchronize`. Work can be told to run late (`set_late`), so that who does not wait for an
-event finds a wrong result, and a stream to run nothing for a while (`Hold`), which proves that nobody else waits for it.
+Nothing here makes the caller wait but `Stream.synchronize`, and a queue that is full. Work can be told to run late (`set_late`), so that
+who does not wait for an event finds a wrong result, and a stream to run nothing for a while (`Hold`), which proves that nobody else waits
+for it.
 
-The error of a piece of work stays: the device does nothing any more, and each `synchronize` raises it, as with CUDA. Events are
-completed nonetheless, so that nobody waits for ever.
+*Hardware queues.* As with CUDA, the streams of a device share a few (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, up to 32), each a FIFO.
+Work of two streams of one queue may run at the same time; but where the head of a queue waits, for an event or for earlier work of its
+stream, what other streams have queued behind it waits as well. A queue holds `CAPACITY` things that have not begun. A call that
+finds it full waits, and so does each call of another thread meanwhile.
 
-Work may be submitted by finalizers, which run between any two byte codes: `submit` takes no lock.
+The error of a piece of work stays: the devices of the process do nothing any more, and each call raises it, as with CUDA. Events are never
+completed then; what this module itself keeps account of in the order of a stream (`Stream.submit`) is done nonetheless.
+
+Work may be submitted by finalizers, which run between any two byte codes: nothing here holds a lock that they need.
 """
 
 from __future__ import annotations
@@ -25,6 +31,13 @@ from collections.abc import Callable, Iterator
 
 from mray._common import clock, settings
 from mray._common.process_local import kernel_pid
+
+#: Things that a queue holds which have not begun.
+CAPACITY = 1024
+#: Hardware queues of a device, unless CUDA_DEVICE_MAX_CONNECTIONS says another number, and at most.
+_CONNECTIONS, _MOST_CONNECTIONS = 8, 32
+#: Seconds between two looks for room in a queue; and between two looks whether something went wrong.
+_PAUSE, _LOOK = 1e-3, 0.02
 
 #: Seconds that each piece of work is late, as this process was told; None: as the setting says.
 _late: float | None = None
@@ -44,8 +57,14 @@ def lateness() -> float:
     return 0.0 if devices is None else devices.late
 
 
+def connections() -> int:
+    """Hardware queues that each device of this process has."""
+    text = settings.of_library("CUDA_DEVICE_MAX_CONNECTIONS") or ""
+    return max(1, min(int(text), _MOST_CONNECTIONS)) if text.isdecimal() else _CONNECTIONS
+
+
 class Fault:
-    """The first error on a device, if there was one."""
+    """The first error on the devices of a process, if there was one."""
 
     error: BaseException | None = None
 
@@ -60,37 +79,42 @@ class Fault:
             raise RuntimeError(f"work on a device went wrong: {self.error}") from self.error
 
 
-class Stream:
-    """A queue of work of one device. Any thread."""
+class _Thread(threading.local):
+    #: Whether it runs a queue: it must not wait until there is room in one.
+    is_of_device = False
 
-    __slots__ = ("_busy", "_fault", "_queue", "number")
 
-    def __init__(self, fault: Fault, number: int) -> None:
-        self.number = number
-        self._fault = fault
-        self._queue: deque[Callable[[], object]] = deque()
-        #: Held by the thread that runs the queue, if there is one.
+_thread = _Thread()
+
+
+class HardwareQueue:
+    """A FIFO of the work of several streams."""
+
+    __slots__ = ("_busy", "_entries", "_waiting", "streams")
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[Stream, Callable[[], object], bool, bool]] = deque()
+        #: One item for each entry that takes room.
+        self._waiting: deque[None] = deque()
+        #: Held by the thread that begins entries, if there is one.
         self._busy = allocate_lock()
+        #: How many streams share it.
+        self.streams = 0
 
-    def submit(self, step: Callable[[], object]) -> None:
-        """Queue what orders others and does not touch memory: it is never late, and done even after something went wrong."""
-        self._queue.append(step)
+    def is_full(self) -> bool:
+        """Whether a call that queues something has to wait."""
+        return len(self._waiting) >= CAPACITY
+
+    def put(self, stream: Stream, step: Callable[[], object], *, runs: bool, takes_room: bool) -> None:
+        """Another entry, which takes no lock. `runs`: beside what other streams do; else the queue goes on when it is done."""
+        if takes_room:
+            self._waiting.append(None)
+        self._entries.append((stream, step, runs, takes_room))
         self._start()
-
-    def launch(self, work: Callable[[], object]) -> None:
-        """Queue a piece of work of the device: a kernel, a copy."""
-        self.submit(lambda: self._work(work))
-
-    def _work(self, work: Callable[[], object]) -> None:
-        late = lateness()
-        if late:
-            clock.sleep(late)
-        if self._fault.error is None:
-            work()
 
     def _start(self) -> None:
         if not self._busy.acquire(blocking=False):
-            return  # who runs the queue looks once more after it has let go
+            return  # who begins entries looks once more after it has let go
         try:
             # Not of `threading`: its threads take a lock to start, which the frame that a finalizer interrupts may hold.
             start_new_thread(self._run, ())
@@ -98,41 +122,107 @@ class Stream:
             self._busy.release()  # the interpreter ends: nothing runs any more
 
     def _run(self) -> None:
+        _thread.is_of_device = True
         while True:
             try:
-                step = self._queue.popleft()
+                stream, step, runs, takes_room = self._entries.popleft()
             except IndexError:
                 self._busy.release()
                 # Somebody may have queued more, and left it to this thread.
-                if not self._queue or not self._busy.acquire(blocking=False):
+                if not self._entries or not self._busy.acquire(blocking=False):
                     return
                 continue
-            try:
-                step()
-            except BaseException as error:
-                self._fault.set(error)
-            # The objects of the work must go before the next piece runs.
-            del step
+            stream.busy.acquire()
+            if takes_room:
+                self._waiting.popleft()
+            if runs and self.streams > 1:
+                # Another thread begins the next entries meanwhile.
+                self._busy.release()
+                if self._entries:
+                    self._start()
+                stream.do(step)
+                # The objects of the work must go before the next piece runs.
+                del step
+                stream.busy.release()
+                if not self._entries or not self._busy.acquire(blocking=False):
+                    return
+            else:
+                stream.do(step)
+                del step
+                stream.busy.release()
 
-    def is_idle(self) -> bool:
-        """Whether everything is done."""
-        return not self._queue and not self._busy.locked()
+
+class Stream:
+    """Work of one device that is done in order. Any thread."""
+
+    __slots__ = ("_context", "_queue", "busy", "number")
+
+    def __init__(self, context: Streams, queue: HardwareQueue, number: int) -> None:
+        self.number = number
+        self._context = context
+        self._queue = queue
+        queue.streams += 1
+        #: Held while a piece of its work is done.
+        self.busy = allocate_lock()
+
+    def submit(self, step: Callable[[], object]) -> None:
+        """Keep account of something when the stream comes there, also after something went wrong. No call of the device: never waits."""
+        self._queue.put(self, step, runs=False, takes_room=False)
+
+    def order(self, step: Callable[[], object]) -> None:
+        """Queue what orders others and does not touch memory: it is never late."""
+        self._put(step, runs=False)
+
+    def launch(self, work: Callable[[], object]) -> None:
+        """Queue a piece of work of the device: a kernel, a copy."""
+        self._put(lambda: self._work(work), runs=True)
+
+    def enter(self) -> None:
+        """As each call of a driver that queues something here: raises what has gone wrong before, and waits for room."""
+        self._context.enter(self._queue)
+
+    def _put(self, step: Callable[[], object], *, runs: bool) -> None:
+        self.enter()
+        fault = self._context.fault
+        self._queue.put(self, lambda: fault.error is None and step(), runs=runs, takes_room=True)
+
+    def _work(self, work: Callable[[], object]) -> None:
+        late = lateness()
+        if late:
+            clock.sleep(late)
+        if self._context.fault.error is None:
+            work()
+
+    def do(self, step: Callable[[], object]) -> None:
+        """On a thread of the queue."""
+        try:
+            step()
+        except BaseException as error:
+            self._context.fault.set(error)
 
     def synchronize(self) -> None:
         """Wait until all that is queued is done; raises what went wrong on the device."""
+        context = self._context
+        context.enter()
         done = allocate_lock()
         done.acquire()
         self.submit(done.release)
-        done.acquire()
-        self._fault.check()
+        while not done.acquire(timeout=_LOOK):
+            context.fault.check()
+        context.fault.check()
 
     def follow(self, other: Stream) -> None:
         """Have this stream wait for the present end of another one of this process."""
         if other is self:
             return
-        done = threading.Event()
-        other.submit(done.set)
-        self.submit(done.wait)
+        done, fault = threading.Event(), self._context.fault
+
+        def wait() -> None:
+            while not done.wait(_LOOK) and fault.error is None:
+                pass
+
+        other.order(done.set)
+        self.order(wait)
 
 
 _numbers = itertools.count(1)
@@ -146,10 +236,31 @@ class _Current(threading.local):
 class Streams:
     """The streams of one device in this process. Number 0 is there from the beginning; others never repeat."""
 
-    def __init__(self) -> None:
-        self._fault = Fault()
-        self._streams: dict[int, Stream] = {0: Stream(self._fault, 0)}
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self._queues = [HardwareQueue() for _ in range(connections())]
+        self._turns = itertools.cycle(self._queues)
+        self._streams: dict[int, Stream] = {0: self._new(0)}
         self._current = _Current()
+        #: The full queue that a thread waits for within a call.
+        self._full: HardwareQueue | None = None
+
+    def _new(self, number: int) -> Stream:
+        return Stream(self, next(self._turns), number)
+
+    def enter(self, queue: HardwareQueue | None = None) -> None:
+        """As each call of a driver: raises what has gone wrong before, and waits while a thread waits for room in a queue.
+
+        `queue`: where the call needs room itself.
+        """
+        self.fault.check()
+        while not _thread.is_of_device:
+            if not self.is_clogged():
+                if queue is None or not queue.is_full():
+                    return
+                self._full = queue
+            clock.sleep(_PAUSE)
+            self.fault.check()
 
     def get(self, number: int) -> Stream:
         """The stream of that number. Raises ValueError when there is none."""
@@ -160,8 +271,9 @@ class Streams:
 
     def create(self) -> int:
         """A new stream."""
+        self.enter()
         number = next(_numbers)
-        self._streams[number] = Stream(self._fault, number)
+        self._streams[number] = self._new(number)
         return number
 
     def destroy(self, number: int) -> None:
@@ -170,6 +282,10 @@ class Streams:
             raise ValueError("stream 0 cannot be destroyed")
         self.get(number)
         self._streams.pop(number, None)
+
+    def is_clogged(self) -> bool:
+        """Whether a thread waits for room, and with it each that calls."""
+        return self._full is not None and self._full.is_full()
 
     @property
     def current(self) -> Stream:
@@ -194,7 +310,7 @@ class Hold:
     def __init__(self, stream: Stream) -> None:
         self._gate = threading.Event()
         self._process = kernel_pid()
-        stream.submit(self._gate.wait)
+        stream.order(self._gate.wait)
 
     def release(self) -> None:
         """Let it run. Idempotent."""

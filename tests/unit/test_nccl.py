@@ -290,16 +290,18 @@ def test_calls_return_before_the_work_is_done_and_run_in_order_over_all_streams(
         device = platform().devices[rank]
         one, two = device.create_stream(), device.create_stream()
         first, second = array(rank, [rank]), null.empty(1, device=rank)
+        reached = device.create_event()
         with null.hold(one, device=rank) as held:
             # Of two on different streams, the later call waits for the earlier one.
             communicator.allReduce(first.address, first.address, 1, FLOAT32, null_nccl.NCCL_SUM, one)
             communicator.allReduce(first.address, second.address, 1, FLOAT32, null_nccl.NCCL_SUM, two)
+            reached.record(two)
             here.wait()
-            idle = device.streams.get(two).is_idle()
+            is_done = reached.done()
             here.wait()
             held.release()
         platform().synchronize(device, two)
-        return idle, second.tolist()
+        return is_done, second.tolist()
 
     assert ranks(2, work) == [(False, [2.0])] * 2
 

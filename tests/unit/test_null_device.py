@@ -295,8 +295,7 @@ def test_many_small_arrays_take_little(machine: Machine) -> None:
 
 
 def test_memory_is_given_back_in_the_order_of_the_stream(machine: Machine) -> None:
-    found = machine(1)
-    device = found.devices[0]
+    machine(1)
     array = null.ones(1000)
     address = array.address
     with null.hold():
@@ -306,7 +305,7 @@ def test_memory_is_given_back_in_the_order_of_the_stream(machine: Machine) -> No
         assert all(other.address != address for other in others), "the copy has not been made yet"
     assert copy.tolist() == [2] * 1000
     assert null.empty(1000).address == address
-    assert device.streams.get(0).is_idle() or copy.sum().item()
+    assert copy.sum().item() == 2000
 
 
 def test_an_array_that_another_stream_uses_says_so(machine: Machine) -> None:
@@ -383,24 +382,26 @@ def test_no_wait_on_the_host_while_a_stream_is_held(machine: Machine) -> None:
     assert found.synchronizations == 1
 
 
-def test_marks_on_several_streams_are_reached_each_for_itself(machine: Machine) -> None:
+def test_marks_on_several_streams_are_reached_each_for_itself(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     found = machine(1)
     device = found.devices[0]
     event = device.create_event()
-    streams = [device.create_stream() for _ in range(20)]
-    waiting = [device.create_stream() for _ in range(20)]
-    reached = [device.create_event() for _ in range(20)]
+    # Each in a queue of its own.
+    streams = [device.create_stream() for _ in range(15)]
+    waiting = [device.create_stream() for _ in range(15)]
+    reached = [device.create_event() for _ in range(15)]
     holds = []
     for stream, waiter, mark in zip(streams, waiting, reached, strict=True):
         holds.append(null.hold(stream))
         event.record(stream)
         event.wait(waiter)
         mark.record(waiter)
-    for number in (19, 3, 10):
+    for number in (14, 3, 10):
         holds[number].release()
         # Never too early; lanes are shared by every seventh mark.
         found.synchronize(device, streams[number])
-    assert not any(mark.done() for number, mark in enumerate(reached) if number not in (19, 3, 10))
+    assert not any(mark.done() for number, mark in enumerate(reached) if number not in (14, 3, 10))
     for each in holds:
         each.release()
     for waiter, mark in zip(waiting, reached, strict=True):
@@ -479,7 +480,7 @@ def test_work_that_finalizers_queue_never_blocks(machine: Machine) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ errors
-def test_use_after_free_is_told_at_every_synchronization_and_stops_the_device(machine: Machine) -> None:
+def test_use_after_free_is_told_at_every_call_and_stops_the_devices(machine: Machine) -> None:
     found = machine(2)
     device = found.devices[0]
     address = device.allocate(4096)
@@ -487,17 +488,18 @@ def test_use_after_free_is_told_at_every_synchronization_and_stops_the_device(ma
     other = null.zeros(3)
     found.synchronize(device, 0)
     device.free(address)
-    array += 1
-    other += 1
     event = device.create_event()
-    event.record(0)
+    with null.hold():
+        array += 1
+        other += 1
+        event.record(0)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="illegal address"):
             found.synchronize(device, 0)
     with pytest.raises(RuntimeError, match="illegal address"):
         other.numpy()
-    assert event.done()
-    assert null.ones(2, device=1).tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match="illegal address"):
+        null.ones(2, device=1)
 
 
 def test_closed_memory_and_the_end_of_memory_are_respected(machine: Machine, program: Callable[[str], Program]) -> None:
