@@ -34,9 +34,10 @@ from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
 from mray._device.arrivals import Arrivals, sweep_retired
-from mray._device.base import DeviceOutOfMemoryError, Event, NotExportedError, Platform
+from mray._device.base import DeviceFaultError, DeviceOutOfMemoryError, Event, NotExportedError, Platform
 from mray._device.deaths import when_dead
 from mray._device.departures import OPENS_NOTHING, DepartureFacts, Departures, Shipment
+from mray._device.faults import report
 from mray._device.foreign import tell_of_foreign
 from mray._device.landings import Landed
 from mray._device.pool import all_pools
@@ -132,6 +133,9 @@ class CudaIpcWriter(ShmWriter):
             self._unsent.clear()
         except DeviceOutOfMemoryError as error:
             raise DeviceOutOfMemoryError(f"{self._name}: {error}") from error
+        except DeviceFaultError as error:
+            report(error)
+            raise
         finally:
             if self._unsent:
                 self._cancel()
@@ -284,6 +288,8 @@ class CudaIpcReader(ShmReader):
         self._lender_is_dead = borrower.lender_is_dead
 
         def explain(error: BaseException) -> bytes:
+            if isinstance(error, DeviceFaultError):
+                report(error)
             if isinstance(error, RuntimeError) and borrower.lender_is_dead():
                 self._is_cut_off = True
             return failure(error)

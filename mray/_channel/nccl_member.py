@@ -39,7 +39,8 @@ from mray._channel.stream_group import StreamGroup
 from mray._common import clock
 from mray._common.clock import monotonic
 from mray._common.log import logger
-from mray._device.base import Event, Facts, Platform
+from mray._device.base import DeviceFaultError, Event, Facts, Platform
+from mray._device.faults import report
 from mray._device.lending import lend_event, lend_streams, return_event, return_streams
 from mray._device.nccl import BYTES, Library, check_ranks, library, shares_gpus
 
@@ -345,6 +346,8 @@ class NcclMember:
             try:
                 ended = self._look()
             except Exception as error:  # the device itself
+                if isinstance(error, DeviceFaultError):
+                    report(error)
                 self.group.fail(f"the GPU failed in rank {self.rank}: {error}", error)
                 ended = True
             if ended:

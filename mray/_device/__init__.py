@@ -10,6 +10,7 @@
     arrivals             tensors that come in
     landings             memory that tensors of other devices are copied to, on streams of their own
     deaths               the deaths of processes whose work streams may wait for
+    faults               the own device's breakdown, which ends the process
     trial                whether another process can open what this one exports
     lending              events and streams, which are never destroyed while somebody may have or wait for them
     nccl, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it

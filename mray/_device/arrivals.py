@@ -26,8 +26,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.base import Device, Event, NotOpenedError, Platform
+from mray._device.base import CaptureError, Device, DeviceFaultError, Event, NotOpenedError, Platform
 from mray._device.departures import OPENS, OPENS_NOTHING, DepartureFacts
+from mray._device.faults import promise, report
 from mray._device.landings import Landed, Landings
 from mray._device.lending import lend_event, recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
@@ -135,6 +136,9 @@ def _opening() -> Iterator[None]:
     """While entered, something of another process is opened."""
     try:
         yield
+    except DeviceFaultError as error:
+        report(error)
+        raise
     except RuntimeError as error:
         raise NotOpenedError(str(error)) from error
 
@@ -289,9 +293,13 @@ class Arrivals:
             event = self._released[lease, device] = lend_event(device)
         try:
             event.record(stream)
-        except RuntimeError:  # a graph is captured on the stream
+        except CaptureError:
             self._late.append((device, stream, lease, use))
             return
+        except DeviceFaultError as error:
+            report(error)  # and the sender hears of the end of this process
+            return
+        promise(device, event)
         self._streams.add((device, stream))
         self.held -= 1
         self._release(lease, use, bytes((OPENS,)) + event.handle)

@@ -35,6 +35,20 @@ class NotOpenedError(RuntimeError):
     """Memory or an event of another process cannot be opened: that one is dead, or nothing can be shared with it."""
 
 
+class DeviceFaultError(RuntimeError):
+    """Work of this process on a device has gone wrong: none of its devices does anything any more, and each call raises this.
+
+    Only another process can use them.
+    """
+
+    #: The platform's name for it, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``.
+    name: str
+
+
+class CaptureError(RuntimeError):
+    """A graph is being captured from the stream, so that its present end cannot be marked."""
+
+
 class Facts(NamedTuple):
     """Where a dense tensor lies and how to look at it."""
 
@@ -60,7 +74,10 @@ class Event(ABC):
 
     @abstractmethod
     def record(self, stream: int) -> None:
-        """Mark the end of what is queued on this stream now; forgets the earlier mark. Never waits."""
+        """Mark the end of what is queued on this stream now; forgets the earlier mark. Raises CaptureError.
+
+        Waits only where a hardware queue of the device is full.
+        """
 
     @abstractmethod
     def wait(self, stream: int) -> None:
@@ -71,7 +88,7 @@ class Event(ABC):
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether what was marked last is done."""
+        """Whether what was marked last is done. Raises DeviceFaultError, when it never will be."""
 
     @abstractmethod
     def close(self) -> None:
@@ -115,6 +132,9 @@ class Device(ABC):
     @abstractmethod
     def reaches(self, uuid: str) -> bool:
         """Whether they can, by what the machine says; of another device."""
+
+    def check(self) -> None:  # noqa: B027  (there are devices without faults)
+        """Raise DeviceFaultError if work of this process has gone wrong. Never waits."""
 
     # ------------------------------------------------------------------------------------ memory
     @abstractmethod

@@ -59,7 +59,7 @@ class CudaEvent(Event):
         self.handle = handle
 
     def record(self, stream: int) -> None:
-        """See the base; a stream of the event's own device. Raises RuntimeError if a CUDA graph is captured from the stream."""
+        """See the base; a stream of the event's own device. Raises CaptureError if a CUDA graph is captured from the stream."""
         self._context.call("Recording an event", self._mark, stream)
 
     def _mark(self, stream: int) -> int:
@@ -110,6 +110,8 @@ class CudaDevice(Device):
         self.context = Context(cuda, self.ordinal)
         self._marks = CudaMarks(cuda, self.context)
         self._accessible: dict[str, bool] = {}
+        #: A stream without work, for `check`.
+        self._idle_stream = 0
 
     # ------------------------------------------------------------------------------------ identity, without a context
     def _ask_uuid(self) -> str:
@@ -144,6 +146,14 @@ class CudaDevice(Device):
 
     def __repr__(self) -> str:
         return f"<GPU {self.index}: {self.name}, {self.uuid}>"
+
+    def check(self) -> None:
+        """See the base. A stream of the user's must not be asked: a graph may be captured from it, and would be lost."""
+        if not self._idle_stream:
+            self._idle_stream = self.create_stream()
+        status = self.context.status_during_captures(self._cuda.cuStreamQuery, self._idle_stream)
+        if status and status != libcuda.NOT_READY:
+            raise self._cuda.error("Asking for faults", status)
 
     # ------------------------------------------------------------------------------------ memory
     def memory(self) -> tuple[int, int]:
@@ -272,6 +282,9 @@ class CudaDevice(Device):
     def close(self) -> None:
         """Give up marks; the next use makes others."""
         self._marks.close()
+        stream, self._idle_stream = self._idle_stream, 0
+        if stream:
+            self.destroy_stream(stream)
 
 
 class CudaPlatform(Platform):

@@ -16,7 +16,7 @@ from typing import Any
 
 from mray._common.clock import monotonic_ns
 from mray._device import libcuda
-from mray._device.base import Mark
+from mray._device.base import CaptureError, Mark
 from mray._device.cuda_context import Context
 from mray._device.libcuda import LibCuda
 
@@ -27,13 +27,13 @@ READINGS = 3
 
 
 def record(cuda: LibCuda, event: Any, stream: int) -> int:
-    """Record an event, within the context: a status. Raises RuntimeError if a CUDA graph is captured from the stream."""
+    """Record an event, within the context: a status. Raises CaptureError if a CUDA graph is captured from the stream."""
     capturing = ctypes.c_int()
     status: int = cuda.cuStreamIsCapturing(stream, ctypes.byref(capturing))
     if status:
         return status
     if capturing.value != libcuda.STREAM_CAPTURE_STATUS_NONE:
-        raise RuntimeError(
+        raise CaptureError(
             "A CUDA graph is being captured from this stream: what is read from or written to an edge, or let go of, meanwhile cannot "
             "be marked. Read before the capture and write after it."
         )

@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mray._device.base import Device, Event, NotExportedError, Platform
+from mray._device.base import Device, DeviceFaultError, Event, NotExportedError, Platform
+from mray._device.faults import promise
 from mray._device.lending import lend_event, lend_stream, recorded, return_event, return_stream
 from mray._device.pool import Block, Pool, block_size, pool_of
 
@@ -77,6 +78,8 @@ class Shipment:
         #: Marks the place on the stream where the tensors are complete.
         try:
             self.ready = lend_event(device)
+        except DeviceFaultError:
+            raise
         except RuntimeError as error:
             raise NotExportedError(str(error)) from error
         #: Which of the lender's leases it has, and for the how manieth message.
@@ -234,6 +237,7 @@ class Departures:
         shipments = list(self._loading.values())
         for shipment in shipments:
             shipment.seal()
+            promise(shipment.device, shipment.ready)
         self._loading.clear()
         return shipments
 

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.base import Device, Event
+from mray._device.base import CaptureError, Device, DeviceFaultError, Event
+from mray._device.faults import report
 from mray._device.lending import lend_event, lend_stream, recorded, return_event, return_stream
 from mray._device.pool import Block, block_size, pool_of
 
@@ -141,9 +142,12 @@ class Landings:
         event = lend_event(self.device)
         try:
             event.record(user)
-        except RuntimeError:  # a graph is captured on the stream
+        except CaptureError:
             return_event(self.device, event)
             self._pool.free(block, (user,))
+            return
+        except DeviceFaultError as error:
+            report(error)
             return
         self._spare.append((block, user, event))
         if self._closed:

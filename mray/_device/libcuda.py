@@ -15,6 +15,8 @@ import ctypes
 import warnings
 from typing import Any
 
+from mray._device.base import DeviceFaultError
+
 LIBRARY = "libcuda.so.1"
 
 #: Values of the header.
@@ -99,11 +101,15 @@ GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
 }
 
 
+#: After these a process can do nothing with its devices any more: the errors of kernels, and of hardware.
+FAULTS = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 911})
+
+
 class CudaError(RuntimeError):
     """A call of the driver failed."""
 
     def __init__(self, action: str, status: int, name: str, text: str) -> None:
-        super().__init__(action, status, name, text)
+        RuntimeError.__init__(self, action, status, name, text)
         #: The call that failed.
         self.action = action
         #: The number of the error, and CUDA's name and text for it.
@@ -113,6 +119,10 @@ class CudaError(RuntimeError):
 
     def __str__(self) -> str:
         return f"{self.action} failed: {self.name} ({self.text})."
+
+
+class CudaFaultError(CudaError, DeviceFaultError):
+    """A call of the driver failed, as all of this process do from now on."""
 
 
 class LibCuda:
@@ -131,7 +141,7 @@ class LibCuda:
         raise AttributeError(f"{name} is not among the functions of {LIBRARY} that are declared here")
 
     def error(self, action: str, status: int) -> Exception:
-        """The error of a status other than 0: MemoryError when the device is full, else CudaError."""
+        """The error of a status other than 0: MemoryError when the device is full, CudaFaultError after a fault, else CudaError."""
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
         # They fail for numbers that the driver does not know, and leave no text then.
         self.cuGetErrorName(status, ctypes.byref(name))
@@ -139,7 +149,7 @@ class LibCuda:
         words = (name.value or b"CUDA error %d" % status).decode(), (text.value or b"no description").decode()
         if status == OUT_OF_MEMORY:
             return MemoryError(f"{action} failed: {words[0]} ({words[1]}).")
-        return CudaError(action, status, *words)
+        return (CudaFaultError if status in FAULTS else CudaError)(action, status, *words)
 
     def check(self, action: str, status: int) -> None:
         """Raise what the status says."""

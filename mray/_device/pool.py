@@ -26,7 +26,7 @@ from struct import Struct
 
 from mray._common import settings
 from mray._common.kept import os
-from mray._device.base import Device, DeviceOutOfMemoryError, Event, NotExportedError
+from mray._device.base import Device, DeviceFaultError, DeviceOutOfMemoryError, Event, NotExportedError
 from mray._device.lending import recorded, return_event
 from mray._device.pinned_memory import PinnedMemory
 
@@ -188,7 +188,7 @@ class Pool:
             handle = self.device.export_memory(base)
         except BaseException as error:
             self.device.free(base)
-            if isinstance(error, RuntimeError):
+            if isinstance(error, RuntimeError) and not isinstance(error, DeviceFaultError):
                 raise NotExportedError(str(error)) from error
             raise
         return Region(key, self.device.uuid, base, size, handle)

@@ -9,8 +9,8 @@
     null_array      arrays
 
 Behaviour that CUDA leaves undefined is an error here, where it can be: work that touches memory which is freed or closed or past its end,
-or of a device without peer access, makes each `synchronize` from then on raise RuntimeError. Memory of arrays that are gone is overwritten
-in the order of streams, so who comes too late finds it spoiled.
+or of a device without peer access, is a fault: each call from then on raises, and events are never done. Memory of arrays that are gone is
+overwritten in the order of streams, so who comes too late finds it spoiled.
 
 For tests: `hold` and `set_late`.
 """
@@ -94,6 +94,9 @@ class NullDevice(Device):
         facts = self._facts
         self.heap = Heap(index, number, facts.scope, facts.memory, self.streams, platform.waits)
 
+    def check(self) -> None:
+        self.streams.fault.check()
+
     def reaches(self, uuid: str) -> bool:
         return self._facts.peer and any(uuid == uuid_of(number) for number in range(self._facts.gpus))
 
@@ -102,10 +105,12 @@ class NullDevice(Device):
 
     # ------------------------------------------------------------------------------------ memory
     def memory(self) -> tuple[int, int]:
+        self.streams.enter()
         self.heap.trim()
         return max(0, self._facts.memory - null_memory.used_bytes(self._facts.scope, self.number)), self._facts.memory
 
     def allocate(self, size: int) -> int:
+        self.streams.enter()
         try:
             region = null_memory.allocate(self._facts.scope, self.number, self._facts.memory, size)
         except MemoryError:
@@ -114,6 +119,7 @@ class NullDevice(Device):
         return region.base
 
     def free(self, address: int) -> None:
+        self.streams.enter()
         null_memory.drop(self._region(address, is_opened=False))
 
     def _region(self, address: int, *, is_opened: bool) -> Region:
@@ -123,6 +129,7 @@ class NullDevice(Device):
         return region
 
     def export_memory(self, base: int) -> bytes:
+        self.streams.enter()
         return null_memory.exported(self._exportable(base))
 
     def _exportable(self, base: int) -> Region:
@@ -131,6 +138,7 @@ class NullDevice(Device):
         return self._region(base, is_opened=False)
 
     def open_memory(self, handle: bytes) -> int:
+        self.streams.enter()
         if not self._facts.ipc:
             raise RuntimeError("Opening another process's memory failed: this pretended device has no IPC.")
         number = null_memory.device_of(handle)
@@ -142,12 +150,15 @@ class NullDevice(Device):
             raise RuntimeError(f"{self.uuid} has no peer access to {uuid_of(number)}, so memory there cannot be opened")
 
     def close_memory(self, address: int) -> None:
+        self.streams.enter()
         null_memory.drop(self._region(address, is_opened=True))
 
     def register_host(self, address: int, size: int) -> None:
+        self.streams.enter()
         self._host.register(address, size)
 
     def unregister_host(self, address: int) -> None:
+        self.streams.enter()
         self._host.unregister(address)
 
     # ------------------------------------------------------------------------------------ order
@@ -158,6 +169,7 @@ class NullDevice(Device):
         return self.streams.create()
 
     def destroy_stream(self, stream: int) -> None:
+        self.streams.enter()
         self.streams.destroy(stream)
 
     def on_stream(self, stream: int) -> AbstractContextManager[None]:
@@ -169,9 +181,11 @@ class NullDevice(Device):
         return mark
 
     def create_event(self) -> Event:
+        self.streams.enter()
         return NullEvent(self.streams)
 
     def open_event(self, handle: bytes) -> Event:
+        self.streams.enter()
         if not self._facts.events:
             raise RuntimeError("Opening another process's event failed: this pretended device has no IPC.")
         return NullEvent(self.streams, handle)

@@ -139,6 +139,7 @@ class NullEvent(Event):
         line = self._line
         number = page.words[line]
         waiting = self._streams.get(stream)
+        waiting.enter()
         if page.words[line + 1 + number % LANES] < number:
             waiting.order(lambda: _wait(page, line, number, self._streams.fault))
 
@@ -146,6 +147,7 @@ class NullEvent(Event):
         page = self._page
         if page is None:
             raise RuntimeError("this event is closed")
+        self._streams.fault.check()
         number = page.words[self._line]
         if page.words[self._line + 1 + number % LANES] < number and (self._marks is not None or page.is_recording()):
             return False

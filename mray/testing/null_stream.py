@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator
 
 from mray._common import clock, settings
 from mray._common.process_local import kernel_pid
+from mray._device.base import DeviceFaultError
 
 #: Things that a queue holds which have not begun.
 CAPACITY = 1024
@@ -63,6 +64,17 @@ def connections() -> int:
     return max(1, min(int(text), _MOST_CONNECTIONS)) if text.isdecimal() else _CONNECTIONS
 
 
+class NullFaultError(DeviceFaultError):
+    """See `DeviceFaultError`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.name = "CUDA_ERROR_ILLEGAL_ADDRESS" if text.startswith("illegal address") else "CUDA_ERROR_LAUNCH_FAILED"
+
+    def __str__(self) -> str:
+        return f"work on a device went wrong: {self.args[0]} ({self.name})"
+
+
 class Fault:
     """The first error on the devices of a process, if there was one."""
 
@@ -74,9 +86,9 @@ class Fault:
             self.error = error.with_traceback(None)
 
     def check(self) -> None:
-        """Raises RuntimeError if something went wrong."""
+        """Raises NullFaultError if something went wrong."""
         if self.error is not None:
-            raise RuntimeError(f"work on a device went wrong: {self.error}") from self.error
+            raise NullFaultError(str(self.error)) from self.error
 
 
 class _Thread(threading.local):

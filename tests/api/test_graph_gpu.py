@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -75,6 +78,15 @@ class Actor:
 
     def make(self, value):
         return null.full(1000, value)
+
+    def fault_at(self, value):
+        """A thousand of it; with 3 a kernel goes wrong after the method has returned."""
+        array = null.full(1000, value) if isinstance(value, int) else value * 1
+        if value == 3 if isinstance(value, int) else 3 in value.tolist():
+            hold = null.hold()
+            platform().devices[0].launch(0, lambda: 1 // 0)
+            threading.Timer(0.2, hold.release).start()
+        return array * 1
 
     def make_large(self, value):
         return null.full(1 << 20, value, dtype="uint8")
@@ -652,6 +664,91 @@ def test_the_death_of_an_actor_is_told_and_leaves_nothing_on_the_device(session,
     graph.teardown()
     ray.kill(b if who == "producer" else a)
     eventually(lambda: trim_pools() and not used_bytes())
+
+
+@pytest.mark.parametrize("who", ["producer", "consumer"])
+def test_a_fault_in_a_kernel_ends_its_actor_and_all_hear_the_name_of_it(session, ray, eventually, who):
+    session("2")
+    actor = ray.remote(num_cpus=0, num_gpus=0.5, max_restarts=1)(Actor).remote
+    a, b = actor(), actor()
+    before = ray.get([a.pid.remote(), b.pid.remote()])
+    with ray.dag.InputNode() as inp:
+        first, second = (a.fault_at, b.sum) if who == "producer" else (a.make, b.fault_at)
+        root = second.bind(first.bind(inp)) if who == "producer" else b.sum.bind(second.bind(first.bind(inp)))
+    graph = root.experimental_compile()
+    assert ray.get(graph.execute(2)) == [2000.0]
+    with pytest.raises(ray.exceptions.RayError, match="CUDA_ERROR_LAUNCH_FAILED") as caught:
+        ray.get(graph.execute(3), timeout=60)
+    if who == "producer":  # a consumer may hear of it in its own next call first
+        assert isinstance(caught.value, ray.exceptions.ActorDiedError)
+    eventually(lambda: isinstance(caught_from(ray, graph), ray.exceptions.ActorDiedError))
+    assert "CUDA_ERROR_LAUNCH_FAILED" in str(caught_from(ray, graph))
+    graph.teardown()
+    # It works again in another process, as it may.
+    eventually(lambda: _pids(ray, a, b) not in (None, before))
+    with ray.dag.InputNode() as inp:
+        graph = b.sum.bind(a.make.bind(inp)).experimental_compile()
+    assert ray.get(graph.execute(4)) == [4000.0]
+    graph.teardown()
+
+
+def test_a_fault_in_a_kernel_of_a_rank_ends_its_actor_with_the_name_of_it(apart, ray, eventually):
+    a, b = apart(2)
+    with ray.dag.InputNode() as inp:
+        graph = b.sum.bind(a.fault_at.bind(inp).with_tensor_transport("nccl")).experimental_compile()
+    assert ray.get(graph.execute(2)) == [2000.0]
+    with pytest.raises(ray.exceptions.ActorDiedError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        ray.get(graph.execute(3), timeout=60)
+    graph.teardown()
+
+
+def caught_from(ray, graph):
+    """The error of the next execution."""
+    with pytest.raises(ray.exceptions.RayError) as caught:
+        ray.get(graph.execute(4), timeout=60)
+    return caught.value
+
+
+def test_a_fault_in_the_drivers_kernel_ends_its_session_with_the_name_of_it():
+    """In a process of its own, whose devices are broken for good."""
+    program = """if True:
+        import mray
+        from mray._device.platform import platform
+        from mray.testing import null
+
+        mray.init(num_cpus=4, num_gpus=2, logging_level="ERROR")
+
+        @mray.remote(num_cpus=0, num_gpus=0.5)
+        class Actor:
+            def sum(self, array):
+                return float(array.sum())
+
+        actor = Actor.remote()
+        with mray.dag.InputNode() as inp:
+            graph = actor.sum.bind(inp.with_tensor_transport("cuda_ipc")).experimental_compile()
+        assert mray.get(graph.execute(null.ones(10))) == 10
+        hold = null.hold()
+        platform().devices[0].launch(0, lambda: 1 // 0)
+        result = graph.execute(null.ones(10))
+        hold.release()
+        for wait in (lambda: mray.get(result), lambda: mray.get(actor.sum.remote(1))):
+            try:
+                wait()
+            except mray.exceptions.RayError as error:
+                print("CUDA_ERROR_LAUNCH_FAILED" in str(error))
+        mray.shutdown()
+        print("end")
+    """
+    environment = {**os.environ, "MRAY_NULL_DEVICES": f"2,scope={SCOPE}-broken"}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["True", "True", "end"], run.stderr
+
+
+def _pids(ray, *actors):
+    try:
+        return ray.get([actor.pid.remote() for actor in actors])
+    except ray.exceptions.RayError:
+        return None
 
 
 # --------------------------------------------------------------------------------------------- resources

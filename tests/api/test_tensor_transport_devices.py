@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal as signals
+import threading
 
 import numpy as np
 import pytest
@@ -52,6 +53,13 @@ class Actor:
 
     def make(self, value, size=1000):
         return null.full(size, value)
+
+    def make_before_a_fault(self):
+        """A tensor whose kernel is late, and goes wrong."""
+        hold = null.hold()
+        platform().devices[0].launch(0, lambda: 1 // 0)
+        threading.Timer(0.3, hold.release).start()
+        return null.full(1000, 1.0)
 
     def make_slowly(self, value):
         array = null.full(1000, 0.0)
@@ -353,6 +361,18 @@ def test_a_dead_holder_is_named_and_leaves_its_receivers_whole(session):
     with pytest.raises(ray.exceptions.ActorDiedError, match=rf"(?s)pid {pid}\).*SIGKILL"):
         ray.get(receiver.total.remote(ref))
     assert ray.get(receiver.kept_sums.remote()) == [7000]
+
+
+def test_a_fault_of_the_holders_device_ends_it_with_its_name_and_the_receiver_goes_on(session):
+    ray = session("1", 1)
+    sender, receiver = actors(ray, 2)
+    ref = sender.make_before_a_fault.remote()
+    # Over undefined contents: a device waits no longer for a process that is dead.
+    assert ray.wait([receiver.total.remote(ref)], timeout=60)[0]
+    with pytest.raises(ray.exceptions.ActorDiedError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        ray.get(sender.pid.remote(), timeout=60)
+    (other,) = actors(ray, 1, gpus=0.25)
+    assert ray.get(receiver.total.remote(other.make.remote(2.0)), timeout=60) == 2000
 
 
 def test_rounds_of_killed_actors_leave_nothing_on_the_device(session):

@@ -243,6 +243,9 @@ class Told:
     def synchronize(self, device: int) -> None:
         self.platform.synchronize(self.platform.devices[device], 0)
 
+    def check(self, device: int) -> None:
+        self.platform.devices[device].check()
+
     def create_event(self, device: int, name: str) -> bytes:
         self.events[name] = self.platform.devices[device].create_event()
         return self.events[name].handle  # type: ignore[no-any-return]

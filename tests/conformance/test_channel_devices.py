@@ -18,7 +18,7 @@ import pytest
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
-from mray._device.base import DeviceOutOfMemoryError
+from mray._device.base import CaptureError, DeviceOutOfMemoryError
 from mray._device.deaths import when_dead
 from mray._device.departures import LEAST_CHUNK
 from mray._device.platform import forget_platform, platform
@@ -456,7 +456,7 @@ def test_a_release_that_cannot_be_marked_yet_is_made_up_for(same_gpu: Edge, monk
 
 
 def refuse(_event: NullEvent, _stream: int) -> None:
-    raise RuntimeError("a graph is being captured")
+    raise CaptureError("a graph is being captured")
 
 
 @pytest.mark.parametrize("wrap", [lambda array: array, lambda array: {"a": array}], ids=["bare", "inside"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mray._device.base import Device, Platform
+from mray._device.base import Device, DeviceFaultError, Platform
 from mray._ipc.mapped import address_of
 from tests.conformance.device_kinds import KINDS, Kind, Peer
 
@@ -419,6 +419,48 @@ def test_an_event_of_a_dead_process_cannot_be_opened(device: Device, peer: Peer)
     peer.kill()
     with pytest.raises(RuntimeError):
         device.open_event(handle)
+
+
+def test_after_a_fault_each_call_of_the_process_says_so(device: Device, peer: Peer) -> None:
+    peer("create_event", 0, "mine")
+    kept = peer("allocate", 0, 4000)
+    peer("free", 0, gone := peer("allocate", 0, 4000))
+    peer("fill", 0, gone, 1000, 1)
+    calls: list[tuple[Any, ...]] = [
+        *(("synchronize", 0), ("check", 0), ("is_done", "mine"), ("record", "mine"), ("wait", "mine"), ("allocate", 0, 16)),
+        *(("export", 0, kept), ("fill", 0, kept, 4, 1.0), ("copy", 0, kept, kept + 16, 16), ("create_event", 0, "another")),
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match=r"(?i)illegal") as caught:
+            peer(*call)
+        # torch's own calls raise what torch has for it.
+        assert isinstance(caught.value, DeviceFaultError) or call[0] == "fill"
+        assert getattr(caught.value, "name", "CUDA_ERROR_ILLEGAL_ADDRESS") == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    assert device.memory()
+
+
+def test_an_event_behind_a_fault_is_never_done_as_long_as_the_process_lives(
+    kind: Kind, platform: Platform, device: Device, peer: Peer
+) -> None:
+    event = device.open_event(peer("create_event", 0, "ready"))
+    peer("free", 0, gone := peer("allocate", 0, 4000))
+    peer("hold", 0)
+    peer("fill", 0, gone, 1000, 1)
+    peer("record", "ready")
+    event.wait(device.current_stream())
+    mine = device.create_event()
+    mine.record(device.current_stream())
+    with pytest.raises(RuntimeError, match=r"(?i)illegal"):
+        peer("release")
+        peer("synchronize", 0)
+    assert not event.done()
+    assert not mine.done()
+    peer.kill()
+    event.forsake()
+    platform.synchronize(device, device.current_stream())
+    assert mine.done()
+    for each in (event, mine):
+        each.close()
 
 
 def test_memory_of_the_dead_is_free_again(device: Device, peer: Peer) -> None:

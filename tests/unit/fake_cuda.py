@@ -151,7 +151,9 @@ class FakeCuda:
         self.lost_captures: set[int] = set()
         self._thread = threading.local()
         self._lock = threading.RLock()
-        self._functions = {name: Function(name, getattr(self, "_" + name), self.calls) for name in SIGNATURES}
+        #: The status of each call that needs a context, once a kernel has gone wrong.
+        self.fault = 0
+        self._functions = {name: Function(name, self._unless_broken(name), self.calls) for name in SIGNATURES}
         self.lib = LibCuda(self, self)
 
     def __getattr__(self, name: str) -> Any:
@@ -159,6 +161,11 @@ class FakeCuda:
             return self.__dict__["_functions"][name]
         except KeyError:
             raise AttributeError(name) from None
+
+    def _unless_broken(self, name: str) -> Callable[..., int]:
+        body: Callable[..., int] = getattr(self, "_" + name)
+        is_without_context = name.startswith(("cuGetError", "cuInit", "cuDevice", "cuCtx", "cuThread"))
+        return body if is_without_context else lambda *arguments: self.fault or body(*arguments)
 
     def platform(self) -> CudaPlatform:
         """mray's platform on it, without tensors; `fake_torch.platform_of` has them."""

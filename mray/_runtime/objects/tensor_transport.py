@@ -41,6 +41,7 @@ from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
 from mray._device.base import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
 from mray._device.departures import DepartureFacts
+from mray._device.faults import listen
 from mray._device.foreign import tell_of_foreign
 from mray._device.platform import platform
 from mray._ipc.connection import Connection
@@ -61,7 +62,7 @@ from mray._runtime.objects.registered_transports import (
     forget_pickles,
     receive,
 )
-from mray.exceptions import GetTimeoutError, OwnerDiedError
+from mray.exceptions import GetTimeoutError, OwnerDiedError, RaySystemError
 
 if TYPE_CHECKING:
     from mray._common.invocations import ArgumentValue
@@ -74,6 +75,8 @@ MOST_AHEAD = 8
 _GRACE = 1.0
 #: The transport that the user has named so that nothing passes through the host.
 _ON_DEVICE_ONLY = "CUDA_IPC"
+#: How the end of a process is explained whose devices have broken down; the fault follows.
+BROKEN = "Work of this process on a GPU has failed, and no GPU does anything for it any more"
 #: A form beside those of messages: a value in a segment that is mapped already.
 _MAPPED = -1
 
@@ -132,6 +135,7 @@ class TensorStore:
         #: The number of objects that have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}
         self._loans = DeviceLoans(owner.reactor)
+        self._stop_listening = listen(lambda fault: owner.end_with(RaySystemError(f"{BROKEN}: {fault}")))
         #: Whether device memory could be exported whenever it was tried.
         self._exports = True
         #: Fetches for queued calls, by object id, the longest waiting first.
@@ -300,6 +304,7 @@ class TensorStore:
     def close(self) -> None:
         """Drop all tensors: the session is over."""
         self._loans.close()
+        self._stop_listening()
 
     def drop(self, object_id: bytes) -> None:
         """Drop the tensors of an object whose last ref is gone. Client's lock held."""

@@ -1,0 +1,166 @@
+"""Faults of the devices of this process: found while others wait for what is queued there, and told once.
+
+    the thread that writes, finalizers           a thread of this process                   the runtime
+    promise(device, event) -----------------> looks until the event is done --- fault ---> listen(tell): ends the process, with the reason
+    report(error), of a call that failed ---> at once ------------------------ fault --->
+
+After a fault (a kernel touches memory that is none, and the like) a device does nothing any more for this process: what it has promised to
+other processes is never there, and their streams wait, while it lives and nobody asks its device anything. So a thread asks, as long as a
+promise is not kept. The process ends then, as nothing else makes its devices work again; others hear of its death, with the reason.
+
+Where nobody listens, nothing is watched. Any thread, finalizers too: nothing here takes a lock.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock, get_ident, start_new_thread
+from collections.abc import Callable
+from typing import Protocol
+
+from mray._common.kept import os
+from mray._device.base import Device, DeviceFaultError
+
+#: Seconds between two looks, while a promise is not kept.
+LOOK = 0.05
+
+
+class Promise(Protocol):
+    """Something on a stream that another process waits for. Hashable by identity."""
+
+    def done(self) -> bool:
+        """Whether it is there. Raises DeviceFaultError."""
+
+
+class _Watch:
+    """The promises of this process, and the thread that looks after them, as long as it is needed."""
+
+    def __init__(self, tell: Callable[[DeviceFaultError], None]) -> None:
+        self._tell = tell
+        self._promises: dict[Promise, Device] = {}
+        self._fault: DeviceFaultError | None = None
+        #: Held, but for a moment when the thread is to look.
+        self._wakeup = allocate_lock()
+        self._wakeup.acquire()
+        #: Whether the thread waits for that without a limit.
+        self._sleeps = False
+        self._is_ended = False
+        #: The thread that tells of a fault.
+        self._teller = 0
+        #: Held while there is a thread.
+        self._running = allocate_lock()
+
+    def promise(self, device: Device, promise: Promise) -> None:
+        self._promises[promise] = device
+        if self._sleeps:
+            self._wake()
+        elif not self._running.locked():
+            self._start()
+
+    def report(self, fault: DeviceFaultError) -> None:
+        if self._fault is None:
+            self._fault = fault
+            self._wake()
+            self._start()
+
+    def _wake(self) -> None:
+        try:
+            self._wakeup.release()
+        except RuntimeError:
+            pass  # it has been
+
+    def _start(self) -> None:
+        if self._is_ended or not self._running.acquire(blocking=False):
+            return
+        try:
+            # Not of `threading`: its threads take a lock to start, which the frame that a finalizer interrupts may hold.
+            start_new_thread(self._run, ())
+        except RuntimeError:
+            self._running.release()  # the interpreter ends
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ended:
+                fault = self._fault or self._look()
+                if fault is not None:
+                    self._is_ended = True
+                    self._teller = get_ident()
+                    self._tell(fault)
+                    return
+                self._sleeps = True
+                if self._promises:
+                    self._sleeps = False
+                    self._wakeup.acquire(timeout=LOOK)
+                else:
+                    self._wakeup.acquire()
+                    self._sleeps = False
+        finally:
+            self._running.release()
+
+    def _look(self) -> DeviceFaultError | None:
+        """Forget what is done; the fault, if there is one."""
+        for promise in list(self._promises):
+            # In this order: another one may be made of the same event meanwhile.
+            device = self._promises.pop(promise, None)
+            if device is None:
+                continue
+            try:
+                device.check()
+                is_done = promise.done()
+            except DeviceFaultError as error:
+                return error
+            except RuntimeError:
+                continue  # closed: nobody waits any more
+            if not is_done:
+                self._promises.setdefault(promise, device)
+        return None
+
+    def end(self) -> None:
+        self._is_ended = True
+        if self._teller == get_ident():
+            return
+        while not self._running.acquire(timeout=LOOK):
+            self._wake()
+        self._running.release()
+
+
+#: Of this process, if somebody listens.
+_watch: _Watch | None = None
+
+
+def promise(device: Device, promise: Promise) -> None:
+    """Another process is going to wait for this, which is queued on a stream of the device. Hash and identity are the promise's."""
+    watch = _watch
+    if watch is not None:
+        watch.promise(device, promise)
+
+
+def report(fault: DeviceFaultError) -> None:
+    """A call has failed for a fault. Returns at once."""
+    watch = _watch
+    if watch is not None:
+        watch.report(fault)
+
+
+def listen(tell: Callable[[DeviceFaultError], None]) -> Callable[[], None]:
+    """From now on the first fault of this process is told, once, in a thread of its own; returns the function that ends that.
+
+    Of several listeners the latest hears. The function waits for the thread, unless `tell` calls it; calling it twice is safe.
+    """
+    global _watch
+    watch = _watch = _Watch(tell)
+
+    def end() -> None:
+        global _watch
+        if _watch is watch:
+            _watch = None
+        watch.end()
+
+    return end
+
+
+def _after_fork() -> None:
+    global _watch
+    _watch = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

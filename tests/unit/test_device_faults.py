@@ -1,0 +1,140 @@
+"""Faults of devices are found while something is promised, and told once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mray._device import faults
+from mray._device.base import CaptureError, DeviceFaultError
+from mray._device.faults import listen, promise, report
+from mray._device.libcuda import CudaFaultError
+from tests.unit.fake_torch import Pair, late_pair
+
+GONE = CudaFaultError("Asking", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered")
+
+
+class Broken:
+    """A device, or a promise, that is as it is told."""
+
+    def __init__(self, fault: BaseException | None = None, *, done: bool = False) -> None:
+        self.fault = fault
+        self.is_done = done
+        self.looks = 0
+
+    def check(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def done(self) -> bool:
+        self.looks += 1
+        self.check()
+        return self.is_done
+
+
+@pytest.fixture
+def told() -> Iterator[list[DeviceFaultError]]:
+    heard: list[DeviceFaultError] = []
+    end = listen(heard.append)
+    yield heard
+    end()
+    end()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with late_pair() as made:
+        yield made
+
+
+def fine() -> Any:
+    return Broken(done=True)
+
+
+def test_nobody_looks_where_nobody_listens() -> None:
+    thing = Broken(GONE)
+    promise(fine(), thing)
+    report(GONE)
+    assert faults._watch is None and thing.looks == 0
+
+
+def test_what_is_promised_is_looked_at_until_it_is_done(told: list[DeviceFaultError], eventually: Callable[..., None]) -> None:
+    thing = Broken()
+    promise(fine(), thing)
+    eventually(lambda: thing.looks > 2)
+    thing.is_done = True
+    eventually(lambda: not faults._watch._promises and faults._watch._sleeps)
+    looks = thing.looks
+    promise(fine(), other := Broken(done=True))
+    eventually(lambda: other.looks)
+    assert thing.looks == looks
+    assert told == []
+
+
+@pytest.mark.parametrize("where", ["device", "promise", "report"])
+def test_a_fault_is_told_once(told: list[DeviceFaultError], eventually: Callable[..., None], where: str) -> None:
+    device, thing = fine(), Broken()
+    promise(device, thing)
+    if where == "report":
+        report(GONE)
+        report(GONE)
+    else:
+        (device if where == "device" else thing).fault = GONE
+    eventually(lambda: told)
+    report(GONE)
+    promise(device, thing)
+    assert told == [GONE]
+
+
+def test_a_promise_that_was_closed_is_forgotten(told: list[DeviceFaultError], eventually: Callable[..., None]) -> None:
+    promise(fine(), Broken(RuntimeError("closed")))
+    eventually(lambda: not faults._watch._promises)
+    assert told == []
+
+
+def test_who_is_told_may_end_it() -> None:
+    ended = threading.Event()
+
+    def tell(_fault: DeviceFaultError) -> None:
+        end()
+        ended.set()
+
+    end = listen(tell)
+    report(GONE)
+    assert ended.wait(60)
+    end()
+
+
+# -------------------------------------------------------------------------------------------------- CUDA
+@pytest.mark.parametrize("status", [700, 719, 214])
+def test_the_errors_of_kernels_are_faults_and_others_are_not(pair: Pair, status: int) -> None:
+    event = pair.device.create_event()
+    pair.device.check()
+    pair.one.fault = status
+    for call in (lambda: event.record(0), event.done, pair.device.check, pair.device.create_stream):
+        with pytest.raises(DeviceFaultError) as caught:
+            call()
+        assert caught.value.name
+    pair.one.fault = 400
+    with pytest.raises(RuntimeError) as other:
+        event.record(0)
+    assert not isinstance(other.value, DeviceFaultError)
+    pair.one.fault = 0
+    event.close()
+
+
+def test_a_fault_is_no_capture_and_a_capture_no_fault(pair: Pair) -> None:
+    event = pair.device.create_event()
+    pair.one.begin_capture(0)
+    with pytest.raises(CaptureError):
+        event.record(0)
+    pair.device.check()
+    assert pair.one.end_capture(0)
+    pair.one.fault = 700
+    with pytest.raises(DeviceFaultError):
+        event.record(0)
+    pair.one.fault = 0
+    event.close()
