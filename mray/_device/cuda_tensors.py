@@ -118,8 +118,18 @@ class CudaTensors:
             return self._on_own_stream(index, stream)
         import torch  # noqa: PLC0415
 
-        entering: AbstractContextManager[None] = torch.cuda.stream(torch.cuda.ExternalStream(stream, device=index))
+        entering: AbstractContextManager[None] = torch.cuda.stream(self._stream(index, stream))
         return entering
+
+    def _stream(self, index: int, stream: int) -> Any:
+        """torch's object for a stream. Of 0 its `ExternalStream` makes another stream, out of its pool."""
+        known = self._streams.get((index, stream))
+        if known is None:
+            import torch  # noqa: PLC0415
+
+            known = torch.cuda.ExternalStream(stream, device=index) if stream else torch.cuda.default_stream(index)
+            self._streams[index, stream] = known
+        return known
 
     @contextlib.contextmanager
     def _on_own_stream(self, index: int, stream: int) -> Iterator[None]:
@@ -133,13 +143,7 @@ class CudaTensors:
 
     def use_on(self, tensor: Any, stream: int) -> None:
         """Tell the allocator of the tensor's memory that work on the stream uses it."""
-        index = tensor.get_device()
-        known = self._streams.get((index, stream))
-        if known is None:
-            import torch  # noqa: PLC0415
-
-            known = self._streams[index, stream] = torch.cuda.ExternalStream(stream, device=index)
-        tensor.record_stream(known)
+        tensor.record_stream(self._stream(tensor.get_device(), stream))
 
     # ------------------------------------------------------------------------------------ making tensors
     def empty(self, index: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None) -> Any:

@@ -204,6 +204,25 @@ def test_each_thread_has_its_own_current_stream(device: Device) -> None:
     device.destroy_stream(stream)
 
 
+def test_stream_0_is_the_default_stream_and_no_new_one(kind: Kind, platform: Platform, device: Device) -> None:
+    other = device.create_stream()
+    tensor = device.empty("float32", (4,))
+    kind.fill(tensor, 1)
+    platform.synchronize(device, device.current_stream())
+    event = device.create_event()
+    with device.on_stream(other), device.on_stream(0):
+        assert device.current_stream() == 0
+        with kind.hold(device, 0):
+            kind.fill(tensor, 2)
+            event.record(0)
+            with device.on_stream(other):
+                assert kind.read(tensor) == [1] * 4
+            assert not event.done()
+        assert kind.read(tensor) == [2] * 4
+    event.close()
+    device.destroy_stream(other)
+
+
 def test_calls_return_while_the_stream_has_not_come_to_them(kind: Kind, platform: Platform, device: Device) -> None:
     tensor = device.empty("float32", (4,))
     kind.fill(tensor, 1)

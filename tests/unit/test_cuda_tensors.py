@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from mray._device import cuda_tensors
+from mray._device.cuda_tensors import CudaTensors
 from tests.unit.fake_torch import Pair, late_pair
 
 torch = pytest.importorskip("torch")
@@ -51,6 +55,33 @@ def test_tensors_of_every_type_view_given_memory(pair: Pair, name: str) -> None:
     pair.device.free(address)
     without_elements = pair.device.tensor(0, 0, name, (0, 4), None, None)
     assert without_elements.shape == (0, 4) and without_elements.dtype is dtype
+
+
+def test_stream_0_is_torchs_default_stream_wherever_a_stream_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch makes a new stream of its pool of `ExternalStream(0)`."""
+    recorded: list[Any] = []
+
+    class Tensor:
+        def get_device(self) -> int:
+            return 1
+
+        def record_stream(self, stream: Any) -> None:
+            recorded.append(stream)
+
+    def external(stream: int, device: int) -> Any:
+        assert stream, "torch makes a new one"
+        return "external", stream, device
+
+    monkeypatch.setattr(torch.cuda, "ExternalStream", external)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: ("default", 0, device))
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+    monkeypatch.setattr(cuda_tensors, "_torch_streams", lambda: lambda _device: 0)
+    tensors = CudaTensors()
+    for stream in (0, 4096):
+        tensors.use_on(Tensor(), stream)
+        with tensors.on_stream(1, stream) as current:
+            recorded.append(current)
+    assert recorded == [("default", 0, 1)] * 2 + [("external", 4096, 1)] * 2
 
 
 def test_tensors_of_the_other_device_are_told_apart(pair: Pair) -> None:
