@@ -54,9 +54,11 @@ class NullDevices(NamedTuple):
     ipc: bool = True
     events: bool = True
     exports: bool = True
+    #: Whether calls that may wait for the device do so: opening and closing, freeing, and the first launch of each kernel.
+    waits: bool = False
 
 
-_NULL_FLAGS = ("peer", "garbled", "ipc", "events", "exports")
+_NULL_FLAGS = ("peer", "garbled", "ipc", "events", "exports", "waits")
 
 
 def _null_devices(text: str) -> NullDevices | None:
@@ -487,7 +489,7 @@ NULL_DEVICES = _declare(
     _null_devices,
     _no_devices,
     "GPUs to pretend in host memory, for tests, and options: "
-    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,events=0,exports=0`.",
+    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,events=0,exports=0,waits=1`.",
 )
 DEVICE_POOL_BYTES = _declare(
     "MRAY_DEVICE_POOL_BYTES",

@@ -3,6 +3,7 @@
     MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, seen through CUDA_VISIBLE_DEVICES as usual
     MRAY_NULL_DEVICES="4,ipc=0,events=0"         the same, in a process that cannot open memory, or events, of others; with `exports=0`,
                                                  others cannot open its memory
+    MRAY_NULL_DEVICES="4,waits=1"                the same, and each call that may wait for its device does
     null_memory     memory: exported, opened by other processes, counted whoever dies
     null_stream     streams, run late or held on demand
     null_event      events, across processes
@@ -90,7 +91,7 @@ class NullDevice(Device):
         self.number = number
         self._facts = platform.facts_of_machine
         self._host = platform.host
-        self.streams = Streams(platform.fault)
+        self.streams = Streams(platform.fault, waits=platform.facts_of_machine.waits)
         facts = self._facts
         self.heap = Heap(index, number, facts.scope, facts.memory, self.streams, platform.waits)
 
@@ -110,7 +111,7 @@ class NullDevice(Device):
         return max(0, self._facts.memory - null_memory.used_bytes(self._facts.scope, self.number)), self._facts.memory
 
     def allocate(self, size: int) -> int:
-        self.streams.enter()
+        self.streams.settle()
         try:
             region = null_memory.allocate(self._facts.scope, self.number, self._facts.memory, size)
         except MemoryError:
@@ -119,7 +120,7 @@ class NullDevice(Device):
         return region.base
 
     def free(self, address: int) -> None:
-        self.streams.enter()
+        self.streams.settle()
         null_memory.drop(self._region(address, is_opened=False))
 
     def _region(self, address: int, *, is_opened: bool) -> Region:
@@ -138,7 +139,7 @@ class NullDevice(Device):
         return self._region(base, is_opened=False)
 
     def open_memory(self, handle: bytes) -> int:
-        self.streams.enter()
+        self.streams.settle()
         if not self._facts.ipc:
             raise RuntimeError("Opening another process's memory failed: this pretended device has no IPC.")
         number = null_memory.device_of(handle)
@@ -150,15 +151,15 @@ class NullDevice(Device):
             raise RuntimeError(f"{self.uuid} has no peer access to {uuid_of(number)}, so memory there cannot be opened")
 
     def close_memory(self, address: int) -> None:
-        self.streams.enter()
+        self.streams.settle()
         null_memory.drop(self._region(address, is_opened=True))
 
     def register_host(self, address: int, size: int) -> None:
-        self.streams.enter()
+        self.streams.settle()
         self._host.register(address, size)
 
     def unregister_host(self, address: int) -> None:
-        self.streams.enter()
+        self.streams.settle()
         self._host.unregister(address)
 
     # ------------------------------------------------------------------------------------ order
@@ -169,7 +170,7 @@ class NullDevice(Device):
         return self.streams.create()
 
     def destroy_stream(self, stream: int) -> None:
-        self.streams.enter()
+        self.streams.settle()
         self.streams.destroy(stream)
 
     def on_stream(self, stream: int) -> AbstractContextManager[None]:
@@ -185,7 +186,7 @@ class NullDevice(Device):
         return NullEvent(self.streams)
 
     def open_event(self, handle: bytes) -> Event:
-        self.streams.enter()
+        self.streams.settle()
         if not self._facts.events:
             raise RuntimeError("Opening another process's event failed: this pretended device has no IPC.")
         return NullEvent(self.streams, handle)

@@ -270,7 +270,7 @@ class NullArray:
     def numpy(self) -> Any:
         """A copy in host memory. Waits for the device."""
         view, result = self._view, np.empty(self.shape, self.dtype)
-        self._launch([view], lambda: np.copyto(result, view))
+        launch(self._storage.heap.streams.current, [view], lambda: np.copyto(result, view), is_copy=True)
         self._storage.heap.waits.number += 1
         self._storage.heap.streams.current.synchronize()
         return result
@@ -500,8 +500,8 @@ def _check_cast(source: Any, target: Any) -> None:
         raise ValueError(f"an array of shape {source.shape} cannot be copied into one of shape {target.shape}")
 
 
-def launch(stream: Stream, views: Sequence[Any], work: Callable[[], object]) -> None:
-    """Queue work that touches these views of device memory."""
+def launch(stream: Stream, views: Sequence[Any], work: Callable[[], object], *, is_copy: bool = False) -> None:
+    """Queue work that touches these views of device memory. A kernel, if it is no copy, is known by its code."""
 
     def run() -> None:
         regions = held(*views)
@@ -509,7 +509,7 @@ def launch(stream: Stream, views: Sequence[Any], work: Callable[[], object]) -> 
             work()
         del regions
 
-    stream.launch(run)
+    stream.launch(run, None if is_copy else getattr(work, "__code__", work))
 
 
 def bring_back(data: Any, index: int) -> NullArray:

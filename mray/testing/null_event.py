@@ -156,13 +156,18 @@ class NullEvent(Event):
         return True
 
     def close(self) -> None:
+        if self._page is not None and kernel_pid() == self._process:
+            self._streams.settle()
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._page = None
         if self._marks is not None and kernel_pid() == self._process:
             self._marks.close()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if hasattr(self, "_marks") and not is_finalizing():
-            self.close()
+            self._let_go()
 
 
 class _Marks:

@@ -185,8 +185,10 @@ class Stream:
         """Queue what orders others and does not touch memory: it is never late."""
         self._put(step, runs=False)
 
-    def launch(self, work: Callable[[], object]) -> None:
-        """Queue a piece of work of the device: a kernel, a copy."""
+    def launch(self, work: Callable[[], object], kernel: object = None) -> None:
+        """Queue a piece of work of the device: a copy, or a kernel, of which the first launch may wait."""
+        if kernel is not None:
+            self._context.load(kernel)
         self._put(lambda: self._work(work), runs=True)
 
     def enter(self) -> None:
@@ -248,8 +250,11 @@ class _Current(threading.local):
 class Streams:
     """The streams of one device in this process. Number 0 is there from the beginning; others never repeat."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, *, waits: bool = False) -> None:
         self.fault = fault
+        self._waits = waits
+        #: Kernels that have been launched once.
+        self._loaded: set[object] = set()
         self._queues = [HardwareQueue() for _ in range(connections())]
         self._turns = itertools.cycle(self._queues)
         self._streams: dict[int, Stream] = {0: self._new(0)}
@@ -294,6 +299,19 @@ class Streams:
             raise ValueError("stream 0 cannot be destroyed")
         self.get(number)
         self._streams.pop(number, None)
+
+    def settle(self) -> None:
+        """As `enter`, in a call that may wait for the device, and does with ``waits=1``."""
+        self.enter()
+        if self._waits and not _thread.is_of_device:
+            for stream in list(self._streams.values()):
+                stream.synchronize()
+
+    def load(self, kernel: object) -> None:
+        """Before each launch of a kernel: the first may wait for the device."""
+        if self._waits and kernel not in self._loaded:
+            self.settle()
+            self._loaded.add(kernel)
 
     def is_clogged(self) -> bool:
         """Whether a thread waits for room, and with it each that calls."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from mray.testing import null
 from mray.testing.null import NullDevice
 from mray.testing.null_stream import CAPACITY
-from tests.conformance.device_kinds import Null
+from tests.conformance.device_kinds import Null, Peer
 
 
 @pytest.fixture
@@ -38,6 +39,13 @@ def first(kind: Null) -> NullDevice:
     found = kind.open().devices[0]
     assert isinstance(found, NullDevice)
     return found
+
+
+@pytest.fixture
+def peer(kind: Null) -> Iterator[Peer]:
+    there = Peer(kind)
+    yield there
+    there.close()
 
 
 # ---------------------------------------------------------------------------------------- hardware queues
@@ -120,3 +128,110 @@ def test_finalizers_that_run_on_a_thread_of_the_device_wait_for_no_room(device: 
     device.streams.get(0).synchronize()
     device.streams.get(0).synchronize()
     assert event.done()
+
+
+# ----------------------------------------------------------------------------------- calls that may wait
+@pytest.fixture
+def waiting(kind: Null, monkeypatch: pytest.MonkeyPatch) -> NullDevice:
+    """A device that waits wherever a driver may."""
+    monkeypatch.setenv("MRAY_NULL_DEVICES", kind.environment["MRAY_NULL_DEVICES"] + ",waits=1")
+    return first(kind)
+
+
+def assert_waits(device: NullDevice, call: Callable[[], object]) -> None:
+    """The call waits for what is queued on any stream."""
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (call(), done.set()))
+    with null.hold(device.create_stream()):
+        thread.start()
+        assert not done.wait(0.1)
+    thread.join()
+    assert done.is_set()
+
+
+def test_opening_and_closing_wait_for_the_device(waiting: NullDevice, peer: Peer) -> None:
+    device, opened = waiting, []
+    theirs, event = peer("allocate", 0, 4000), peer("create_event", 0, "ready")
+    handle = peer("export", 0, theirs)
+    assert_waits(device, lambda: opened.append(device.open_memory(handle)))
+    assert_waits(device, lambda: device.close_memory(opened[0]))
+    assert_waits(device, lambda: opened.append(device.open_event(event)))
+    assert_waits(device, lambda: opened[1].close())
+    own = device.allocate(4000)
+    assert_waits(device, lambda: device.free(own))
+
+
+def test_the_first_launch_of_a_kernel_waits_for_the_device_and_others_do_not(waiting: NullDevice) -> None:
+    array = null.ones(4)
+    assert_waits(waiting, lambda: array.astype("int32"))
+    with null.hold(waiting.create_stream()):
+        assert array.astype("int32").tolist() == [1] * 4
+
+
+def test_nothing_waits_where_it_need_not(device: NullDevice, peer: Peer) -> None:
+    theirs, event = peer("allocate", 0, 4000), peer("create_event", 0, "ready")
+    handle = peer("export", 0, theirs)
+    with null.hold(device.create_stream()):
+        device.close_memory(device.open_memory(handle))
+        device.open_event(event).close()
+        device.free(device.allocate(4000))
+        assert null.ones(4).astype("int32").tolist() == [1] * 4
+
+
+# ---------------------------------------------------------------------------------------------- allocator
+def test_a_block_goes_back_to_the_stream_that_allocated_it_whatever_other_stream_reads_it(device: NullDevice) -> None:
+    """Spoiled as by the next array there: a reader on another stream is too late, unless its stream was recorded, or waited for."""
+    other = device.create_stream()
+    for protects in ("record_stream", "wait"):
+        with null.hold(other), device.on_stream(other):
+            array = null.ones(100)  # of the other stream, and read on this one
+        copy = null.zeros(100)
+        device.streams.get(0).follow(device.streams.get(other))
+        hold = null.hold(0)
+        copy.copy_(array)
+        if protects == "record_stream":
+            array.record_stream(0)
+        else:
+            device.streams.get(other).follow(device.streams.get(0))
+        del array
+        hold.release()
+        assert copy.tolist() == [1] * 100
+    with device.on_stream(other):
+        array = null.ones(100)
+    device.streams.get(0).follow(device.streams.get(other))
+    hold = null.hold(0)
+    copy.copy_(array)
+    del array
+    device.streams.get(other).synchronize()
+    hold.release()
+    with pytest.raises(RuntimeError, match="illegal address"):
+        copy.tolist()
+
+
+def test_memory_that_the_allocator_does_not_own_is_not_kept_by_record_stream(device: NullDevice) -> None:
+    class Keep:
+        pass
+
+    keep = Keep()
+    is_kept = weakref.ref(keep)
+    address = device.allocate(4000)
+    other = device.create_stream()
+    tensor = device.tensor(address, 4000, "float32", (1000,), None, keep)
+    del keep
+    with null.hold(other):
+        tensor.record_stream(other)
+        del tensor
+        assert is_kept() is None
+    device.free(address)
+
+
+def test_an_event_is_of_the_device_that_opened_it(kind: Null, peer: Peer) -> None:
+    one, other = kind.open().devices
+    event = other.open_event(peer("create_event", 0, "ready"))
+    mine = one.create_event()
+    stream = other.create_stream()
+    for call in (lambda: mine.record(stream), lambda: event.record(0)):
+        with pytest.raises((RuntimeError, ValueError)):
+            call()
+    event.wait(stream)
+    event.close()

@@ -306,6 +306,32 @@ def test_calls_return_before_the_work_is_done_and_run_in_order_over_all_streams(
     assert ranks(2, work) == [(False, [2.0])] * 2
 
 
+@pytest.mark.parametrize("kind", ["send", "allReduce", "broadcast"])
+def test_work_of_a_rank_needs_that_of_the_others_to_run_at_the_same_time(ranks, kind):
+    here = threading.Barrier(2)
+
+    def work(communicator, rank):
+        device = platform().devices[rank]
+        data, done = array(rank, [1.0]), device.create_event()
+        hold = null.hold(0, device=rank) if rank else None
+        if kind == "send":
+            (communicator.recv if rank else communicator.send)(data.address, 1, FLOAT32, 1 - rank, 0)
+        elif kind == "allReduce":
+            communicator.allReduce(data.address, data.address, 1, FLOAT32, null_nccl.NCCL_SUM, 0)
+        else:
+            communicator.broadcast(data.address, data.address, 1, FLOAT32, 0, 0)
+        done.record(0)
+        here.wait()
+        is_early = done.done()
+        here.wait()
+        if hold is not None:
+            hold.release()
+        platform().synchronize(device, 0)
+        return is_early, done.done()
+
+    assert ranks(2, work) == [(False, True)] * 2
+
+
 def test_a_stream_waits_for_the_other_side_until_the_communicator_is_aborted(ranks):
     here = threading.Barrier(2)
 

@@ -112,10 +112,10 @@ def program() -> Iterator[Callable[[str], Program]]:
 
 # ----------------------------------------------------------------------------------------------- setting
 def test_the_setting_says_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, island=2, garbled=1, late=0.5, scope=a-b_1, events=0")
-    assert settings.NULL_DEVICES.get() == (4, 1000, False, 2, True, 0.5, "a-b_1", True, False, True)
+    monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, island=2, garbled=1, late=0.5, scope=a-b_1, events=0, waits=1")
+    assert settings.NULL_DEVICES.get() == (4, 1000, False, 2, True, 0.5, "a-b_1", True, False, True, True)
     monkeypatch.setenv("MRAY_NULL_DEVICES", "1")
-    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0, False, 0.0, "", True, True, True)
+    assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0, False, 0.0, "", True, True, True, False)
 
 
 @pytest.mark.parametrize("text", ["", "0"])
@@ -134,6 +134,7 @@ def test_no_devices_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None
         "2,memory=0",
         "2,peer=2",
         "2,garbled=2",
+        "2,waits=2",
         "2,island=-1",
         "2,late=-1",
         "2,late=nan",
