@@ -320,6 +320,32 @@ def test_memory_that_was_sent_is_used_again_only_after_its_reader(same_gpu: Edge
         null.set_late(None)
 
 
+@pytest.mark.parametrize("idiom", ["wait back", "record_stream"])
+def test_a_side_stream_that_reads_what_came_is_waited_for_and_record_stream_does_not_do_that(same_gpu: Edge, idiom: str) -> None:
+    """The allocator, which heeds `record_stream`, does not own the memory of what came."""
+    edge = same_gpu
+    streams = edge.there.streams
+    current, side = streams.get(edge.stream), streams.get(edge.there.create_stream())
+    edge.send(null.full(100, 1))
+    array = edge.read()
+    side.follow(current)
+    with Hold(side):
+        with edge.there.on_stream(side.number):
+            copy = array + 0.5
+        if idiom == "wait back":
+            current.follow(side)
+        else:
+            array.record_stream(side.number)
+        del array
+        for number in range(2, 5):
+            edge.send(null.full(100, number))
+            edge.read()
+        if idiom == "record_stream":
+            edge.here.streams.get(0).synchronize()
+    with edge.there.on_stream(side.number):
+        assert (set(copy.tolist()) == {1.5}) == (idiom == "wait back")
+
+
 def test_tensors_of_one_shape_come_to_the_same_address(same_gpu: Edge) -> None:
     edge = same_gpu
     addresses = set()
