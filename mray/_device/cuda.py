@@ -268,7 +268,9 @@ class CudaDevice(Device):
     # ------------------------------------------------------------------------------------ tensors
     def empty(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None) -> Any:
         try:
-            return self._tensors.empty(self.index, dtype, shape, strides)
+            # torch may have to allocate.
+            with self.context.during_captures():
+                return self._tensors.empty(self.index, dtype, shape, strides)
         except RuntimeError as error:
             # By name: torch.OutOfMemoryError has moved between versions.
             if type(error).__name__ != "OutOfMemoryError":
@@ -305,8 +307,9 @@ class CudaPlatform(Platform):
     def facts(self, tensor: Any) -> tuple[Any, Facts]:
         if tensor.requires_grad:
             raise RuntimeError(REQUIRES_GRAD)
-        tensor, strides = dense(tensor)
         tensors = self._tensors
+        with self.devices[tensors.device_of(tensor)].context.during_captures():  # torch may have to allocate a copy
+            tensor, strides = dense(tensor)
         dtype, shape = tensors.name_of(tensor.dtype), tuple(tensor.shape)
         return tensor, Facts(tensors.device_of(tensor), tensor.data_ptr(), tensor.nbytes, dtype, shape, strides)
 

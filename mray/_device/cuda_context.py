@@ -92,6 +92,17 @@ class Context:
         finally:
             exchange(ctypes.byref(mode))
 
+    @contextlib.contextmanager
+    def during_captures(self) -> Iterator[None]:
+        """While entered, this thread's calls, torch's too, may do what is refused while any thread captures a graph, such as allocate."""
+        mode = ctypes.c_int(libcuda.STREAM_CAPTURE_MODE_RELAXED)
+        exchange = self._cuda.cuThreadExchangeStreamCaptureMode
+        self._cuda.check("Permitting calls during captures", exchange(ctypes.byref(mode)))
+        try:
+            yield
+        finally:
+            exchange(ctypes.byref(mode))
+
     def _retain(self) -> int:
         if self._forked:
             raise RuntimeError(_FORKED)

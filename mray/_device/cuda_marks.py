@@ -41,11 +41,15 @@ def record(cuda: LibCuda, event: Any, stream: int) -> int:
 
 
 class _Clock:
-    """An event that happened when the host's clock said `at`."""
+    """An event that happened when the host's clock said `at`; gives it back when no mark goes by it any more."""
 
-    def __init__(self, event: ctypes.c_void_p, at: int) -> None:
+    def __init__(self, marks: CudaMarks, event: ctypes.c_void_p, at: int) -> None:
+        self._marks = marks
         self.event = event
         self.at = at
+
+    def __del__(self) -> None:
+        self._marks.give_back(self.event)
 
 
 class CudaMarks:
@@ -102,7 +106,7 @@ class CudaMarks:
                 self._idle.append(best[2])
             best = after - before, (before + after) // 2, event
         assert best is not None
-        return _Clock(best[2], best[1])
+        return _Clock(self, best[2], best[1])
 
     def time_of(self, clock: _Clock, event: ctypes.c_void_p) -> int | None:
         """When the event happened; None: it has not."""
@@ -122,11 +126,9 @@ class CudaMarks:
         """Destroy what nobody uses. Idempotent."""
         if self._context.is_forked:
             return
+        self._clock = None
         while self._idle:
             self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, self._idle.popleft())
-        if self._clock is not None:
-            clock, self._clock = self._clock, None
-            self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, clock.event)
         stream, self._stream = self._stream, None
         if stream is not None:
             self._context.call_during_captures("Destroying a stream", self._cuda.cuStreamDestroy_v2, stream)

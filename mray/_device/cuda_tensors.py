@@ -84,7 +84,9 @@ class CudaTensors:
         if torch is None or type(value) is not getattr(torch, "Tensor", None):
             return False
         tensor: Any = value
-        return bool(self.is_on_device(tensor) and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.__dict__)
+        if not self.is_on_device(tensor) or tensor.layout is not torch.strided:
+            return False
+        return not (tensor.is_quantized or tensor.is_nested or tensor.__dict__)
 
     def is_on_device(self, tensor: Any) -> bool:
         """Whether its memory is of a device."""

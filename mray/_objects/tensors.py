@@ -2,7 +2,7 @@
 
 A tensor travels as the bytes of its elements, never as its storage, of which it may be a small part. Strides are kept when they only
 reorder dense memory (transposed, channels last); what has gaps or repeats arrives dense. Tensors that are not plain memory (sparse,
-quantized, other devices, subclasses, tensors with attributes) are left to torch's own pickling.
+quantized, nested, other devices, subclasses, tensors with attributes) are left to torch's own pickling.
 
 A tensor on a GPU is offered to the edge first, if it leaves along one that carries such tensors (`mray._common.device_tensors`). Else it
 goes through host memory: its bytes are copied there, travel like those of any other, and are copied to a GPU of the reader.
@@ -51,14 +51,14 @@ def is_plain(tensor: Any) -> bool:
     """Whether the tensor (of exactly torch's type) is plain memory of the CPU and nothing else."""
     import torch  # noqa: PLC0415
 
-    return tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.__dict__
+    return tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested and not tensor.__dict__
 
 
 def is_plain_on_gpu(tensor: Any) -> bool:
     """Whether the tensor (of exactly torch's type) is plain memory of a GPU and nothing else."""
     import torch  # noqa: PLC0415
 
-    return tensor.is_cuda and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.__dict__
+    return tensor.is_cuda and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested and not tensor.__dict__
 
 
 # ------------------------------------------------------------------------------------------ the pickler's

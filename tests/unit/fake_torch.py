@@ -66,6 +66,8 @@ class FakeTensors(CudaTensors):
     def empty(self, index: int, dtype: str, shape: Any, strides: Any) -> Any:
         import torch
 
+        if self.cuda.refuses_unsafe():
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         tensor = super().empty(index, dtype, shape, strides)
         size = tensor.nbytes
         if not size:

@@ -432,6 +432,8 @@ def test_nothing_that_mray_does_loses_a_capture_that_goes_on(pair: Pair) -> None
     pair.device.register_host(ctypes.addressof(memory), 4096)
     pair.device.unregister_host(ctypes.addressof(memory))
     pair.device.destroy_stream(pair.device.create_stream())
+    pair.device.empty("float32", (4,))
+    pair.device.check()
     assert event.done()
     with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
         event.record(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -113,6 +114,12 @@ def test_only_plain_tensors_of_the_device_count(pair: Pair) -> None:
     assert not pair.platform.is_tensor(torch.ones(4))
     assert not pair.platform.is_tensor(torch.nn.Parameter(tensor))
     assert not pair.platform.is_tensor([tensor])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that it is a prototype
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    pair.platform._tensors.is_on_device = lambda _tensor: True  # type: ignore[method-assign]
+    assert (type(nested), nested.layout) == (torch.Tensor, torch.strided)
+    assert not pair.platform.is_tensor(nested)
     tensor.label = "mine"
     assert not pair.platform.is_tensor(tensor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -106,3 +107,14 @@ def test_along_an_edge_one_that_requires_grad_is_refused(gpu: Gpu) -> None:
     tensor = gpu.tensor(1).requires_grad_()
     with pytest.raises(RuntimeError, match="requires grad"):
         serialize(tensor, refuse_grad=True)
+
+
+def test_nested_tensors_go_torchs_way() -> None:
+    """Those of C++ are of exactly torch's type and of its plain layout, and have no shape."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that they are a prototype
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.zeros(3)])
+        for value in (nested, [nested]):
+            sent = serialize(value)
+            (back,) = deserialize(sent.form, sent.to_bytes()) if isinstance(value, list) else [deserialize(sent.form, sent.to_bytes())]
+            assert [part.tolist() for part in back.unbind()] == [[1, 1], [0, 0, 0]]

@@ -66,6 +66,20 @@ def test_events_of_marks_are_lent_again_and_destroyed_in_the_end(cuda: FakeCuda,
     device.close()
 
 
+def test_clocks_that_no_mark_goes_by_any_more_cost_no_event(
+    cuda: FakeCuda, device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_marks, "LASTS", -1)
+    kept = device.mark(0)
+    for _ in range(50):
+        assert device.mark(0).time() is not None
+    assert len(cuda.events) <= cuda_marks.READINGS + 3
+    assert kept.time() is not None
+    del kept
+    device.close()
+    assert not cuda.events
+
+
 def test_a_clock_is_set_anew_after_a_while(cuda: FakeCuda, device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     early = device.mark(0)
     monkeypatch.setattr(cuda_marks, "LASTS", -1)
