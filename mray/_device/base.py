@@ -36,9 +36,8 @@ class NotOpenedError(RuntimeError):
 
 
 class DeviceFaultError(RuntimeError):
-    """Work of this process on a device has gone wrong: none of its devices does anything any more, and each call raises this.
-
-    Only another process can use them.
+    """Work of this process on a device has gone wrong: none of its devices does anything any more, and each call raises this,
+    but for those that let go of something, which do nothing. Only another process can use them.
     """
 
     #: The platform's name for it, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``.

@@ -21,6 +21,7 @@ when edges are made, grow or end, not for a message.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
@@ -31,7 +32,7 @@ from typing import Any
 from mray._common import clock
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, libnccl, nvml
-from mray._device.base import Device, Event, Facts, Mark, Platform
+from mray._device.base import Device, DeviceFaultError, Event, Facts, Mark, Platform
 from mray._device.cuda_context import Context
 from mray._device.cuda_marks import CudaMarks, record
 from mray._device.cuda_tensors import CudaTensors
@@ -91,7 +92,8 @@ class CudaEvent(Event):
         with _ending:
             event, self._event = self._event, None
             if event is not None and not self._context.is_forked:
-                self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, event)
+                with contextlib.suppress(DeviceFaultError):
+                    self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, event)
 
 
 class CudaDevice(Device):
@@ -207,7 +209,8 @@ class CudaDevice(Device):
 
     def _let_go(self, action: str, function: Callable[..., int], address: int) -> None:
         if not self.context.is_forked:
-            self.context.call_during_captures(action, function, address)
+            with contextlib.suppress(DeviceFaultError):
+                self.context.call_during_captures(action, function, address)
 
     # ------------------------------------------------------------------------------------ order
     def current_stream(self) -> int:
@@ -283,7 +286,8 @@ class CudaDevice(Device):
 
     def close(self) -> None:
         """Give up marks; the next use makes others."""
-        self._marks.close()
+        with contextlib.suppress(DeviceFaultError):
+            self._marks.close()
         stream, self._idle_stream = self._idle_stream, 0
         if stream:
             self.destroy_stream(stream)

@@ -11,6 +11,7 @@ Each word has one writer: the process that made the page.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 import os
@@ -23,7 +24,7 @@ from struct import Struct
 
 from mray._common import clock
 from mray._common.process_local import kernel_pid
-from mray._device.base import Event
+from mray._device.base import DeviceFaultError, Event
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.process import start_of
 from mray._ipc.segment import PAGE
@@ -157,7 +158,8 @@ class NullEvent(Event):
 
     def close(self) -> None:
         if self._page is not None and kernel_pid() == self._process:
-            self._streams.settle()
+            with contextlib.suppress(DeviceFaultError):
+                self._streams.settle()
         self._let_go()
 
     def _let_go(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -138,3 +139,26 @@ def test_a_fault_is_no_capture_and_a_capture_no_fault(pair: Pair) -> None:
         event.record(0)
     pair.one.fault = 0
     event.close()
+
+
+def test_what_a_broken_device_has_lent_is_let_go_of_without_a_word(pair: Pair) -> None:
+    memory = ctypes.create_string_buffer(4096)
+    address, event, stream = pair.device.allocate(100), pair.device.create_event(), pair.device.create_stream()
+    theirs = pair.other_device.allocate(100)
+    opened = pair.device.open_memory(pair.other_device.export_memory(theirs))
+    pair.device.register_host(ctypes.addressof(memory), 4096)
+    lets_go = [
+        *(lambda: pair.device.free(address), lambda: pair.device.close_memory(opened), lambda: pair.device.destroy_stream(stream)),
+        *(lambda: pair.device.unregister_host(ctypes.addressof(memory)),),
+    ]
+    for let_go in lets_go:
+        pair.one.fault = 700
+        let_go()
+        pair.one.fault = 0
+        let_go()
+    pair.one.fault = 700
+    event.close()
+    pair.platform.close()
+    pair.one.fault = 0
+    pair.one.events.clear()  # the driver has forgotten it with all others
+    pair.other_device.free(theirs)
