@@ -8,6 +8,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def python_path() -> str:
-    """A PYTHONPATH: the checkout, then the folders of this process's own, which may have what the interpreter lacks."""
-    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+def python_path(before: str | None = None) -> str:
+    """A PYTHONPATH: the checkout, then the given one or this process's own, whose folders may have what the interpreter lacks."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH") if before is None else before]))

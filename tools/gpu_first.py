@@ -56,20 +56,20 @@ class Place:
     """The devices of a probe, and second processes with the same ones."""
 
     def __init__(self) -> None:
-        from tests.conformance.device_kinds import KINDS, Peer  # noqa: PLC0415  (the runner has no devices)
+        from mray._device.timelines import Peers, mark  # noqa: PLC0415  (the runner has no devices)
+        from tests.conformance.device_kinds import KINDS, Peer  # noqa: PLC0415
 
         self.kind = KINDS[os.environ[KIND]]()
         os.environ.update(self.kind.environment)
         self.platform = self.kind.open()
         self.device = self.platform.devices[0]
+        self.mark = mark
+        #: Timelines of others.
+        self.peers = Peers()
         self._peer = Peer
 
     def peer(self) -> Any:
         return self._peer(self.kind)
-
-
-def _event_names() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith("cuda.shm.")}
 
 
 def _microseconds(function: Callable[[], object], times: int = 200) -> str:
@@ -82,34 +82,34 @@ def _microseconds(function: Callable[[], object], times: int = 200) -> str:
 
 # ------------------------------------------------------------------------------------------------- the probes
 def forsake(place: Place) -> None:
-    """Whether a stream that waits for a killed writer goes on: by its death alone, or once the reader forsakes its event."""
-    device, peer = place.device, place.peer()
-    event = device.open_event(peer("create_event", 0, "x"))
+    """Whether a stream that waits for a killed writer goes on by itself."""
+    device, peer, peers = place.device, place.peer(), place.peers
+    stream = device.current_stream()
+    peers.wait(device, stream, *peer("mark", 0, "before"))
+    place.mark(device, stream)
     peer("hold", 0)
-    peer("record", "x")
-    event.wait(device.current_stream())
-    mine = device.create_event()
-    mine.record(device.current_stream())
-    tell("waits while the writer lives", not mine.done())
+    peers.wait(device, stream, *peer("mark", 0, "x"))
+    mine = place.mark(device, stream)
+    time.sleep(0.2)
+    tell("waits while the writer lives", not mine.reached())
     peer.kill()
-    time.sleep(1)
-    tell("goes on by death alone", mine.done())
-    event.forsake()
-    time.sleep(0.5)
-    tell("goes on when forsaken", mine.done())
+    start = time.monotonic()
+    place.platform.synchronize(device, stream)
+    tell("goes on by death alone", f"{mine.reached()}, {time.monotonic() - start:.3f} s after that")
 
 
 def dead_handles(place: Place) -> None:
-    """Whether handles of a killed process can be opened, and what it leaves in shared memory."""
-    device, before = place.device, _event_names()
-    peer = place.peer()
-    memory, event = peer("export", 0, peer("allocate", 0, SIZE)), peer("create_event", 0, "x")
-    tell("names of its events while it lives", sorted(_event_names() - before))
+    """Whether handles of a killed process can be opened."""
+    device, peer = place.device, place.peer()
+    memory, point = peer("export", 0, peer("allocate", 0, SIZE)), peer("mark", 0, "x")
     peer.kill()
-    tell("names of its events after SIGKILL", sorted(_event_names() - before))
-    for what, opening, handle in (("memory", device.open_memory, memory), ("event", device.open_event, event)):
+    openings: dict[str, Callable[[], object]] = {
+        "memory": lambda: device.open_memory(memory),
+        "timeline": lambda: place.peers.wait(device, device.current_stream(), *point),
+    }
+    for what, opening in openings.items():
         try:
-            opening(handle)
+            opening()
             tell(f"{what} of the dead", "opened, and should have been refused")
         except RuntimeError as error:
             tell(f"{what} of the dead", f"{type(error).__name__}: {error}")
@@ -142,36 +142,42 @@ def peers(place: Place) -> None:
 
 
 def order(place: Place) -> None:
-    """Whether an event that is recorded again is another mark, across processes too."""
-    device, peer = place.device, place.peer()
-    event = device.open_event(peer("create_event", 0, "x"))
-    peer("record", "x")
-    peer("synchronize", 0)
-    event.wait(device.current_stream())
+    """Whether each point of a stream is one of its own, across processes too."""
+    device, peer, peers = place.device, place.peer(), place.peers
+    stream = device.current_stream()
+    peers.wait(device, stream, *peer("mark", 0, "x"))
+    place.mark(device, stream)
     peer("hold", 0)
-    peer("record", "x")
-    mine = device.create_event()
-    mine.record(device.current_stream())
+    later = peer("mark", 0, "x")
+    mine = place.mark(device, stream)
     time.sleep(0.2)
-    tell("the second record holds up no earlier wait", mine.done())
-    event.wait(device.current_stream())
-    mine.record(device.current_stream())
+    tell("a later point holds up no earlier wait", mine.reached())
+    peers.wait(device, stream, *later)
+    mine = place.mark(device, stream)
     time.sleep(0.2)
-    tell("the second wait waits", not mine.done())
+    tell("who waits for it waits", not mine.reached())
     peer("release")
     time.sleep(0.2)
-    tell("and goes on", mine.done())
+    tell("and goes on", mine.reached())
     peer.close()
 
 
 def costs(place: Place) -> None:
     """The price of the calls of a message, and of opening memory of another process."""
     device, peer, stream = place.device, place.peer(), place.device.current_stream()
-    own, opened, address = device.create_event(), device.open_event(peer("create_event", 0, "x")), device.allocate(SIZE)
-    tell("record", _microseconds(lambda: own.record(stream)))
-    tell("wait for an own event", _microseconds(lambda: own.wait(stream)))
-    tell("wait for an opened event", _microseconds(lambda: opened.wait(stream)))
-    tell("ask an event", _microseconds(own.done))
+    peers, address = place.peers, device.allocate(SIZE)
+    theirs = peer("mark", 0, "x")
+    start = time.perf_counter()
+    own = place.mark(device, stream)
+    between = time.perf_counter()
+    peers.open(device, theirs.key, theirs.handle)
+    ended = time.perf_counter()
+    tell("the first mark, opening a timeline", f"{1e3 * (between - start):.2f} ms, {1e3 * (ended - between):.2f} ms")
+    tell("mark", _microseconds(lambda: place.mark(device, stream)))
+    opened = peers.open(device, theirs.key, theirs.handle).address + theirs.offset
+    tell("wait for another's word", _microseconds(lambda: device.await_word(opened, theirs.number, stream)))
+    tell("wait for another's point, which is reached", _microseconds(lambda: peers.wait(device, stream, *theirs)))
+    tell("ask a point", _microseconds(own.reached))
     tell("view", _microseconds(lambda: device.tensor(address, 64, "float32", (16,), None, None)))
     for size in (2 << 20, 16 << 20):
         handle, start = peer("export", 0, peer("allocate", 0, size)), time.perf_counter()

@@ -2,9 +2,9 @@
 
     writer                                                             reader
     value ── its device tensors ── copied into the pool ══ the same memory, mapped ══▶ tensors that are views of it
-        └─ the rest, with each tensor's lease, region, offset, shape, dtype and event ── ring ──▶ put together
-    the writer's stream marks an event  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─▶ the reader's stream waits for it
-    the writer's stream waits for it  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: the reader's stream marks an event
+        └─ the rest, with each tensor's lease, region, offset, shape, dtype and point ── ring ──▶ put together
+    the writer's stream comes to a point of its timeline  ─ ─ ─ ─ ─ ─▶ the reader's stream waits for that
+    the writer's stream waits for that  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
 
 Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.departures` and
 `mray._device.arrivals` say when tensors are copied; what is lent, `mray._channel.leases`.
@@ -23,9 +23,9 @@ tensor is ready, as queues of torch.multiprocessing do at the sender.
 
 from __future__ import annotations
 
-import contextlib
 import marshal
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from mray._channel.base import NOTHING, Failed
@@ -33,14 +33,14 @@ from mray._channel.leases import Borrower, Lender, sweep_orphans
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
-from mray._device.arrivals import Arrivals, sweep_retired
-from mray._device.base import DeviceFaultError, DeviceOutOfMemoryError, Event, NotExportedError, Platform
-from mray._device.deaths import when_dead
+from mray._device.arrivals import Arrivals, point_of
+from mray._device.base import DeviceFaultError, DeviceOutOfMemoryError, NotExportedError, Platform
 from mray._device.departures import OPENS_NOTHING, DepartureFacts, Departures, Shipment
 from mray._device.faults import report
 from mray._device.foreign import tell_of_foreign
 from mray._device.landings import Landed
 from mray._device.pool import all_pools
+from mray._device.timelines import Peers, retire_later, sweep_retired
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import RingLayout
@@ -58,26 +58,28 @@ class WithTrial(NamedTuple):
 class _Lent:
     """A shipment on lease: ends when its readers have let go."""
 
-    __slots__ = ("_open_event", "shipment")
+    __slots__ = ("_heed", "_peers", "shipment")
 
-    def __init__(self, shipment: Shipment, open_event: Callable[[Shipment, int, bytes], Event | None]) -> None:
+    def __init__(self, shipment: Shipment, peers: Peers, heed: Callable[[int, int], None]) -> None:
         self.shipment = shipment
-        self._open_event = open_event
+        self._peers = peers
+        self._heed = heed
 
-    def returned(self, notes: list[tuple[int, bytes]]) -> None:
-        events = []
+    def returned(self, notes: list[tuple[int, bytes]]) -> bool:
+        points = []
         for reader, note in notes:
-            with contextlib.suppress(RuntimeError):  # the reader has died, and its work with it
-                events.append(self._open_event(self.shipment, reader, note))
-        self.shipment.end([event for event in events if event is not None])
+            self._heed(reader, note[0])
+            point = point_of(note)
+            if point is not None:
+                points.append(point)
+        return not self.shipment.end(points, self._peers)
 
 
 class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
     __slots__ = (
-        *("_departures", "_device_seen", "_lender", "_name", "_opened", "_opens", "_platform", "_readers", "_told", "_unsent"),
-        *("_watched", "_words"),
+        *("_departures", "_device_seen", "_lender", "_name", "_opens", "_peers", "_platform", "_readers", "_told", "_unsent", "_words"),
     )
 
     #: Whether tensors go through host memory.
@@ -101,10 +103,10 @@ class CudaIpcWriter(ShmWriter):
         self._name = name
         self._lender = Lender(segment, offset, layout)
         self._departures = Departures(platform, self._lend, pinned=self._pinned)
+        #: The readers, for whom streams wait.
+        self._peers = Peers()
         #: Leases of the message that is being written.
         self._unsent: list[int] = []
-        #: Readers' events: (reader, handle, device) -> the event.
-        self._opened: dict[tuple[int, bytes, int], Event] = {}
         self._readers = layout.readers
         #: The latest word of each reader.
         self._words: dict[int, int] = {}
@@ -114,8 +116,6 @@ class CudaIpcWriter(ShmWriter):
         self._device_seen = -1
         #: Bytes of tensors that `last_size` has told of.
         self._told = 0
-        #: Readers whose deaths are watched -> the function that ends it.
-        self._watched: dict[int, Callable[[], None]] = {}
 
     def _write_any(self, value: Any) -> None:
         try:
@@ -142,7 +142,7 @@ class CudaIpcWriter(ShmWriter):
 
     def _cancel(self) -> None:
         """The message is not sent with the tensors that were added to it."""
-        self._departures.abandon()
+        self._departures.seal()
         for lease in self._unsent:
             self._lender.cancel_loan(lease)
         self._unsent.clear()
@@ -189,7 +189,7 @@ class CudaIpcWriter(ShmWriter):
         return self._departures.add(tensor)
 
     def _lend(self, shipment: Shipment) -> tuple[int, int] | None:
-        lease = self._lender.lend(_Lent(shipment, self._open_event))
+        lease = self._lender.lend(_Lent(shipment, self._peers, self._heed))
         if lease is not None:
             self._unsent.append(lease[0])
         return lease
@@ -204,25 +204,6 @@ class CudaIpcWriter(ShmWriter):
             self._opens = False
         elif are_all:
             self._opens = True
-
-    def _open_event(self, shipment: Shipment, reader: int, note: bytes) -> Event | None:
-        """The event of a reader's note, if that has one."""
-        self._heed(reader, note[0])
-        handle = note[1:]
-        if not handle:
-            return None
-        key = (reader, handle, shipment.device.index)
-        event = self._opened.get(key)
-        if event is None:
-            event = self._opened[key] = shipment.device.open_event(handle)
-            if reader not in self._watched:
-                self._watched[reader] = when_dead(self._lender.process_of(reader), lambda: self._forsake(reader))
-        return event
-
-    def _forsake(self, dead: int) -> None:
-        for (reader, _handle, _device), event in list(self._opened.items()):
-            if reader == dead:
-                event.forsake()
 
     def last_size(self) -> int:
         sent, self._told = self._departures.sent - self._told, self._departures.sent
@@ -245,22 +226,10 @@ class CudaIpcWriter(ShmWriter):
     def close(self) -> None:
         try:
             self._departures.close()
-            self._forsake_dead_readers()
-            self._lender.close(self._close_events)
+            self._lender.close(partial(retire_later, self._peers, sweep=False))
         finally:
             super().close()
         trim_pools()
-
-    def _forsake_dead_readers(self) -> None:
-        for reader in self._lender.dead_readers():
-            self._forsake(reader)
-
-    def _close_events(self) -> None:
-        self._forsake_dead_readers()
-        while self._watched:
-            self._watched.popitem()[1]()
-        while self._opened:
-            self._opened.popitem()[1].close()
 
 
 class CudaIpcReader(ShmReader):
@@ -296,12 +265,7 @@ class CudaIpcReader(ShmReader):
 
         super().__init__(segment, offset, layout, reader, prefix, doorbell, explain, ask)
 
-        def gone() -> None:
-            end_watch()
-            borrower.gone()
-
-        self._arrivals = arrivals = Arrivals(platform, borrower.end, layout.leases // 2, copies=layout.readers > 1, gone=gone)
-        end_watch = when_dead(borrower.lender_process(), arrivals.forsake)
+        self._arrivals = Arrivals(platform, borrower.end, layout.leases // 2, copies=layout.readers > 1, gone=borrower.gone)
         self._is_ahead = False
         #: The value of the next message, and what is to be settled for it, if that was read already.
         self._early: list[tuple[Any, list[Landed]]] = []
@@ -370,15 +334,20 @@ class CudaIpcReader(ShmReader):
     def close(self) -> None:
         super().close()
         self._early.clear()
-        self._arrivals.close(self._lender_is_dead)
+        self._arrivals.close()
 
 
 def trim_pools() -> bool:
     """Give back what closed edges have left of device memory, as far as peers have closed it and devices are done; whether nothing is left.
 
-    Any thread; does not wait.
+    Any thread. Waits for nobody, but closing memory waits for what this process has queued on its devices.
     """
-    done = sweep_retired()
-    if not sweep_orphans():
+    is_ended = sweep_orphans()
+    if not sweep_retired() or not is_ended:
         return False
-    return all([done, *[pool.trim() for pool in all_pools()]])
+    try:
+        left = [pool for pool in all_pools() if not pool.trim()]
+        return not left
+    except DeviceFaultError as error:
+        report(error)
+        return False

@@ -5,7 +5,7 @@
     Lender.sweep: ENDED of every reader is use  <--------  Borrower.end(lease, use, note): NOTE, then ENDED = use
     thing.end(notes)
 
-For tensors of devices a note ends with the handle of an event that marks the reader's last work. The words are on the boards that follow a
+For tensors of devices a note ends with the point that marks the end of the reader's work. The words are on the boards that follow a
 ring's entries (`mray._ipc.layout`); they outlive the ring's ends, for a value that was read stays valid: what is lent when a lender
 closes becomes an orphan, which `sweep_orphans` ends, also when its reader is dead.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from mray._common.process_local import kernel_pid
+from mray._device.deaths import is_dead
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.memory_order import publish_fence, trust_fence
@@ -27,8 +28,8 @@ from mray._ipc.segment import Segment
 class Lent(Protocol):
     """Something that is lent to the readers."""
 
-    def returned(self, notes: list[tuple[int, bytes]]) -> None:
-        """Every reader has let go: (reader, note) of those that left one."""
+    def returned(self, notes: list[tuple[int, bytes]]) -> object:
+        """Every reader has let go: (reader, note) of those that left one. True: it is not over yet, and is to be told again."""
 
 
 class _Board:
@@ -92,13 +93,13 @@ class Lender:
     def _end(self, lease: int, use: int, thing: Lent, dead: Collection[int] = ()) -> None:
         # SYNC POINT lease: NOTE, fence, ENDED | read ENDED, fence, read NOTE.
         trust_fence()
-        del self._lent[lease]
-        self._free.append(lease)
         notes = []
         for reader, board in enumerate(self._boards):
             if reader not in dead and self._words[board.ended[lease]] == use and (note := self._note(reader, lease, board.ended[lease])):
                 notes.append((reader, note))
-        thing.returned(notes)
+        if thing.returned(notes) is not True:
+            del self._lent[lease]
+            self._free.append(lease)
 
     def _note(self, reader: int, lease: int, start: int) -> bytes:
         mark = self._words[start + at.NOTE_LENGTH]
@@ -133,10 +134,6 @@ class Lender:
         """Those of the readers that have something open, whose processes have ended. Before, or within, the end of `close`."""
         words = self._words
         return frozenset([reader for reader, board in enumerate(self._boards) if words[board.is_open] and _is_dead(words, board.signature)])
-
-    def process_of(self, reader: int) -> tuple[int, int]:
-        """The pid of a reader that has something open, and when it was started."""
-        return _process(self._words, self._boards[reader].signature)
 
     def close(self, then: Callable[[], None] = lambda: None) -> None:
         """Lend no more. Loans that are out stay so until `sweep_orphans` finds them ended, and calls `then`. Idempotent."""
@@ -180,10 +177,6 @@ class Borrower:
         """Whether the writer's process has ended."""
         return _is_dead(self._words, self._lender)
 
-    def lender_process(self) -> tuple[int, int]:
-        """The pid of the writer, and when it was started."""
-        return _process(self._words, self._lender)
-
     def gone(self) -> None:
         """Nothing that was lent is held or open here any more; once."""
         publish_fence()
@@ -197,12 +190,8 @@ def _sign(words: memoryview, line: int) -> None:
     words[line + at.STARTED] = start_of(kernel_pid())
 
 
-def _process(words: memoryview, line: int) -> tuple[int, int]:
-    return words[line + at.PID], words[line + at.STARTED]
-
-
 def _is_dead(words: memoryview, line: int) -> bool:
-    return start_of(words[line + at.PID]) != words[line + at.STARTED]
+    return is_dead((words[line + at.PID], words[line + at.STARTED]))
 
 
 _orphans: list[Lender] = []
@@ -212,5 +201,7 @@ _lock = threading.Lock()
 def sweep_orphans() -> bool:
     """End the loans of closed lenders that readers have let go of; whether none is left. Any thread, no finalizers."""
     with _lock:
-        _orphans[:] = [lender for lender in _orphans if not lender.is_settled()]
+        for lender in list(_orphans):
+            if lender.is_settled():
+                _orphans.remove(lender)
         return not _orphans

@@ -3,7 +3,7 @@
     member a                                                          member b
     send(tensor, b): current stream ── NCCL ── GPU to GPU ──────────▶ recv(shape, dtype, a): current stream
     with communication streams:
-      compute ─ event ─▶ send stream ── NCCL ───────────────────────▶ receive stream ─ event ─▶ compute
+      compute ─ point ─▶ send stream ── NCCL ───────────────────────▶ receive stream ─ point ─▶ compute
     watching thread: looks whether the others still are there, while work is on the streams
 
 No call waits for the GPU, unless it is `MOST_QUEUED` pieces of work behind. (The first message between two members, and the first
@@ -39,10 +39,11 @@ from mray._channel.stream_group import StreamGroup
 from mray._common import clock
 from mray._common.clock import monotonic
 from mray._common.log import logger
-from mray._device.base import DeviceFaultError, Event, Facts, Platform
+from mray._device.base import DeviceFaultError, Facts, Platform
 from mray._device.faults import report
-from mray._device.lending import lend_event, lend_streams, return_event, return_streams
+from mray._device.lending import lend_streams, return_streams
 from mray._device.nccl import BYTES, Library, check_ranks, library, shares_gpus
+from mray._device.timelines import Point, mark
 
 #: Seconds between two looks of the watching thread, while work is on the streams.
 TICK = 0.02
@@ -58,17 +59,17 @@ class Later:
 
     def __init__(self, member: NcclMember) -> None:
         self._member = member
-        self._events: list[tuple[Event, list[Any]]] = []
+        self._ends: list[tuple[Point, list[Any]]] = []
 
-    def add(self, event: Event, results: list[Any]) -> None:
-        """Another piece of work, and the tensors that it makes."""
-        self._events.append((event, results))
+    def add(self, end: Point, results: list[Any]) -> None:
+        """The end of another piece of work, and the tensors that it makes."""
+        self._ends.append((end, results))
 
     def wait(self) -> None:
         """Have the thread's current stream wait for the results; the caller does not wait. Idempotent, from any thread."""
-        events, self._events = self._events, []
-        for event, results in events:
-            self._member.await_results(event, results)
+        ends, self._ends = self._ends, []
+        for end, results in ends:
+            self._member.await_results(end, results)
 
 
 class _Deferring(threading.local):
@@ -93,8 +94,8 @@ class NcclMember:
         #: Whether a call is inside the library.
         self._inside = False
         self._closed = False
-        #: Work that is not known to be done, in order: its number, its event, what it needs.
-        self._queue: deque[tuple[int, Event, Any]] = deque()
+        #: Work that is not known to be done, in order: its number, its end, what it needs.
+        self._queue: deque[tuple[int, Point, Any]] = deque()
         self._books = threading.Lock()
         self._alarm = threading.Event()
         self._watcher_sleeps = False
@@ -215,21 +216,17 @@ class NcclMember:
         finally:
             self._deferring.later = before
 
-    def await_results(self, event: Event, results: list[Any]) -> None:
+    def await_results(self, end: Point, results: list[Any]) -> None:
         """The current stream waits for results that are made on another one, and uses their memory from now on."""
         current = self.device.current_stream()
-        event.wait(current)
+        end.wait(current)
         for tensor in results:
             self.platform.use_on(tensor, current)
 
     def _follow_current(self, stream: int) -> None:
         """The work of the current stream comes first."""
         if self._streams is not None:
-            event = lend_event(self.device)
-            event.record(self.device.current_stream())
-            event.wait(stream)
-            # Recorded again it is another mark: the wait is for the one that was there.
-            return_event(self.device, event)
+            mark(self.device, self.device.current_stream()).wait(stream)
 
     # ------------------------------------------------------------------------------------ calls
     def _queue_call(
@@ -257,19 +254,18 @@ class NcclMember:
                 self.group.check()
             finally:
                 self._inside = False
-            event = lend_event(self.device)
-            event.record(stream)
+            end = mark(self.device, stream)
             with self._books:
-                self._queue.append((number, event, (*needs, *results)))
+                self._queue.append((number, end, (*needs, *results)))
             self._tidy()
             if self._watcher_sleeps:
                 self._alarm.set()
             if self._streams is not None and results:
                 later = self._deferring.later
                 if later is None:
-                    self.await_results(event, results)
+                    self.await_results(end, results)
                 else:
-                    later.add(event, results)
+                    later.add(end, results)
 
     def _wait_for_room(self) -> None:
         """Nothing rings when a GPU has done something, so it looks again and again."""
@@ -283,9 +279,8 @@ class NcclMember:
         queue = self._queue
         with self._books:
             done = 0
-            while queue and queue[0][1].done():
-                done, event, _needs = queue.popleft()
-                return_event(self.device, event)
+            while queue and queue[0][1].reached():
+                done, _end, _needs = queue.popleft()
             if done:
                 self.group.note_done(done)
             return not queue
@@ -361,9 +356,11 @@ class NcclMember:
                 self._communicator.check_async_error()
             except self.nccl.error as error:
                 self.group.fail(f"NCCL failed in rank {self.rank}: {error}", error)
-            blocker = None if self._tidy() else self.group.blocker()
-            if blocker is not None:
-                self.group.fail(blocker)
+            if not self._tidy():
+                self.device.check()
+                blocker = self.group.blocker()
+                if blocker is not None:
+                    self.group.fail(blocker)
         return self.group.has_failed
 
     def _abort(self) -> None:
@@ -396,6 +393,7 @@ class NcclMember:
             is_done = self._tidy()
             if group.has_failed or not ((not is_done and group.may_be_done()) or group.is_awaited()):
                 break
+            self.device.check()
             group.host.wait_until(lambda: group.has_failed, pause)
             pause = min(2 * pause, TICK)
         if not is_done:

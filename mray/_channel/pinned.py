@@ -2,7 +2,7 @@
 
     writer's GPU ══ asynchronous copy ══▶ memory of the host that both have registered ══ asynchronous copy ══▶ reader's GPU
 
-As `mray._channel.cuda_ipc` in all else: nobody on the host waits, and events order the copies.
+As `mray._channel.cuda_ipc` in all else: nobody on the host waits, and timelines order the copies.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ the program that the actor runs, and no copy is made. Between two endpoints it d
 * A process that sees several GPUs may send from any of them. Unasked, an edge goes by CUDA_IPC only if the reader reaches all of them;
   asked, one is enough, and a tensor on another is an error when it comes.
 * Where a reader has failed to open memory of the writer's process (`Site.obstacles`), their GPUs are as ones without peer access; where it
-  has failed to open events, PINNED is SHM too, for nothing would order its copies.
+  has failed to open timelines, PINNED is SHM too, for nothing would order its copies.
 * NCCL has one rank per actor, on its first GPU. Two ranks share a GPU only where both libraries allow it. The driver has no rank.
 """
 
@@ -78,7 +78,7 @@ def select(writer: Site, reader: Site, asked: str = AUTO, *, hinted: bool = Fals
         return CUDA_IPC
     if hinted and why_no_nccl([writer, reader]) is None:
         return NCCL
-    if writer.pid in reader.obstacles and reader.obstacles[writer.pid].of_events:
+    if writer.pid in reader.obstacles and reader.obstacles[writer.pid].of_timelines:
         return SHM
     return CUDA_IPC if asked == ACCELERATOR and reader.reach(writer) else PINNED
 

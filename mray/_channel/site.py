@@ -48,7 +48,7 @@ class Site:
     owns: bool = False
     #: Whether it has used none of its devices yet: to ask more of them makes a context.
     is_idle: bool = False
-    #: Its failures to open memory or events of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
+    #: Its failures to open memory or timelines of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
     obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 
     def reach(self, other: Site) -> list[tuple[Gpu, Gpu]]:

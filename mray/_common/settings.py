@@ -50,15 +50,15 @@ class NullDevices(NamedTuple):
     late: float = 0.0
     #: Separates the memory of those who use different words.
     scope: str = ""
-    #: Whether this process opens memory, and events, of others, and exports memory.
+    #: Whether this process opens memory of others, its streams set words of the host and wait for them, and it exports memory.
     ipc: bool = True
-    events: bool = True
+    words: bool = True
     exports: bool = True
     #: Whether calls that may wait for the device do so: opening and closing, freeing, and the first launch of each kernel.
     waits: bool = False
 
 
-_NULL_FLAGS = ("peer", "garbled", "ipc", "events", "exports", "waits")
+_NULL_FLAGS = ("peer", "garbled", "ipc", "words", "exports", "waits")
 
 
 def _null_devices(text: str) -> NullDevices | None:
@@ -489,7 +489,7 @@ NULL_DEVICES = _declare(
     _null_devices,
     _no_devices,
     "GPUs to pretend in host memory, for tests, and options: "
-    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,events=0,exports=0,waits=1`.",
+    "`4,memory=1073741824,peer=0,island=2,garbled=1,late=0.002,scope=word,ipc=0,words=0,exports=0,waits=1`.",
 )
 DEVICE_POOL_BYTES = _declare(
     "MRAY_DEVICE_POOL_BYTES",

@@ -1,10 +1,12 @@
 """GPUs: their discovery, and how the tensors of one process are seen by another. Layers above know no vendor.
 
     discovery            the machine's GPUs, without loading any library: for the driver, before user code has decided how to use one
-    base                 the contract: platform, device, event
+    base                 the contract: platform, device
       cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_tensors, nvml)
     platform             the devices that this process has: CUDA's, or the pretended ones of `mray.testing.null`
     pool, pinned_memory  memory that is shared with others, in regions that are exported once
+    mappings             memory of others that this process has open
+    timelines            how far streams have come: words of the host that streams of any process wait for
     departures           tensors on their way out
     foreign              arrays that are no tensors of the platform, and go another way
     arrivals             tensors that come in
@@ -12,15 +14,16 @@
     deaths               the deaths of processes whose work streams may wait for
     faults               the own device's breakdown, which ends the process
     trial                whether another process can open what this one exports
-    lending              events and streams, which are never destroyed while somebody may have or wait for them
+    lending              streams, which are never destroyed while somebody may wait for them
     nccl, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it
 
 ====================  ====================================================================================================
 platform              a kind of devices, such as CUDA's
 pool                  device memory in regions, each exported once to other processes
-departure             a tensor on its way out: its facts, an event, a lease
+departure             a tensor on its way out: its facts, a point, a lease
 arrival               a tensor that came in: memory that is opened, released when its last view goes
-mark                  an event on a stream that says when earlier work is done
+timeline, point       numbers that a stream counts up in a word of the host; one of them, at which earlier work is done
+mark                  when a stream came to a place in its work, for who looks on
 ====================  ====================================================================================================
 
 Nothing here waits for a device, and nothing crosses to another process by itself: the facts that `departures` gives of a tensor are plain

@@ -1,113 +1,66 @@
 """Tensors that come in: opening the memory they lie in, and letting their sender know when nobody looks at them any more.
 
     the thread that reads                                         finalizers, in any thread
-    Arrivals.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: an event marks the
-    Arrivals.end_message()                the whole message       reader's stream, and the lease is released with it
+    Arrivals.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: the lease is released,
+    Arrivals.end_message()                the whole message       with the point to which the reader's stream has work
 
 On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. When the reader holds on
 to very many tensors it is copied within the device, and the lease ends with the message: its sender would have nothing left to lend. To
 another device, or from pinned memory, it is copied beside what the device computes (`mray._device.landings`), and the lease ends with the
 copy.
 
-The reader's stream waits for the sender's event, or for the copy; the reader does not. Work with a tensor must be queued on the stream that
+The reader's stream waits for the sender's, or for the copy; the reader does not. Work with a tensor must be queued on the stream that
 was current when it was read, or be waited for by that one, before the last view of it goes.
 
-Memory of other processes is opened once in each process, for all edges from there (`Mapping`), and closed when the last edge and the last
-view are gone and the device is done with it.
+Memory of other processes is opened once in each process, for all edges from there (`mray._device.mappings`), and closed when the last edge
+and the last view are gone and the device is done with it: when an edge ends or what closed edges have left is trimmed, never for a message.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from struct import Struct
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.base import CaptureError, Device, DeviceFaultError, Event, NotOpenedError, Platform
+from mray._device.base import Device, DeviceFaultError, Platform
+from mray._device.deaths import is_watching
 from mray._device.departures import OPENS, OPENS_NOTHING, DepartureFacts
 from mray._device.faults import promise, report
 from mray._device.landings import Landed, Landings
-from mray._device.lending import lend_event, recorded, return_event
-from mray._device.pinned_memory import PinnedMemory
-from mray._device.pool import HOST
+from mray._device.mappings import HOST, KEY_SIZE, Mapping, PeerTimelines, leave, open_region
+from mray._device.timelines import Peers, Where, mark, retire_later
 
-#: Releases a lease: its number, its use, and a note: the reader's word, and the handle of the event that marks its last work. For
+#: Releases a lease: its number, its use, and a note: the reader's word, and the point that marks the end of its work (`point_of`). For
 #: finalizers.
 Release = Callable[[int, int, bytes], None]
+#: A point that a stream waits for: the region, the timeline's byte in it, the number.
+Awaited = tuple[PeerTimelines, int, int]
 
 
-# ------------------------------------------------------------------------------------ others' memory
-class Mapping:
-    """One region of another process, as this one has it open."""
-
-    __slots__ = ("__weakref__", "_memory", "address", "device")
-
-    def __init__(self, device: Device, place: str, handle: bytes) -> None:
-        self.device = device
-        self._memory = PinnedMemory(device) if place == HOST else None
-        self.address = device.open_memory(handle) if self._memory is None else self._memory.open(handle)
-
-    def close(self) -> None:
-        """Nobody looks at it, and no work on it is queued."""
-        if self._memory is None:
-            self.device.close_memory(self.address)
-        else:
-            self._memory.free(self.address)
+_POINT = Struct("@QQ")
 
 
-class _Mappings:
-    """All of this process: region key and device -> the mapping, and how many ends use it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._known: dict[tuple[bytes, Device], tuple[Mapping, int]] = {}
-
-    def open(self, device: Device, place: str, key: bytes, handle: bytes) -> Mapping:
-        with self._lock:
-            mapping, users = self._known.get((key, device), (None, 0))
-            if mapping is None:
-                mapping = Mapping(device, place, handle)
-            self._known[key, device] = mapping, users + 1
-            return mapping
-
-    def leave(self, device: Device, key: bytes) -> None:
-        with self._lock:
-            mapping, users = self._known.pop((key, device))
-            if users > 1:
-                self._known[key, device] = mapping, users - 1
-            else:
-                mapping.close()
+def note_of(point: Where) -> bytes:
+    """The note that releases a lease as of this point."""
+    return b"".join((bytes((OPENS,)), _POINT.pack(point.offset, point.number), point.key, point.handle))
 
 
-_mappings = _Mappings()
-
-#: Ends that are closed, and whose tensors are still held, or their last work not done.
-_retired: deque[Arrivals] = deque()
-
-
-def sweep_retired() -> bool:
-    """Close the memory of ends that are done with it by now; whether none is left but for tensors that are held.
-
-    Any thread, no finalizers.
-    """
-    for _ in range(len(_retired)):
-        try:
-            arrivals = _retired.popleft()
-        except IndexError:
-            break
-        if not arrivals.retire():
-            _retired.append(arrivals)
-    return not any(not arrivals.held for arrivals in list(_retired))
+def point_of(note: bytes) -> Where | None:
+    """The point of a note, if that has one."""
+    if len(note) <= 1:
+        return None
+    start = 1 + _POINT.size
+    return Where(note[start : start + KEY_SIZE], note[start + KEY_SIZE :], *_POINT.unpack_from(note, 1))
 
 
 # ------------------------------------------------------------------------------------ what is read
 class _Hold:
     """Kept alive by the tensors of one lease; releases it."""
 
-    __slots__ = ("_arrivals", "_lease", "_process", "_use", "device", "is_ready", "stream")
+    __slots__ = ("_arrivals", "_lease", "_process", "_use", "device", "stream")
 
     def __init__(self, arrivals: Arrivals, device: Device, stream: int, lease: int, use: int) -> None:
         self._arrivals = arrivals
@@ -116,8 +69,6 @@ class _Hold:
         self._process = kernel_pid()
         self.device = device
         self.stream = stream
-        #: Whether the stream waits for the whole message of the sender.
-        self.is_ready = False
         arrivals.held += 1
 
     def forget(self) -> None:
@@ -129,18 +80,6 @@ class _Hold:
         # A forked child has copies of its parent's tensors, and none of their memory. A process that ends releases everything by that.
         if kernel_pid() == self._process and not sys.is_finalizing():
             self._arrivals.let_go(self.device, self.stream, self._lease, self._use)
-
-
-@contextlib.contextmanager
-def _opening() -> Iterator[None]:
-    """While entered, something of another process is opened."""
-    try:
-        yield
-    except DeviceFaultError as error:
-        report(error)
-        raise
-    except RuntimeError as error:
-        raise NotOpenedError(str(error)) from error
 
 
 class Arrivals:
@@ -165,28 +104,29 @@ class Arrivals:
         #: The leases of the message that is being read.
         self._current: dict[int, _Hold] = {}
         self._opened: dict[tuple[bytes, Device], Mapping] = {}
-        self._events: dict[tuple[bytes, Device], Event] = {}
-        #: Own events, by lease; and the streams that were read on.
-        self._released: dict[tuple[int, Device], Event] = {}
-        self._streams: set[tuple[Device, int]] = set()
+        self._peers = Peers()
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
         #: Where tensors of other devices are copied to.
         self._landings: dict[Device, Landings] = {}
+        #: The points of the message that is being read.
+        self.awaited: list[Awaited] = []
         #: Whether the reader says when its stream is to wait for copies: `settle`.
         self.is_ahead = False
         #: Copies that are not settled yet.
         self.landed: list[Landed] = []
-        #: Once the end is closed: what marks the end of its work on them.
-        self._last: list[tuple[Device, Event]] = []
         self._closed = False
 
     def bring(
         self,
         lease: int,
         use: int,
-        ready: bytes,
         place: str,
+        timelines: bytes,
+        timelines_handle: bytes,
+        timeline: int,
+        numbers: tuple[int, ...],
+        chunk: int,
         key: bytes,
         handle: bytes,
         offset: int,
@@ -195,8 +135,6 @@ class Arrivals:
         shape: tuple[int, ...],
         strides: tuple[int, ...] | None,
         index: int,
-        chunk: int,
-        parts: tuple[bytes, ...],
     ) -> Any:
         """The tensor of these facts of a departure. Raises NotOpenedError when its sender is dead and its memory gone, or cannot be opened
         here.
@@ -209,25 +147,27 @@ class Arrivals:
         if hold is None:
             stream = device.current_stream() if here else self._landings_on(device).stream
             hold = self._current[lease] = _Hold(self, device, stream, lease, use)
-        if not (hold.is_ready or parts):
-            hold.is_ready = True
-            self._event(device, ready).wait(hold.stream)
+        stream = hold.stream
         mapping = self._opened.get((key, device))
         if mapping is None:
-            sweep_retired()
-            with _opening():
-                mapping = self._opened[key, device] = _mappings.open(device, place, key, handle)
-        if here and size and not self._copies and self.held <= self._most:
-            self.viewed += 1
-            return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
+            mapping = self._opened[key, device] = open_region(device, place, key, handle)
+
+        def wait(number: int) -> None:
+            found = self._peers.wait(device, stream, timelines, timelines_handle, timeline, number)
+            if found is not None:
+                self.awaited.append((found, timeline, number))
+
         if size and not here:
             self.copied += 1
-            events = [self._event(device, part) for part in parts]
-            return self._landings_on(device).tensor(mapping.address + offset, size, dtype, shape, strides, chunk, events)
+            return self._landings_on(device).tensor(mapping.address + offset, size, dtype, shape, strides, chunk, numbers, wait)
+        wait(numbers[-1])
+        if size and not self._copies and self.held <= self._most:
+            self.viewed += 1
+            return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
         tensor = device.empty(dtype, shape, strides)
         if size:
             _tensor, facts = self._platform.facts(tensor)
-            device.copy(facts.address, mapping.address + offset, size, hold.stream)
+            device.copy(facts.address, mapping.address + offset, size, stream)
         self.copied += 1
         return tensor
 
@@ -259,13 +199,6 @@ class Arrivals:
             raise RuntimeError(f"This process has no device that can reach the memory of {place}, where a tensor of the value lies.")
         return next((device for device in able if device.index == index), able[0])
 
-    def _event(self, device: Device, handle: bytes) -> Event:
-        event = self._events.get((handle, device))
-        if event is None:
-            with _opening():
-                event = self._events[handle, device] = device.open_event(handle)
-        return event
-
     def end_message(self) -> None:
         """Tensors that a message has brought keep its leases as long as they live. The reader's stream waits for those that are copied, now
         or (`is_ahead`) when the reader settles them.
@@ -278,31 +211,34 @@ class Arrivals:
             self.settle()
         if self._current:
             self._current.clear()
+        if self.awaited:
+            self.awaited = []
         if self._late:
             self._catch_up()
 
     def settle(self) -> None:
         """Have the stream that was current when they were read wait for the tensors that were copied. The caller does not wait."""
         while self.landed:
-            self.landed.pop().settle()
+            self.landed[-1].settle()
+            self.landed.pop()
 
     def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
         """In finalizers: nobody looks at the tensors of a lease any more."""
-        event = self._released.get((lease, device))
-        if event is None:
-            event = self._released[lease, device] = lend_event(device)
-        try:
-            event.record(stream)
-        except CaptureError:
+        if is_watching():
             self._late.append((device, stream, lease, use))
             return
+        try:
+            point = mark(device, stream)
         except DeviceFaultError as error:
             report(error)  # and the sender hears of the end of this process
             return
-        promise(device, event)
-        self._streams.add((device, stream))
+        except Exception:  # a graph is captured; or the first mark of a stream finds no descriptor or memory
+            self._late.append((device, stream, lease, use))
+            return
+        promise(device, point)
+        self._peers.used_on(device, stream)
         self.held -= 1
-        self._release(lease, use, bytes((OPENS,)) + event.handle)
+        self._release(lease, use, note_of(point.where))
 
     def _catch_up(self) -> None:
         """Release what could not be when it was let go of."""
@@ -310,50 +246,23 @@ class Arrivals:
             self.let_go(*self._late.popleft())
 
     # ------------------------------------------------------------------------------------ the end
-    def close(self, is_sender_dead: Callable[[], bool] = lambda: False) -> None:
-        """Read no more. Memory that was opened is closed once nothing is held and the device is done with it. Idempotent; waits for
-        nothing.
-
-        Streams that wait for what a sender did not live to do go on, over undefined contents.
-        """
+    def close(self) -> None:
+        """Read no more. Memory that was opened is closed once nothing is held and the device is done with it. Idempotent."""
         if not self._closed:
             self._closed = True
-            if is_sender_dead():
-                self.forsake()
             self._current.clear()
             self.settle()
             for landings in self._landings.values():
                 landings.close()
-            _retired.append(self)
-            sweep_retired()
-
-    def forsake(self) -> None:
-        """The sender is dead: streams that wait for it go on. Any thread."""
-        for event in list(self._events.values()):
-            event.forsake()
+            retire_later(self)
 
     def retire(self) -> bool:
         """Once closed: close what was opened, if nothing is held and the device is done with it; whether it was."""
         self._catch_up()
-        if self.held:
+        if self.held or not self._peers.retire():
             return False
-        try:
-            while self._streams:
-                device, stream = next(iter(self._streams))
-                self._last.append((device, recorded(device, stream)))
-                self._streams.discard((device, stream))
-            if not all(event.done() for _device, event in self._last):
-                return False
-        except RuntimeError:  # a graph is captured on a stream; or the device is broken, and nothing there will ever be closed
-            return False
-        for event in self._events.values():
-            event.close()
-        for key, device in self._opened:
-            _mappings.leave(device, key)
-        for device, event in [*self._last, *((device, event) for (_lease, device), event in self._released.items())]:
-            return_event(device, event)
-        self._opened.clear()
-        self._events.clear()
-        self._released.clear()
+        while self._opened:
+            (key, device), _mapping = self._opened.popitem()
+            leave(device, key)
         self._gone()
         return True

@@ -1,8 +1,7 @@
 """The contract of devices: what mray needs of GPUs, and of what stands in for them.
 
     Platform      the devices of one kind that this process sees, and the tensors on them: CUDA's, or pretended ones of host memory
-    Device        one of them: memory, streams, events, copies
-    Event         a mark in the work of a stream, which streams of other processes can wait for
+    Device        one of them: memory, streams, copies, and words of the host that streams set and wait for
 
 Work is queued on *streams* and done later, in order; nothing here waits for it but `Platform.synchronize`, which counts. Addresses are
 plain ints. Nothing is initialized, no context is made and no thread is started before something is asked for that needs it: the identity
@@ -28,11 +27,11 @@ class DeviceOutOfMemoryError(MemoryError):
 
 
 class NotExportedError(RuntimeError):
-    """Memory or an event of this process cannot be exported."""
+    """Memory of this process cannot be exported, or no other process can wait for its streams."""
 
 
 class NotOpenedError(RuntimeError):
-    """Memory or an event of another process cannot be opened: that one is dead, or nothing can be shared with it."""
+    """Memory of another process cannot be opened: that one is dead, or nothing can be shared with it."""
 
 
 class DeviceFaultError(RuntimeError):
@@ -61,40 +60,6 @@ class Facts(NamedTuple):
     shape: tuple[int, ...]
     #: In elements; None: C order.
     strides: tuple[int, ...] | None
-
-
-class Event(ABC):
-    """A mark in the work of a stream. Made by `Device.create_event`, or opened from another process's handle."""
-
-    __slots__ = ()
-
-    #: The handle for `Device.open_event` in another process. Empty if it is one that was opened.
-    handle: bytes
-
-    @abstractmethod
-    def record(self, stream: int) -> None:
-        """Mark the end of what is queued on this stream now; forgets the earlier mark. Raises CaptureError.
-
-        Waits only where a hardware queue of the device is full.
-        """
-
-    @abstractmethod
-    def wait(self, stream: int) -> None:
-        """Have the stream wait until what was marked last, as of this call, is done. The caller does not wait.
-
-        Nothing was marked: nothing to wait for. The process that marked is dead: nothing any more, at the latest after `forsake`.
-        """
-
-    @abstractmethod
-    def done(self) -> bool:
-        """Whether what was marked last is done. Raises DeviceFaultError, when it never will be."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of it. Idempotent. Work that waits already goes on waiting."""
-
-    def forsake(self) -> None:  # noqa: B027  (there are platforms that notice)
-        """The process that it was opened from is dead: streams of this process that wait for it go on. Raises nothing."""
 
 
 class Mark(ABC):
@@ -165,7 +130,7 @@ class Device(ABC):
 
     @abstractmethod
     def register_host(self, address: int, size: int) -> None:
-        """Pin host memory, so that copies from and to it are asynchronous."""
+        """Pin host memory, so that copies from and to it are asynchronous, and its words order streams. May wait for the device."""
 
     @abstractmethod
     def unregister_host(self, address: int) -> None:
@@ -188,13 +153,22 @@ class Device(ABC):
     def on_stream(self, stream: int) -> AbstractContextManager[None]:
         """Makes it this thread's current stream of the device while entered."""
 
-    @abstractmethod
-    def create_event(self) -> Event:
-        """An event that other processes can open."""
+    def why_unordered(self) -> str:
+        """Why its streams neither set words of the host nor wait for them, in a sentence; empty: they do."""
+        return ""
 
     @abstractmethod
-    def open_event(self, handle: bytes) -> Event:
-        """Another process's event. Raises RuntimeError when it is gone."""
+    def set_word(self, address: int, number: int, stream: int) -> None:
+        """Queue: the eight bytes there, of registered memory of the host, become the number, once all that is queued before is done and can
+        be seen by everybody. Raises CaptureError, and RuntimeError when the device has no such thing. Waits only where a hardware
+        queue of the device is full.
+        """
+
+    @abstractmethod
+    def await_word(self, address: int, number: int, stream: int) -> None:
+        """Have the stream wait until the eight bytes there, of registered memory of the host, are the number or up to 2**63 - 1 more,
+        whoever sets them: a stream of any process, or a store of a processor. The caller does not wait. Raises as `set_word`.
+        """
 
     def mark(self, stream: int) -> Mark:
         """Mark the end of what is queued on this stream now. Never waits, but for the first of a process, which sets the clocks."""
@@ -229,7 +203,7 @@ class Platform(ABC):
 
     @abstractmethod
     def facts(self, tensor: Any) -> tuple[Any, Facts]:
-        """The tensor, or a dense copy of one that has gaps or repeats (queued on the current stream), and its facts.
+        """The tensor, or a dense copy of one that has gaps or repeats (queued on the current stream, and kept until then), and its facts.
 
         Raises RuntimeError for a tensor that requires grad.
         """
@@ -238,8 +212,12 @@ class Platform(ABC):
     def synchronize(self, device: Device, stream: int) -> None:
         """Wait until what is queued on the stream is done; raises what went wrong there. Counts in `synchronizations`."""
 
-    def close(self) -> None:  # noqa: B027  (there may be nothing to give back)
+    def close(self) -> None:
         """This process uses the devices no more: give back what can be given back. Idempotent."""
+        for device in self.devices:
+            timelines = device.belongings.pop("timelines", None)
+            if timelines is not None:
+                timelines.close()
 
     def current_device(self) -> Device:
         """The one that this thread works on where it names none."""

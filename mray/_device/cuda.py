@@ -1,22 +1,23 @@
-"""NVIDIA's GPUs: memory, streams and events by the driver (`mray._device.libcuda`), tensors by torch (`mray._device.cuda_tensors`).
+"""NVIDIA's GPUs: memory and streams by the driver (`mray._device.libcuda`), tensors by torch (`mray._device.cuda_tensors`).
 
 Any process that no parent of has used CUDA in; any thread, finalizers included. Calls are made in the context of a device
 (`mray._device.cuda_context`).
 
 **Captures.** While a thread captures a CUDA graph, some calls are refused in every thread of the process, and the capture is lost:
-allocating, freeing, opening, asking whether an event is done. They have nothing to do with what is captured, and are made in the mode that
-permits them. An event of ours cannot mark a stream that is captured: nothing would be marked now, and something each time the graph is
-replayed. So `record` refuses, and leaves the capture as it was. Edges are read and written before and after a capture, not within.
+allocating, freeing, opening. They have nothing to do with what is captured, and are made in the mode that permits them. A word that is set
+or waited for on a stream that is captured would be set and waited for each time the graph is replayed, and not now. So `set_word` and
+`await_word` refuse, and leave the capture as it was. Edges are read and written before and after a capture, not within.
 
-**What CUDA leaves undefined**, and the layers above take care of: memory that is freed while another process has it open, and an event that
-is destroyed while another process has it open. Of a process that died, the driver frees what nobody else has open. But a stream that waits
-for what a process had marked and did not live to do may wait for ever. So the process that waits marks the event itself, on another stream,
-once it knows (`CudaEvent.forsake`); a thread of its own tells it (`mray._device.deaths`), for the others may be waiting within the driver.
+**What CUDA leaves undefined**, and the layers above take care of: memory that is freed while another process has it open. Of a process that
+died, the driver frees what nobody else has open.
+
+**Order** between streams is by words of pinned host memory (stream memory operations of 64 bits, which every GPU that today's torch runs on
+has with drivers from CUDA 12 on). Where a device has none, tensors go through the host.
 
 No call for a message waits within the driver: `synchronize` asks again and again, so that a signal, or the news of a death, ends it.
 
-**What waits for the device** though nobody said so: opening memory and events may, closing memory and freeing it does. All of that is done
-when edges are made, grow or end, not for a message.
+**What waits for the device** though nobody said so: opening memory and pinning it may, closing memory and freeing it does. All of that is
+done when edges are made, grow or end, not for a message.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 from mray._common import clock
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, libnccl, nvml
-from mray._device.base import Device, DeviceFaultError, Event, Facts, Mark, Platform
-from mray._device.cuda_context import Context
-from mray._device.cuda_marks import CudaMarks, record
+from mray._device.base import Device, DeviceFaultError, Facts, Mark, Platform
+from mray._device.cuda_context import Context, unless_captured
+from mray._device.cuda_marks import CudaMarks
 from mray._device.cuda_tensors import CudaTensors
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
@@ -42,58 +43,6 @@ from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 _GRAIN = 2 << 20
 #: Seconds between two looks at a stream that is waited for, at first and at most.
 _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
-
-
-#: Held while an event is destroyed, or forsaken in the thread that hears of deaths. Finalizers come here, too.
-_ending = threading.RLock()
-
-
-class CudaEvent(Event):
-    """An event for streams of one device, here and in other processes."""
-
-    __slots__ = ("_context", "_cuda", "_event", "handle")
-
-    def __init__(self, cuda: LibCuda, context: Context, event: ctypes.c_void_p, handle: bytes) -> None:
-        self._cuda = cuda
-        self._context = context
-        self._event: ctypes.c_void_p | None = event
-        self.handle = handle
-
-    def record(self, stream: int) -> None:
-        """See the base; a stream of the event's own device. Raises CaptureError if a CUDA graph is captured from the stream."""
-        self._context.call("Recording an event", self._mark, stream)
-
-    def _mark(self, stream: int) -> int:
-        """Within the context."""
-        return record(self._cuda, self._event, stream)
-
-    def wait(self, stream: int) -> None:
-        """See the base; a stream of the event's own device. Unfinished work of a dead process is waited for until `forsake`."""
-        self._context.call("Waiting for an event", self._cuda.cuStreamWaitEvent, stream, self._event, 0)
-
-    def done(self) -> bool:
-        status = self._context.status_during_captures(self._cuda.cuEventQuery, self._event)
-        if status and status != libcuda.NOT_READY:
-            raise self._cuda.error("Asking for an event", status)
-        return status == 0
-
-    def forsake(self) -> None:
-        """See the base. The dead marks no more; so this process does, on a stream that has nothing to do."""
-        context, stream = self._context, ctypes.c_void_p()
-        with _ending:
-            if self._event is None or context.is_forked:
-                return
-            # A device that refuses one of these is broken: nothing waits there any more.
-            if not context.status_during_captures(self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING):
-                context.status_during_captures(self._cuda.cuEventRecord, self._event, stream)
-                context.status_during_captures(self._cuda.cuStreamDestroy_v2, stream)
-
-    def close(self) -> None:
-        with _ending:
-            event, self._event = self._event, None
-            if event is not None and not self._context.is_forked:
-                with contextlib.suppress(DeviceFaultError):
-                    self._context.call_during_captures("Destroying an event", self._cuda.cuEventDestroy_v2, event)
 
 
 class CudaDevice(Device):
@@ -228,26 +177,27 @@ class CudaDevice(Device):
     def on_stream(self, stream: int) -> AbstractContextManager[None]:
         return self._tensors.on_stream(self.index, stream)
 
-    def create_event(self) -> CudaEvent:
-        event = ctypes.c_void_p()
-        flags = libcuda.EVENT_DISABLE_TIMING | libcuda.EVENT_INTERPROCESS
-        context = self.context
-        context.call_during_captures("Creating an event", self._cuda.cuEventCreate, ctypes.byref(event), flags)
-        handle = IpcHandle()
-        try:
-            context.call_during_captures("Exporting an event", self._cuda.cuIpcGetEventHandle, ctypes.byref(handle), event)
-        except BaseException:
-            context.status_during_captures(self._cuda.cuEventDestroy_v2, event)
-            raise
-        return CudaEvent(self._cuda, context, event, bytes(handle))
+    def why_unordered(self) -> str:
+        return self._unordered
 
-    def open_event(self, handle: bytes) -> CudaEvent:
-        """See the base. A process cannot open what it has exported itself."""
-        event = ctypes.c_void_p()
-        self.context.call_during_captures(
-            "Opening another process's event", self._cuda.cuIpcOpenEventHandle, ctypes.byref(event), IpcHandle.from_buffer_copy(handle)
-        )
-        return CudaEvent(self._cuda, self.context, event, b"")
+    @cached_property
+    def _unordered(self) -> str:
+        for attribute in libcuda.ORDER_NEEDS:
+            has = ctypes.c_int()
+            self._cuda.check("Asking what a GPU can do", self._cuda.cuDeviceGetAttribute(ctypes.byref(has), attribute, self.ordinal))
+            if not has.value:
+                return f"GPU {self.index} ({self.name}) has no stream memory operations on 64 bits of the host's memory."
+        return ""
+
+    def set_word(self, address: int, number: int, stream: int) -> None:
+        self._queue("Setting a word of the host", self._cuda.cuStreamWriteValue64_v2, stream, address, number, 0)
+
+    def await_word(self, address: int, number: int, stream: int) -> None:
+        flags = libcuda.STREAM_WAIT_VALUE_GEQ
+        self._queue("Waiting for a word of the host", self._cuda.cuStreamWaitValue64_v2, stream, address, number, flags)
+
+    def _queue(self, action: str, function: Callable[..., int], stream: int, *arguments: Any) -> None:
+        self.context.call(action, unless_captured, self._cuda, stream, function, stream, *arguments)
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
         if size:
@@ -313,7 +263,10 @@ class CudaPlatform(Platform):
             raise RuntimeError(REQUIRES_GRAD)
         tensors = self._tensors
         with self.devices[tensors.device_of(tensor)].context.during_captures():  # torch may have to allocate a copy
+            given = tensor
             tensor, strides = dense(tensor)
+            if tensor is not given:  # which may be of another stream, and be dropped before it is copied
+                self.use_on(given, tensors.current_stream(tensors.device_of(given)))
         dtype, shape = tensors.name_of(tensor.dtype), tuple(tensor.shape)
         return tensor, Facts(tensors.device_of(tensor), tensor.data_ptr(), tensor.nbytes, dtype, shape, strides)
 
@@ -339,7 +292,8 @@ class CudaPlatform(Platform):
         return self.devices[index].context.current()
 
     def close(self) -> None:
-        """Give up marks. Contexts stay, with events."""
+        """Give up marks. Contexts stay."""
+        super().close()
         for device in self.devices:
             device.close()
 

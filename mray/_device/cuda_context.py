@@ -18,12 +18,27 @@ from typing import Any
 
 from mray._common.kept import os
 from mray._device import libcuda
+from mray._device.base import CaptureError
 from mray._device.libcuda import LibCuda
 
 _FORKED = (
     "This process was forked from one that had used CUDA, which the driver does not support. Start processes that use GPUs anew (spawn), "
     "or fork them before anything uses a GPU."
 )
+
+
+def unless_captured(cuda: LibCuda, stream: int, function: Callable[..., int], *arguments: Any) -> int:
+    """Call what works on a stream, within the context: a status. Raises CaptureError if a CUDA graph is captured from the stream."""
+    capturing = ctypes.c_int()
+    status: int = cuda.cuStreamIsCapturing(stream, ctypes.byref(capturing))
+    if status and status not in libcuda.CAPTURE_ERRORS:
+        return status
+    if status or capturing.value != libcuda.STREAM_CAPTURE_STATUS_NONE:
+        raise CaptureError(
+            "A CUDA graph is being captured from this stream: what is read from or written to an edge, or let go of, meanwhile cannot "
+            "be marked. Read before the capture and write after it."
+        )
+    return function(*arguments)
 
 
 class Context:

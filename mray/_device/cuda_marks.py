@@ -12,32 +12,17 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from typing import Any
 
 from mray._common.clock import monotonic_ns
 from mray._device import libcuda
-from mray._device.base import CaptureError, Mark
-from mray._device.cuda_context import Context
+from mray._device.base import Mark
+from mray._device.cuda_context import Context, unless_captured
 from mray._device.libcuda import LibCuda
 
 #: Nanoseconds after which a clock is set anew: a float of so many milliseconds is exact to a microsecond.
 LASTS = 10_000_000_000
 #: How often a new clock is read; the quickest reading counts.
 READINGS = 3
-
-
-def record(cuda: LibCuda, event: Any, stream: int) -> int:
-    """Record an event, within the context: a status. Raises CaptureError if a CUDA graph is captured from the stream."""
-    capturing = ctypes.c_int()
-    status: int = cuda.cuStreamIsCapturing(stream, ctypes.byref(capturing))
-    if status:
-        return status
-    if capturing.value != libcuda.STREAM_CAPTURE_STATUS_NONE:
-        raise CaptureError(
-            "A CUDA graph is being captured from this stream: what is read from or written to an edge, or let go of, meanwhile cannot "
-            "be marked. Read before the capture and write after it."
-        )
-    return int(cuda.cuEventRecord(event, stream))
 
 
 class _Clock:
@@ -70,7 +55,7 @@ class CudaMarks:
             clock = self._clock = self._set()
         event = self._event()
         try:
-            self._context.call("Recording an event", record, self._cuda, event, stream)
+            self._context.call("Recording an event", unless_captured, self._cuda, stream, self._cuda.cuEventRecord, event, stream)
         except BaseException:
             self._idle.append(event)
             raise

@@ -1,7 +1,7 @@
 """torch's tensors on CUDA devices: what mray asks of torch, and of nobody else.
 
 Any process that has torch; any thread. torch is not imported before something needs a tensor made; a process without it can still use the
-memory, the streams and the events of `mray._device.cuda`.
+memory and the streams of `mray._device.cuda`.
 
 **Tensors over memory of others.** torch wraps what has a ``__cuda_array_interface__``: the deleter of the storage that it makes drops that
 very object, which holds `keep`. So `keep` lives as long as the storage, whatever views of it exist. torch asks the driver which device the

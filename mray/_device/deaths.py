@@ -1,14 +1,15 @@
 """Telling, in a thread of its own, that a process is dead whose work streams of this one may wait for.
 
 The thread that reads the news of a death may be within the driver just then (``tensor.item()``), and wait there for a stream that waits for
-an event of the dead: no message and no signal reaches it. So the kernel tells another thread, which has the streams go on
-(`Event.forsake`).
+the dead: no message and no signal reaches it. So the kernel tells another thread, which has the streams go on (`mray._device.mappings`).
 
 One thread for each process that is watched, as long as it is. Any thread.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import select
 import threading
 from collections.abc import Callable
@@ -17,28 +18,49 @@ from mray._common.kept import os
 from mray._common.process_local import kernel_pid
 from mray._ipc.process import start_of
 
+#: Seconds between two calls after a death.
+AGAIN = 0.5
+
+
+class _Own(threading.local):
+    is_one = False
+
+
+_own = _Own()
+
+
+def is_watching() -> bool:
+    """Whether this thread tells of deaths, and must not wait for a device: it may be what the device waits for. For finalizers."""
+    return _own.is_one
+
 
 class _Watch:
     """Waits for the end of one process, for all who want to know."""
 
     def __init__(self, pid: int) -> None:
-        self._pidfd = os.pidfd_open(pid)
-        self._stop = os.eventfd(0)
         self.callbacks: list[Callable[[], None]] = []
-        self._thread = threading.Thread(target=self._wait, name="mray-device-deaths", daemon=True)
-        self._thread.start()
+        with contextlib.ExitStack() as opened:
+            self._pidfd = os.pidfd_open(pid)
+            opened.callback(os.close, self._pidfd)
+            self._stop = os.eventfd(0)
+            opened.callback(os.close, self._stop)
+            self._thread = threading.Thread(target=self._wait, name="mray-device-deaths", daemon=True)
+            self._thread.start()
+            opened.pop_all()
 
     def _wait(self) -> None:
+        _own.is_one = True
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         poll.register(self._stop, select.POLLIN)
-        if self._stop not in [fd for fd, _events in poll.poll()]:
+        ready = poll.poll()
+        poll.unregister(self._pidfd)
+        while self._stop not in [fd for fd, _events in ready]:
             with _lock:
-                callbacks = list(self.callbacks)
-            for callback in callbacks:
-                callback()
-            poll.unregister(self._pidfd)
-            poll.poll()  # until nobody needs the watch any more
+                for callback in list(self.callbacks):
+                    if callback in self.callbacks:  # who has ended its watch is not called any more
+                        callback()
+            ready = poll.poll(AGAIN * 1000)
         os.close(self._pidfd)
         os.close(self._stop)
 
@@ -51,41 +73,63 @@ class _Watch:
 
 #: By pid and start.
 _watches: dict[tuple[int, int], _Watch] = {}
-_lock = threading.Lock()
+#: Finalizers come here, too.
+_lock = threading.RLock()
 
 
 def when_dead(process: tuple[int, int], callback: Callable[[], None]) -> Callable[[], None]:
-    """Call back in another thread when a process is dead, or in this one if it is; returns the function that ends that, to be called once.
+    """Call back in another thread when a process is dead, and again every half second, or in this one if it is; returns the function that
+    ends that, to be called once. It is not called after that function has returned.
 
-    `process`: its pid and when it was started. It may call back twice. This process itself is not watched, nor any where the kernel has no
-    pidfds.
+    `process`: its pid and when it was started. This process itself is not watched, nor any where the kernel has no pidfds. Raises OSError
+    when this process has no descriptors left.
     """
     pid, started = process
     if pid == kernel_pid():
         return _do_nothing
-    cancel = _do_nothing
     try:
         with _lock:
             watch = _watches.get(process)
             if watch is None:
                 watch = _watches[process] = _Watch(pid)
             watch.callbacks.append(callback)
-    except OSError:
-        pass  # dead, or a kernel without pidfds
-    else:
+    except ProcessLookupError:
+        callback()
+        return _do_nothing
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            return _do_nothing
+        raise
 
-        def cancel() -> None:
-            with _lock:
-                watch.callbacks.remove(callback)
-                is_last = not watch.callbacks
-                if is_last:
-                    del _watches[process]
+    def cancel() -> None:
+        with _lock:
+            watch.callbacks.remove(callback)
+            is_last = not watch.callbacks
             if is_last:
-                watch.end()
+                del _watches[process]
+        if is_last:
+            watch.end()
 
-    if start_of(pid) != started:
+    if start_of(pid) not in (0, started):  # another one has its number by now; 0: the kernel does not say
         callback()
     return cancel
+
+
+def is_dead(process: tuple[int, int]) -> bool:
+    """Whether a process is known to be dead. `process`: its pid and when it was started."""
+    pid, started = process
+    if pid == kernel_pid():
+        return start_of(pid) not in (0, started)
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except OSError as error:  # a kernel without pidfds; or no descriptor is left
+        return error.errno == errno.ENOSYS and start_of(pid) != started
+    try:
+        return bool(select.select([pidfd], [], [], 0)[0]) or start_of(pid) not in (0, started)
+    finally:
+        os.close(pidfd)
 
 
 def _do_nothing() -> None:

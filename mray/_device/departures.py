@@ -1,23 +1,25 @@
 """Tensors on their way out: where readers in other processes find them, and what is kept until those have let go.
 
     the thread that writes                                        later, the same thread
-    Departures.add(tensor) -> facts        each tensor            Shipment.end(events of the readers)
+    Departures.add(tensor) -> facts        each tensor            Shipment.end(points of the readers)
     Departures.seal()                      the whole message        its stream waits for them, then the memory is used again
 
 A tensor is copied within its device, on the current stream, into memory which others can open: the pool's. Readers get plain data
 (`Facts of a departure`)::
 
-    lease, use, ready event's handle, place, region's key, region's handle, offset, size, dtype, shape, strides, device index here,
-    size of a chunk, handles of the chunks' events
+    lease, use, place, timeline's region's key, its handle, timeline's offset, number of each chunk, size of a chunk, region's key, region's
+    handle, offset, size, dtype, shape, strides, device index here
+
+The timeline is that of the stream that copies; at the last of the numbers the whole tensor is there.
 
 Rejected: to send a tensor as it lies where nobody else in this process has it. Whether somebody has, Python does not tell: counts of
 references leave out what an interpreter borrows (from 3.14 on), and a method that kept the tensor would write into what its reader reads.
 
-The tensors of one device in one message share a lease and an event. Nobody on the host waits for a device.
+The tensors of one device in one message share a lease. Nobody on the host waits for a device.
 
-*Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with an event: the reader's device
-copies the first chunks from the host while the last ones still go there, and a device that receives and sends does both at once. Later
-work of the current stream, which could change the tensor, waits for the copy.
+*Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with a number of its own: the reader's
+device copies the first chunks from the host while the last ones still go there, and a device that receives and sends does both at once.
+Later work of the current stream, which could change the tensor, waits for the copy.
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mray._device.base import Device, DeviceFaultError, Event, NotExportedError, Platform
+from mray._device.base import CaptureError, Device, NotExportedError, NotOpenedError, Platform
+from mray._device.deaths import is_dead
 from mray._device.faults import promise
-from mray._device.lending import lend_event, lend_stream, recorded, return_event, return_stream
+from mray._device.lending import lend_stream, return_stream
+from mray._device.pinned_memory import owner_of
 from mray._device.pool import Block, Pool, block_size, pool_of
+from mray._device.timelines import Peers, Where, mark
 
 #: Blocks that an edge keeps for its next messages, so that tensors of one shape lie at the same few addresses.
 MOST_SPARE = 16
@@ -37,56 +42,34 @@ MOST_SPARE = 16
 LEAST_CHUNK = 2 << 20
 MOST_CHUNKS = 8
 
-#: A reader's word: that it opens what it gets, or can open nothing at all. Its notes begin with it, and end with the handle of an event.
+#: A reader's word: that it opens what it gets, or can open nothing at all. Its notes begin with it.
 OPENS, OPENS_NOTHING = range(2)
 
+
 #: The facts of one tensor; see the module.
+# fmt: off
 DepartureFacts = tuple[
-    int, int, bytes, str, bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int, int, tuple[bytes, ...]
+    int, int, str, bytes, bytes, int, tuple[int, ...], int,
+    bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int,
 ]
+# fmt: on
 
 
 class Shipment:
     """The tensors of one device that left in one message."""
 
-    __slots__ = (
-        "_blocks",
-        "_departures",
-        "_is_sealed",
-        "_kept",
-        "_parts",
-        "_user",
-        "device",
-        "is_shared",
-        "lease",
-        "ready",
-        "stream",
-        "use",
-    )
+    __slots__ = ("_blocks", "_departures", "device", "lease", "stream", "use", "user")
 
     def __init__(self, departures: Departures, device: Device, user: int, stream: int) -> None:
         self._departures = departures
         self.device = device
         #: The stream that made the tensors, and the one that copies them.
-        self._user = user
+        self.user = user
         self.stream = stream
-        #: Whether somebody in this process may change a tensor that is copied.
-        self.is_shared = False
-        self._is_sealed = False
-        #: Events of chunks.
-        self._parts: list[Event] = []
-        #: Marks the place on the stream where the tensors are complete.
-        try:
-            self.ready = lend_event(device)
-        except DeviceFaultError:
-            raise
-        except RuntimeError as error:
-            raise NotExportedError(str(error)) from error
         #: Which of the lender's leases it has, and for the how manieth message.
         self.lease = -1
         self.use = 0
         self._blocks: list[Block] = []
-        self._kept: list[Any] = []
 
     @property
     def size(self) -> int:
@@ -97,52 +80,38 @@ class Shipment:
         """Hold a block of the pool."""
         self._blocks.append(block)
 
-    def keep(self, tensor: Any) -> None:
-        """Hold a tensor that is copied, and that nobody may change."""
-        self._kept.append(tensor)
-
-    def begin(self) -> None:
-        """The stream that copies waits for all that was queued on the one that makes tensors."""
-        if self.stream != self._user:
-            event = recorded(self.device, self._user)
-            event.wait(self.stream)
-            return_event(self.device, event)
-
-    def copy(self, target: int, source: int, size: int, chunk: int) -> tuple[bytes, ...]:
-        """Copy chunk by chunk; the handles of the events that tell of each, if there are several."""
-        if size <= chunk:
-            self.device.copy(target, source, size, self.stream)
-            return ()
-        handles = []
-        for start in range(0, size, chunk):
+    def copy(self, target: int, source: int, size: int, chunk: int) -> list[Where]:
+        """Copy chunk by chunk; where the stream says so of each."""
+        if self.stream != self.user:
+            mark(self.device, self.user).wait(self.stream)
+        places = []
+        for start in range(0, size, chunk) if size else (0,):
             self.device.copy(target + start, source + start, min(chunk, size - start), self.stream)
-            event = recorded(self.device, self.stream)
-            self._parts.append(event)
-            handles.append(event.handle)
-        return tuple(handles)
+            point = mark(self.device, self.stream)
+            places.append(point.where)
+        if self.stream != self.user:
+            point.wait(self.user)
+        promise(self.device, point)
+        return places
 
-    def seal(self) -> None:
-        """All copies are queued."""
-        self._is_sealed = True
-        self.ready.record(self.stream)
-        if self.is_shared and self.stream != self._user:
-            self.ready.wait(self._user)
+    def end(self, points: Iterable[Where] = (), peers: Peers | None = None) -> bool:
+        """Every reader has let go, as of these points of peers: the memory is used again once the stream has come that far.
 
-    def end(self, events: Iterable[Event] = ()) -> None:
-        """Every reader has let go, as of these events: the memory is used again once the stream has come that far."""
-        for event in events:
-            event.wait(self.stream)
+        False: a reader that lives cannot be waited for just now, for want of descriptors or as a graph is captured; to be called again.
+        """
+        for point in points:
+            assert peers is not None
+            try:
+                peers.wait(self.device, self.stream, *point)
+            except CaptureError:
+                return False
+            except NotOpenedError:
+                if not is_dead(owner_of(point.handle)):
+                    return False
+                # Else its work is, too.
         self._departures.take_back(self.device, self._blocks, self.stream)
         self._blocks = []
-        if self.stream != self._user:
-            # Its tensors may go when they were copied. (`seal` has seen to those that others look at.)
-            if not self._is_sealed:
-                self.ready.record(self.stream)
-            if self._kept or not self._is_sealed:
-                self.ready.wait(self._user)
-        self._kept.clear()
-        for event in (self.ready, *self._parts):
-            return_event(self.device, event)
+        return True
 
 
 class Departures:
@@ -176,39 +145,34 @@ class Departures:
     def add(self, tensor: Any) -> DepartureFacts | None:
         """Have a tensor leave with the message; None when all leases are taken.
 
-        Raises DeviceOutOfMemoryError, NotExportedError, and RuntimeError for a tensor that requires grad.
+        Raises DeviceOutOfMemoryError, NotExportedError, and RuntimeError for a tensor that requires grad, or while a graph is captured.
         """
         dense, facts = self._platform.facts(tensor)
         device = self._platform.devices[facts.device]
+        reason = device.why_unordered()
+        if reason:
+            raise NotExportedError(reason)
         shipment = self._loading.get(facts.device) or self._load(device)
         if shipment is None:
             self.refused += 1
             return None
-        pool = self._pool(device)
-        parts: tuple[bytes, ...] = ()
-        chunk = 0
-        block = self._claim(pool, max(facts.size, 1), shipment.stream)
+        block = self._claim(self._pool(device), max(facts.size, 1), shipment.stream)
         shipment.put(block)
-        if facts.size:
-            if dense is tensor:
-                # It may be of another stream, and be dropped before the copy is made.
-                self._platform.use_on(tensor, shipment.stream)
-            if self._pinned:
-                shipment.begin()
-                if dense is tensor:
-                    shipment.is_shared = True
-                else:  # made here, and nobody else's
-                    shipment.keep(dense)
-                chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS)))
-            parts = shipment.copy(block.address, facts.address, facts.size, chunk or facts.size)
+        # It may be of another stream, and be dropped before the copy is made, for which the current stream waits.
+        if dense is tensor and facts.size:
+            self._platform.use_on(tensor, shipment.user)
+        chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS))) if self._pinned else max(facts.size, 1)
+        places = shipment.copy(block.address, facts.address, facts.size, chunk)
         region = block.region
         self.copied += 1
         self.sent += facts.size
         return (
             shipment.lease,
             shipment.use,
-            shipment.ready.handle,
             region.place,
+            *places[0][:3],
+            tuple([place.number for place in places]),
+            chunk,
             region.key,
             region.handle,
             block.offset,
@@ -217,8 +181,6 @@ class Departures:
             facts.shape,
             facts.strides,
             facts.device,
-            chunk,
-            parts,
         )
 
     def _load(self, device: Device) -> Shipment | None:
@@ -226,26 +188,14 @@ class Departures:
         shipment = Shipment(self, device, user, self._stream_of(device) if self._pinned else user)
         lease = self._lend(shipment)
         if lease is None:
-            shipment.end()
             return None
         shipment.lease, shipment.use = lease
         self._loading[device.index] = shipment
         return shipment
 
-    def seal(self) -> list[Shipment]:
-        """The message is complete: mark it on the streams. Commit the added tensors, which are on their way from now on."""
-        shipments = list(self._loading.values())
-        for shipment in shipments:
-            shipment.seal()
-            promise(shipment.device, shipment.ready)
+    def seal(self) -> None:
+        """The message is complete, or will not be sent: what is added from now on belongs to another one."""
         self._loading.clear()
-        return shipments
-
-    def abandon(self) -> list[Shipment]:
-        """The message will not be sent; what was added since the last `seal`."""
-        shipments = list(self._loading.values())
-        self._loading.clear()
-        return shipments
 
     # ------------------------------------------------------------------------------------ blocks
     def _claim(self, pool: Pool, size: int, stream: int) -> Block:

@@ -1,7 +1,7 @@
 """Faults of the devices of this process: found while others wait for what is queued there, and told once.
 
     the thread that writes, finalizers           a thread of this process                   the runtime
-    promise(device, event) -----------------> looks until the event is done --- fault ---> listen(tell): ends the process, with the reason
+    promise(device, point) -----------------> looks until it is reached ------ fault ---> listen(tell): ends the process, with the reason
     report(error), of a call that failed ---> at once ------------------------ fault --->
 
 After a fault (a kernel touches memory that is none, and the like) a device does nothing any more for this process: what it has promised to
@@ -27,8 +27,8 @@ LOOK = 0.05
 class Promise(Protocol):
     """Something on a stream that another process waits for. Hashable by identity."""
 
-    def done(self) -> bool:
-        """Whether it is there. Raises DeviceFaultError."""
+    def reached(self) -> bool:
+        """Whether it is there."""
 
 
 class _Watch:
@@ -36,7 +36,9 @@ class _Watch:
 
     def __init__(self, tell: Callable[[DeviceFaultError], None]) -> None:
         self._tell = tell
-        self._promises: dict[Promise, Device] = {}
+        self._promises: dict[Promise, None] = {}
+        #: Those on which something was promised.
+        self._devices: dict[Device, None] = {}
         self._fault: DeviceFaultError | None = None
         #: Held, but for a moment when the thread is to look.
         self._wakeup = allocate_lock()
@@ -50,7 +52,8 @@ class _Watch:
         self._running = allocate_lock()
 
     def promise(self, device: Device, promise: Promise) -> None:
-        self._promises[promise] = device
+        self._devices[device] = None
+        self._promises[promise] = None
         if self._sleeps:
             self._wake()
         elif not self._running.locked():
@@ -74,8 +77,17 @@ class _Watch:
         try:
             # Not of `threading`: its threads take a lock to start, which the frame that a finalizer interrupts may hold.
             start_new_thread(self._run, ())
-        except RuntimeError:
-            self._running.release()  # the interpreter ends
+        except BaseException as error:
+            self._running.release()
+            if not isinstance(error, RuntimeError):  # the interpreter ends
+                raise
+
+    def _forsake(self) -> None:
+        """This process goes on, such as a driver: nobody waits for its devices any more."""
+        for device in list(self._devices):
+            timelines = device.belongings.get("timelines")
+            if timelines is not None:
+                timelines.forsake()
 
     def _run(self) -> None:
         try:
@@ -84,7 +96,10 @@ class _Watch:
                 if fault is not None:
                     self._is_ended = True
                     self._teller = get_ident()
-                    self._tell(fault)
+                    try:
+                        self._tell(fault)
+                    finally:
+                        self._forsake()
                     return
                 self._sleeps = True
                 if self._promises:
@@ -97,21 +112,18 @@ class _Watch:
             self._running.release()
 
     def _look(self) -> DeviceFaultError | None:
-        """Forget what is done; the fault, if there is one."""
-        for promise in list(self._promises):
-            # In this order: another one may be made of the same event meanwhile.
-            device = self._promises.pop(promise, None)
-            if device is None:
-                continue
-            try:
+        """Forget what is there; the fault, if there is one."""
+        promises = list(self._promises)  # at once: finalizers add to it
+        try:
+            for device in list(self._devices):
                 device.check()
-                is_done = promise.done()
-            except DeviceFaultError as error:
-                return error
-            except RuntimeError:
-                continue  # closed: nobody waits any more
-            if not is_done:
-                self._promises.setdefault(promise, device)
+        except DeviceFaultError as error:
+            return error
+        except RuntimeError:
+            return None  # of another kind: promises are looked at again
+        for promise in promises:
+            if promise.reached():
+                del self._promises[promise]
         return None
 
     def end(self) -> None:

@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.base import CaptureError, Device, DeviceFaultError, Event
+from mray._device.base import Device, DeviceFaultError
+from mray._device.deaths import is_watching
 from mray._device.faults import report
-from mray._device.lending import lend_event, lend_stream, recorded, return_event, return_stream
+from mray._device.lending import lend_stream, return_stream
 from mray._device.pool import Block, block_size, pool_of
+from mray._device.timelines import Point, mark
 
 #: Blocks that the device may still compute with when a copy goes to another one.
 BUFFERS = 2
@@ -34,29 +36,26 @@ BUFFERS = 2
 class Landed:
     """The copies of one message, and the stream that uses its tensors."""
 
-    __slots__ = ("_copying", "_device", "_event", "_is_marked", "_stream")
+    __slots__ = ("_copying", "_device", "_end", "_is_marked", "_stream")
 
     def __init__(self, device: Device, copying: int, stream: int) -> None:
         self._device = device
         self._copying = copying
         self._stream = stream
-        self._event: Event | None = None
+        self._end: Point | None = None
         self._is_marked = False
 
     def mark(self) -> None:
         """Everything is queued on the copy stream."""
-        self._event = recorded(self._device, self._copying)
+        self._end = mark(self._device, self._copying)
         self._is_marked = True
 
     def settle(self) -> None:
         """Have the stream that uses the tensors wait for them, as far as they are queued. Idempotent; the caller does not wait."""
-        event, self._event = self._event, None
-        if event is None and self._is_marked:
+        if self._end is None and self._is_marked:
             return
-        if event is None:
-            event = recorded(self._device, self._copying)
-        event.wait(self._stream)
-        return_event(self._device, event)
+        (self._end or mark(self._device, self._copying)).wait(self._stream)
+        self._end = None
 
 
 class _Landing:
@@ -73,8 +72,11 @@ class _Landing:
 
     def __del__(self) -> None:
         if kernel_pid() == self._process and not sys.is_finalizing():
-            self._landed.settle()
-            self._landings.leave(self._block, self._stream)
+            try:
+                if not is_watching():
+                    self._landed.settle()
+            finally:
+                self._landings.leave(self._block, self._stream)
 
 
 class Landings:
@@ -86,8 +88,8 @@ class Landings:
         self.stream = lend_stream(device)
         self._pool = pool_of(device, landing=True)
         self._pool.users += 1
-        #: Blocks that no tensor lies in, with their last user's stream and what marks the end of its work; the oldest first.
-        self._spare: deque[tuple[Block, int, Event]] = deque()
+        #: Blocks that no tensor lies in, with their last user's stream and the end of its work; the oldest first.
+        self._spare: deque[tuple[Block, int, Point]] = deque()
         #: The message that is being read.
         self._current: Landed | None = None
         self._closed = False
@@ -99,22 +101,21 @@ class Landings:
         dtype: str,
         shape: Sequence[int],
         strides: Sequence[int] | None,
-        chunk: int = 0,
-        ready: Sequence[Event] = (),
+        chunk: int,
+        numbers: Sequence[int],
+        wait: Callable[[int], None],
     ) -> Any:
         """A tensor that so many bytes from `source` on are copied to, on the copy stream. Raises DeviceOutOfMemoryError.
 
-        `ready`: what says that each `chunk` of bytes is there, if that is to be waited for here.
+        `numbers`: those of the sender's timeline at which each `chunk` of bytes is there; `wait` has the copy stream wait for one.
         """
         user = self.device.current_stream()
         if self._current is None:
             self._current = Landed(self.device, self.stream, user)
         block = self._claim(block_size(size))
         keep = _Landing(self, block, self._current, user)
-        if not ready:
-            self.device.copy(block.address, source, size, self.stream)
-        for start, event in zip(range(0, size, chunk or size), ready, strict=False):
-            event.wait(self.stream)
+        for start, number in zip(range(0, size, chunk), numbers, strict=True):
+            wait(number)
             self.device.copy(block.address + start, source + start, min(chunk, size - start), self.stream)
         return self.device.tensor(block.address, size, dtype, shape, strides, keep)
 
@@ -127,39 +128,38 @@ class Landings:
 
     def _claim(self, size: int) -> Block:
         if self._spare:
-            block, _user, event = self._spare[0]
+            block, _user, end = self._spare[0]
             if block.size != size:
                 self._give_back_spare()
-            elif len(self._spare) >= BUFFERS or event.done():
+            elif len(self._spare) >= BUFFERS or end.reached():
                 self._spare.popleft()
-                event.wait(self.stream)
-                return_event(self.device, event)
+                end.wait(self.stream)
                 return block
         return self._pool.claim(size, self.stream)
 
     def leave(self, block: Block, user: int) -> None:
         """In finalizers: nobody looks at a block any more."""
-        event = lend_event(self.device)
-        try:
-            event.record(user)
-        except CaptureError:
-            return_event(self.device, event)
-            self._pool.free(block, (user,))
+        if is_watching():
+            self._pool.free(block, (user, self.stream))
             return
+        try:
+            end = mark(self.device, user)
         except DeviceFaultError as error:
             report(error)
             return
-        self._spare.append((block, user, event))
+        except Exception:  # a graph is captured; or the first mark of a stream finds no descriptor or memory
+            self._pool.free(block, (user,))
+            return
+        self._spare.append((block, user, end))
         if self._closed:
             self._give_back_spare()
 
     def _give_back_spare(self) -> None:
         while True:
             try:
-                block, user, event = self._spare.popleft()
+                block, user, _end = self._spare.popleft()
             except IndexError:
                 return
-            return_event(self.device, event)
             self._pool.free(block, (user,))
 
     def close(self) -> None:

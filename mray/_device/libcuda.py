@@ -23,17 +23,20 @@ LIBRARY = "libcuda.so.1"
 SUCCESS = 0
 OUT_OF_MEMORY = 2
 NOT_READY = 600
-EVENT_DISABLE_TIMING = 0x2
-EVENT_INTERPROCESS = 0x4
 IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 0x1
 MEMHOSTREGISTER_PORTABLE = 0x01
 STREAM_NON_BLOCKING = 0x1
 STREAM_CAPTURE_MODE_RELAXED = 2
 STREAM_CAPTURE_STATUS_NONE = 0
+#: Refused, invalidated, and of the default stream while a stream is captured that waits for it.
+CAPTURE_ERRORS = frozenset({900, 901, 906})
+STREAM_WAIT_VALUE_GEQ = 0x0
+#: Attributes of a device: its addresses of registered host memory are the host's; stream memory operations take 64 bits.
+ORDER_NEEDS = (91, 122)
 
 
 class IpcHandle(ctypes.Structure):
-    """``CUipcMemHandle`` and ``CUipcEventHandle``: 64 bytes, passed by value."""
+    """``CUipcMemHandle``: 64 bytes, passed by value."""
 
     _fields_ = (("reserved", ctypes.c_char * 64),)
 
@@ -69,6 +72,7 @@ GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
     "cuInit": (_uint,),
     "cuDeviceGetCount": (_to_int,),
     "cuDeviceGet": (_to_int, _int),
+    "cuDeviceGetAttribute": (_to_int, _int, _int),
     "cuDeviceGetName": (ctypes.c_char_p, _int, _int),
     # Of a part of a GPU (MIG) the older one tells the GPU's, the newer one its own.
     "cuDeviceGetUuid": (_to_uuid, _int),
@@ -89,14 +93,12 @@ GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
     "cuStreamSynchronize": (_opaque,),
     "cuStreamQuery": (_opaque,),
     "cuStreamIsCapturing": (_opaque, _to_int),
-    "cuStreamWaitEvent": (_opaque, _opaque, _uint),
+    "cuStreamWriteValue64_v2": (_opaque, _address, ctypes.c_uint64, _uint),
+    "cuStreamWaitValue64_v2": (_opaque, _address, ctypes.c_uint64, _uint),
     "cuEventCreate": (_to_opaque, _uint),
     "cuEventRecord": (_opaque, _opaque),
-    "cuEventQuery": (_opaque,),
     "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _opaque, _opaque),
     "cuEventDestroy_v2": (_opaque,),
-    "cuIpcGetEventHandle": (_to_handle, _opaque),
-    "cuIpcOpenEventHandle": (_to_opaque, IpcHandle),
     "cuMemcpyAsync": (_address, _address, _size, _opaque),
 }
 
@@ -163,13 +165,13 @@ def missing_functions(library: Any) -> list[str]:
 
 
 def load() -> LibCuda | None:
-    """The driver's library, or None where there is none, or one older than CUDA 11.4; which functions it lacks is then a warning."""
+    """The driver's library, or None where there is none, or one older than CUDA 12.0; which functions it lacks is then a warning."""
     try:
         library = ctypes.CDLL(LIBRARY)
         missing = missing_functions(library)
         if missing:
             warnings.warn(
-                f"mray uses no GPU: {LIBRARY} has no {', '.join(missing)}. Drivers have it from CUDA 11.4 on: update this one.",
+                f"mray uses no GPU: {LIBRARY} has no {', '.join(missing)}. Drivers have it from CUDA 12.0 on: update this one.",
                 RuntimeWarning,
                 stacklevel=2,
             )

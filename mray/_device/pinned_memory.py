@@ -16,8 +16,16 @@ from mray._common.kept import os
 from mray._common.process_local import kernel_pid
 from mray._device.base import Device
 from mray._ipc.mapped import address_of
+from mray._ipc.process import start_of
 
-_HANDLE = Struct("@QQQQ")
+#: Owner's pid and when it was started, descriptor, inode, bytes.
+_HANDLE = Struct("@QQQQQ")
+
+
+def owner_of(handle: bytes) -> tuple[int, int]:
+    """The pid of the process that a handle is of, and when that was started."""
+    pid, started, *_rest = _HANDLE.unpack(handle)
+    return pid, started
 
 
 class PinnedMemory:
@@ -25,7 +33,7 @@ class PinnedMemory:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        #: Address -> mapping and descriptor.
+        #: Address -> mapping, and the descriptor by which others open it; -1: it is somebody else's.
         self._mapped: dict[int, tuple[mmap.mmap, int]] = {}
 
     def allocate(self, size: int) -> tuple[int, bytes]:
@@ -36,37 +44,42 @@ class PinnedMemory:
                 os.posix_fallocate(fd, 0, size)
             except OSError as error:
                 raise MemoryError(f"{size} bytes of host memory could not be reserved") from error
-            address = self._map(fd, size)
+            address = self._map(fd, size, kept=fd)
         except BaseException:
             os.close(fd)
             raise
-        return address, _HANDLE.pack(kernel_pid(), fd, os.fstat(fd).st_ino, size)
+        return address, _HANDLE.pack(kernel_pid(), start_of(kernel_pid()), fd, os.fstat(fd).st_ino, size)
 
     def open(self, handle: bytes) -> int:
-        """Map somebody else's. Raises RuntimeError when the owner is gone."""
-        pid, fd, inode, size = _HANDLE.unpack(handle)
+        """Map somebody else's. Raises RuntimeError when the owner is gone, and OSError when this process cannot open it."""
+        pid, _started, fd, inode, size = _HANDLE.unpack(handle)
+        gone = f"process {pid}, whose memory this is, is gone"
         try:
             own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise RuntimeError(f"process {pid}, whose memory this is, is gone") from error
+        except (FileNotFoundError, ProcessLookupError) as error:
+            raise RuntimeError(gone) from error
         try:
             if os.fstat(own).st_ino != inode:
-                raise RuntimeError(f"process {pid}, whose memory this is, is gone")
-            return self._map(own, size)
-        except BaseException:
+                raise RuntimeError(gone)
+            return self._map(own, size, kept=-1)
+        finally:
             os.close(own)
-            raise
 
-    def _map(self, fd: int, size: int) -> int:
+    def _map(self, fd: int, size: int, kept: int) -> int:
         memory = mmap.mmap(fd, size)
         address = address_of(memory)
         self._device.register_host(address, size)
-        self._mapped[address] = memory, fd
+        self._mapped[address] = memory, kept
         return address
+
+    def words(self, address: int) -> memoryview:
+        """The words of memory that was allocated or opened there; to be released before that is freed."""
+        return memoryview(self._mapped[address][0]).cast("Q")
 
     def free(self, address: int) -> None:
         """Undo `allocate` or `open`. No work may be queued on it."""
         memory, fd = self._mapped.pop(address)
         self._device.unregister_host(address)
         memory.close()
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)

@@ -17,43 +17,27 @@ any two byte codes: it takes no lock.
 from __future__ import annotations
 
 import bisect
-import itertools
 import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from struct import Struct
 
 from mray._common import settings
 from mray._common.kept import os
-from mray._device.base import Device, DeviceFaultError, DeviceOutOfMemoryError, Event, NotExportedError
-from mray._device.lending import recorded, return_event
+from mray._device.base import Device, DeviceFaultError, DeviceOutOfMemoryError, NotExportedError
+from mray._device.mappings import HOST, new_key
 from mray._device.pinned_memory import PinnedMemory
+from mray._device.timelines import Point, mark
 
 #: Blocks start at multiples of it, which suits every kernel.
 ALIGN = 512
 #: Regions are multiples of it: the grain of device memory.
 GRAIN = 2 << 20
 
-_KEY = Struct("@QQ")
-
 
 def block_size(size: int) -> int:
     """The bytes of a block for `size` bytes."""
     return max(ALIGN, (size + ALIGN - 1) // ALIGN * ALIGN)
-
-
-#: Distinguishes this process from all that ever had its number.
-_nonce = 0
-#: Of all pools: a reader may have regions of several open on one device of its own.
-_region_numbers = itertools.count(1)
-
-
-def _new_key(number: int) -> bytes:
-    global _nonce
-    if not _nonce:
-        _nonce = int.from_bytes(os.urandom(8), "little")
-    return _KEY.pack(_nonce, number)
 
 
 class Region:
@@ -72,12 +56,8 @@ class Region:
         #: Free chunks, by offset. Invariant: no two of them touch.
         self.chunks: list[Chunk] = [Chunk(0, size, frozenset())]
         self.used = 0
-        #: Stream -> what marks the end of the work on it, once the region is to be given back.
-        self.leaving: dict[int, Event] = {}
-
-
-#: The place of regions in pinned memory of the host.
-HOST = "host"
+        #: Stream -> the end of the work on it, once the region is to be given back.
+        self.leaving: dict[int, Point] = {}
 
 
 class Chunk:
@@ -119,7 +99,6 @@ class Pool:
         self._regions: list[Region] = []
         #: Blocks that were freed, with the streams that come first; not yet among the chunks.
         self._freed: deque[tuple[Block, frozenset[int]]] = deque()
-        self._handover: Event | None = None
 
     # ------------------------------------------------------------------------------------ blocks
     def claim(self, size: int, stream: int) -> Block:
@@ -139,12 +118,8 @@ class Pool:
     def _cut(self, region: Region, position: int, size: int, stream: int) -> Block:
         chunk = region.chunks[position]
         others = chunk.streams - {stream}
-        if others:
-            if self._handover is None:
-                self._handover = self.device.create_event()
-            for other in others:
-                self._handover.record(other)
-                self._handover.wait(stream)
+        for other in others:
+            mark(self.device, other).wait(stream)
         block = Block(region, chunk.offset, size)
         if chunk.size == size:
             del region.chunks[position]
@@ -152,13 +127,8 @@ class Pool:
             chunk.offset += size
             chunk.size -= size
         region.used += size
-        self._stay(region)
-        return block
-
-    def _stay(self, region: Region) -> None:
-        for event in region.leaving.values():
-            return_event(self.device, event)
         region.leaving.clear()
+        return block
 
     def _grow(self, size: int) -> Region:
         usual = max(settings.DEVICE_POOL_BYTES.get(), size)
@@ -179,7 +149,7 @@ class Pool:
         ) from cause
 
     def _allocate(self, size: int) -> Region:
-        key = _new_key(next(_region_numbers))
+        key = new_key()
         if self._pinned is not None:
             base, handle = self._pinned.allocate(size)
             return Region(key, HOST, base, size, handle)
@@ -238,7 +208,6 @@ class Pool:
                 return False
             for region in [region for region in self._regions if not region.used and self._is_idle(region)]:
                 self._regions.remove(region)
-                self._stay(region)
                 if self._pinned is not None:
                     self._pinned.free(region.base)
                 else:
@@ -250,8 +219,8 @@ class Pool:
             for chunk in region.chunks:
                 for stream in chunk.streams:
                     if stream not in region.leaving:
-                        region.leaving[stream] = recorded(self.device, stream)
-            return all(event.done() for event in region.leaving.values())
+                        region.leaving[stream] = mark(self.device, stream)
+            return all(point.reached() for point in region.leaving.values())
         except RuntimeError:
             return False
 

@@ -103,7 +103,7 @@ def _warn(writer: Site, reader: Site, asked: str) -> None:
     obstacle = reader.obstacles.get(writer.pid)
     if obstacle is not None and asked != CUDA_IPC:
         way = describe(select(writer, reader, asked or AUTO, hinted=bool(asked)))
-        what = "events" if obstacle.of_events else "memory"
+        what = "timelines" if obstacle.of_timelines else "memory"
         warnings.warn(
             f"Tensors go {way} from {writer.name} (pid {writer.pid}) to {reader.name} (pid {reader.pid}), which cannot open {what} of its "
             f"GPU: {obstacle.reason}.",

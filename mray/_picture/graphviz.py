@@ -52,6 +52,4 @@ def picture(text: str, picture_format: str) -> bytes:
 
 
 def _unknown(picture_format: str) -> str:
-    return (
-        f"unknown format: {picture_format!r}. There are 'png', 'pdf', 'svg', 'mermaid', 'dot', 'ascii', and all others that dot makes."
-    )
+    return f"unknown format: {picture_format!r}. There are 'png', 'pdf', 'svg', 'mermaid', 'dot', 'ascii', and all others that dot makes."

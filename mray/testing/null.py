@@ -1,16 +1,15 @@
 """Pretended GPUs: devices of host memory, whose work is done later, so that everything above runs, and fails, as with real ones.
 
     MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, seen through CUDA_VISIBLE_DEVICES as usual
-    MRAY_NULL_DEVICES="4,ipc=0,events=0"         the same, in a process that cannot open memory, or events, of others; with `exports=0`,
-                                                 others cannot open its memory
+    MRAY_NULL_DEVICES="4,ipc=0,words=0"          the same, in a process that cannot open memory of others, or wait for the work of others;
+                                                 with `exports=0`, others cannot open its memory
     MRAY_NULL_DEVICES="4,waits=1"                the same, and each call that may wait for its device does
     null_memory     memory: exported, opened by other processes, counted whoever dies
     null_stream     streams, run late or held on demand
-    null_event      events, across processes
     null_array      arrays
 
 Behaviour that CUDA leaves undefined is an error here, where it can be: work that touches memory which is freed or closed or past its end,
-or of a device without peer access, is a fault: each call from then on raises, and events are never done. Memory of arrays that are gone is
+or of a device without peer access, is a fault: each call from then on raises, and no word is set. Memory of arrays that are gone is
 overwritten in the order of streams, so who comes too late finds it spoiled.
 
 For tests: `hold` and `set_late`.
@@ -27,18 +26,23 @@ from typing import Any
 
 import numpy as np
 
-from mray._common import settings
+from mray._common import clock, settings
 from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
-from mray._device.base import Device, DeviceFaultError, Event, Facts, Mark, Platform
+from mray._device.base import Device, DeviceFaultError, Facts, Mark, Platform
 from mray._device.discovery import GpuId, visible_ids
+from mray._ipc.memory_order import publish_fence, trust_fence
 from mray.testing import null_memory, null_nccl
 from mray.testing.null_array import Heap, NullArray, Storage, Waits, dense, dtype_named, heaps
-from mray.testing.null_event import NullEvent
 from mray.testing.null_memory import Region
 from mray.testing.null_stream import Fault, Hold, Streams, set_late
 
 __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_numpy", "full", "hold", "ones", "set_late", "zeros"]
+
+
+_SIGN = 1 << 63
+#: Seconds between two looks at a word, at first and at most.
+_FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 
 
 def uuid_of(number: int) -> str:
@@ -186,15 +190,45 @@ class NullDevice(Device):
         self.streams.get(stream).order(mark.reach)
         return mark
 
-    def create_event(self) -> Event:
-        self.streams.enter()
-        return NullEvent(self.streams)
+    def why_unordered(self) -> str:
+        return "" if self._facts.words else "This pretended device has no stream memory operations."
 
-    def open_event(self, handle: bytes) -> Event:
-        self.streams.settle()
-        if not self._facts.events:
-            raise RuntimeError("Opening another process's event failed: this pretended device has no IPC.")
-        return NullEvent(self.streams, handle)
+    def set_word(self, address: int, number: int, stream: int) -> None:
+        self._check_word(address)
+        self.streams.get(stream).order(lambda: self._set(address, number))
+
+    def await_word(self, address: int, number: int, stream: int) -> None:
+        self._check_word(address)
+        self.streams.get(stream).order(lambda: self._await(address, number))
+
+    def _check_word(self, address: int) -> None:
+        self.streams.fault.check()
+        if not self._facts.words:
+            raise RuntimeError(self.why_unordered())
+        self._word(address)
+
+    def _word(self, address: int) -> ctypes.c_uint64:
+        if address % 8 or not self._host.holds(address, 8):
+            raise RuntimeError(f"illegal address: {address:#x} is no word of registered memory of the host")
+        return ctypes.c_uint64.from_address(address)
+
+    def _set(self, address: int, number: int) -> None:
+        """On the thread of a stream."""
+        # SYNC POINT timeline: work, fence, word | read word, fence, work.
+        publish_fence()
+        self._word(address).value = number
+
+    def _await(self, address: int, number: int) -> None:
+        """On the thread of a stream. The comparison is CUDA's: by the sign of the difference."""
+        pause = _FIRST_PAUSE
+        fault = self.streams.fault
+        while (self._word(address).value - number) & _SIGN:
+            if fault.error is not None:
+                return
+            clock.sleep(pause)
+            pause = min(1.5 * pause, _LAST_PAUSE)
+        # SYNC POINT timeline: work, fence, word | read word, fence, work.
+        trust_fence()
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
         queue = self.streams.get(stream)
@@ -252,7 +286,10 @@ class NullPlatform(Platform):
         return isinstance(value, NullArray)
 
     def facts(self, tensor: NullArray) -> tuple[NullArray, Facts]:
-        return dense(tensor)
+        found, facts = dense(tensor)
+        if found is not tensor:
+            self.use_on(tensor, self.devices[facts.device].current_stream())
+        return found, facts
 
     def tensor_types(self) -> tuple[type, ...]:
         return (NullArray,)
@@ -275,6 +312,7 @@ class NullPlatform(Platform):
         device.streams.get(stream).synchronize()
 
     def close(self) -> None:
+        super().close()
         for device in self.devices:
             device.heap.close()
         null_memory.drop_all()

@@ -2,8 +2,7 @@
 
     any thread                                     a thread of a hardware queue, while there is work
     Stream.launch(work)                 -- queue -> started when it is at the head, and the stream has done its earlier work
-    NullEvent.record(stream): number n  -- queue -> completed := n           words of the recording process
-    NullEvent.wait(stream): which n?    -- queue -> until completed >= n     of this process or of another one
+    Stream.order(step)                  -- queue -> a word of the host is set, or waited for, of this process or of another one
 
 Nothing here makes the caller wait but `Stream.synchronize`, and a queue that is full. Work can be told to run late (`set_late`), so that
 who does not wait for an event finds a wrong result, and a stream to run nothing for a while (`Hold`), which proves that nobody else waits

@@ -6,6 +6,7 @@ import gc
 import os
 import signal as signals
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +62,11 @@ class Actor:
         threading.Timer(0.3, hold.release).start()
         return null.full(1000, 1.0)
 
+    def make_held(self):
+        """A tensor whose kernels do not run."""
+        self.hold = null.hold()
+        return null.full(1000, 1.0)
+
     def make_slowly(self, value):
         array = null.full(1000, 0.0)
         for _ in range(value):
@@ -101,6 +107,41 @@ class Actor:
 
     def total(self, array):
         return float(array.sum())
+
+    def begun(self, path, array):
+        """The sum, after a note that the array is here."""
+        Path(path).touch()
+        return self.total(array)
+
+    def stored(self, path, array):
+        """A large value of the host, which is stored."""
+        return np.full(1 << 20, self.begun(path, array))
+
+    def through_host(self, path, array):
+        """An array whose contents are looked at when it is pickled."""
+        Path(path).touch()
+        return array + 1
+
+    def failing(self, path, array):
+        """An error that comes of the contents."""
+        raise ValueError(f"{self.begun(path, array)} is no sum of ones")
+
+    def pair(self, path, array):
+        """Two values, of which one is stored and the other goes through the host."""
+        return self.stored(path, array), array + 1
+
+    def arrays(self, path, array):
+        """Two large values of the host."""
+        return self.stored(path, array), np.zeros(1 << 20)
+
+    def items(self, path, array):
+        """One value after the other."""
+        yield self.begun(path, array)
+
+    def keep_and_pass(self, path, array):
+        """Nobody waits for the contents."""
+        self.kept.append(array)
+        Path(path).touch()
 
     def totals(self, mixed):
         arrays = [*mixed["arrays"], mixed["none"]]
@@ -363,16 +404,103 @@ def test_a_dead_holder_is_named_and_leaves_its_receivers_whole(session):
     assert ray.get(receiver.kept_sums.remote()) == [7000]
 
 
-def test_a_fault_of_the_holders_device_ends_it_with_its_name_and_the_receiver_goes_on(session):
+#: Ways in which a method's answer depends on an array: the method, and how many values it returns.
+ANSWERS = [("begun", 1), ("stored", 1), ("through_host", 1), ("failing", 1), ("pair", 2), ("arrays", 2), ("items", "streaming")]
+
+
+@pytest.mark.parametrize(("method", "num_returns"), ANSWERS)
+def test_a_holder_that_is_killed_before_its_kernels_end_is_named_to_who_computed_with_the_array(
+    session, tmp_path, eventually, method, num_returns
+):
+    ray = session("1", 1)
+    sender, receiver = actors(ray, 2)
+    pid = ray.get(sender.pid.remote())
+    refs = getattr(receiver, method).options(num_returns=num_returns).remote(str(tmp_path / "begun"), sender.make_held.remote())
+    eventually((tmp_path / "begun").exists)
+    os.kill(pid, signals.SIGKILL)
+    for ref in [refs] if num_returns == 1 else refs:
+        with pytest.raises(ray.exceptions.ActorDiedError, match=rf"(?s)pid {pid}\).*SIGKILL"):
+            ray.get(ref, timeout=60)
+    (other,) = actors(ray, 1, gpus=0.25)
+    assert ray.get(receiver.total.remote(other.make.remote(2.0)), timeout=60) == 2000
+
+
+def test_a_fault_of_the_holders_device_ends_it_and_who_computed_with_the_array_is_told(session):
     ray = session("1", 1)
     sender, receiver = actors(ray, 2)
     ref = sender.make_before_a_fault.remote()
-    # Over undefined contents: a device waits no longer for a process that is dead.
-    assert ray.wait([receiver.total.remote(ref)], timeout=60)[0]
+    with pytest.raises(ray.exceptions.ActorDiedError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        ray.get(receiver.total.remote(ref), timeout=60)
     with pytest.raises(ray.exceptions.ActorDiedError, match="CUDA_ERROR_LAUNCH_FAILED"):
         ray.get(sender.pid.remote(), timeout=60)
     (other,) = actors(ray, 1, gpus=0.25)
     assert ray.get(receiver.total.remote(other.make.remote(2.0)), timeout=60) == 2000
+
+
+def test_each_of_several_receivers_is_told_whoever_of_them_hears_of_the_death_first(session, tmp_path, eventually):
+    ray = session("1", 1)
+    sender, *receivers = actors(ray, 4, gpus=0.25)
+    pid, ref = ray.get(sender.pid.remote()), sender.make_held.remote()
+    sums = [receiver.begun.remote(str(tmp_path / str(number)), ref) for number, receiver in enumerate(receivers)]
+    eventually(lambda: len(list(tmp_path.iterdir())) == len(receivers))
+    os.kill(pid, signals.SIGKILL)
+    for total in sums:
+        with pytest.raises(ray.exceptions.ActorDiedError, match=rf"(?s)pid {pid}\).*SIGKILL"):
+            ray.get(total, timeout=60)
+
+
+@pytest.mark.parametrize("options", [{"max_concurrency": 2}, {"concurrency_groups": {"io": 1}}, {}], ids=["threads", "groups", "async"])
+def test_calls_that_run_beside_others_are_told_too(session, tmp_path, eventually, options):
+    ray = session("1", 1)
+    (sender,) = actors(ray, 1)
+
+    class Receiver(Actor):
+        if not options:
+
+            async def begun(self, path, array):
+                return super().begun(path, array)
+
+    receiver = ray.remote(num_gpus=0.5, num_cpus=0, **options)(Receiver).remote()
+    pid = ray.get(sender.pid.remote())
+    total = receiver.begun.remote(str(tmp_path / "begun"), sender.make_held.remote())
+    eventually((tmp_path / "begun").exists)
+    os.kill(pid, signals.SIGKILL)
+    with pytest.raises(ray.exceptions.ActorDiedError, match=rf"(?s)pid {pid}\).*SIGKILL"):
+        ray.get(total, timeout=60)
+    assert ray.get(receiver.kept_sums.remote()) == []
+
+
+def test_a_constructor_that_computed_with_an_array_of_the_dead_has_failed(session, tmp_path, eventually):
+    ray = session("1", 1)
+    (sender,) = actors(ray, 1)
+
+    @ray.remote(num_gpus=0.5, num_cpus=0)
+    class Receiver(Actor):
+        def __init__(self, path, array):
+            super().__init__()
+            self.sum = self.begun(path, array)
+
+    pid = ray.get(sender.pid.remote())
+    receiver = Receiver.remote(str(tmp_path / "begun"), sender.make_held.remote())
+    eventually((tmp_path / "begun").exists)
+    os.kill(pid, signals.SIGKILL)
+    with pytest.raises(ray.exceptions.ActorDiedError, match=rf"(?s)pid {pid}\).*SIGKILL"):
+        ray.get(receiver.pid.remote(), timeout=60)
+
+
+def test_an_answer_that_was_there_before_the_holder_died_stays(session, tmp_path):
+    ray = session("1", 1)
+    sender, receiver = actors(ray, 2)
+    pid = ray.get(sender.pid.remote())
+    total = receiver.total.remote(sender.make.remote(1.0))
+    assert ray.get(total) == 1000
+    passed = receiver.keep_and_pass.remote(str(tmp_path / "begun"), sender.make_held.remote())
+    assert ray.get(passed) is None, "its stream still waits"
+    os.kill(pid, signals.SIGKILL)
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(sender.pid.remote(), timeout=60)
+    assert (ray.get(total), ray.get(passed)) == (1000, None)
+    assert len(ray.get(receiver.kept_sums.remote(), timeout=60)) == 1, "which goes on over undefined contents"
 
 
 def test_rounds_of_killed_actors_leave_nothing_on_the_device(session):

@@ -72,12 +72,17 @@ def test_there_is_none_before_a_session(fresh) -> None:
 
 
 @pytest.mark.only("mray")
-def test_calls_of_one_worker_follow_each_other_in_the_order_of_submission(ran) -> None:
+def test_calls_of_one_worker_follow_each_other_in_the_order_of_submission(ran, eventually) -> None:
     ray, actor = ran
     refs = [actor.method.options(name=f"call {number}").remote() for number in range(20)]
     pid = ray.get(refs)[0]
-    own = [event for event in ray.timeline() if event["ph"] == "X" and event["pid"] == pid]
-    own.sort(key=lambda event: event["ts"])
+
+    def ended() -> list[dict[str, Any]]:
+        return [event for event in ray.timeline() if event["ph"] == "X" and event["pid"] == pid]
+
+    # A call that is answered may not have ended yet.
+    eventually(lambda: any(event["name"] == "call 19" for event in ended()))
+    own = sorted(ended(), key=lambda event: event["ts"])
     assert [event["name"] for event in own if event["name"].startswith("call ")] == [f"call {number}" for number in range(20)]
     assert all(first["ts"] + first["dur"] <= second["ts"] + 0.001 for first, second in itertools.pairwise(own))
     assert [event["args"]["task_id"] for event in own][-20:] == [ref.task_id().hex() for ref in refs]

@@ -25,6 +25,7 @@ from mray._device.base import Device, Platform
 from mray._device.cuda import CudaDevice
 from mray._device.cuda import find_platform as find_cuda
 from mray._device.platform import forget_platform, platform
+from mray._device.timelines import Peers, Point, Where, mark
 from tests.checkout import python_path
 
 
@@ -51,9 +52,19 @@ class Kind(ABC):
         """Why there is none here; empty if there is."""
         return ""
 
+    #: The name of the fault that `break_down` causes.
+    fault = "CUDA_ERROR_ILLEGAL_ADDRESS"
+
     @abstractmethod
     def fill(self, tensor: Any, value: float) -> None:
         """Queue on the current stream: every element becomes the value."""
+
+    def break_down(self, device: Device) -> None:
+        """Queue work on the current stream that goes wrong."""
+        gone = device.allocate(4000)
+        tensor = device.tensor(gone, 4000, "float32", (1000,), None, None)
+        device.free(gone)
+        self.fill(tensor, 1)
 
     @abstractmethod
     def read(self, tensor: Any) -> list[Any]:
@@ -147,6 +158,15 @@ class Cuda(Kind):
     def fill(self, tensor: Any, value: float) -> None:
         tensor.fill_(value)
 
+    #: Memory that was freed may still be mapped.
+    fault = "CUDA_ERROR_ASSERT"
+
+    def break_down(self, device: Device) -> None:
+        import torch
+
+        there = torch.device("cuda", device.index)
+        torch.zeros(1, device=there)[torch.full((1,), 7, device=there)]
+
     def read(self, tensor: Any) -> list[Any]:
         return tensor.tolist()  # type: ignore[no-any-return]
 
@@ -209,7 +229,8 @@ class Told:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.platform = kind.open()
-        self.events: dict[str, Any] = {}
+        self.points: dict[str, Point] = {}
+        self._peers: Peers | None = None
         self.holds = contextlib.ExitStack()
         self.tensors: list[Any] = []
 
@@ -234,6 +255,9 @@ class Told:
     def fill(self, device: int, address: int, count: int, value: float) -> None:
         self.kind.fill(self._tensor(device, address, count), value)
 
+    def break_down(self, device: int) -> None:
+        self.kind.break_down(self.platform.devices[device])
+
     def read(self, device: int, address: int, count: int) -> list[float]:
         return self.kind.read(self._tensor(device, address, count))
 
@@ -246,25 +270,26 @@ class Told:
     def check(self, device: int) -> None:
         self.platform.devices[device].check()
 
-    def create_event(self, device: int, name: str) -> bytes:
-        self.events[name] = self.platform.devices[device].create_event()
-        return self.events[name].handle  # type: ignore[no-any-return]
+    def mark(self, device: int, name: str) -> Where:
+        """Mark the end of stream 0."""
+        return self._mark(device, name, 0)
 
-    def open_event(self, device: int, name: str, handle: bytes) -> None:
-        self.events[name] = self.platform.devices[device].open_event(handle)
-
-    def record(self, name: str) -> None:
-        self.events[name].record(0)
-
-    def record_elsewhere(self, device: int, name: str) -> None:
+    def mark_elsewhere(self, device: int, name: str) -> Where:
         """Mark the end of a stream on which nothing is queued."""
-        self.events[name].record(self.platform.devices[device].create_stream())
+        return self._mark(device, name, self.platform.devices[device].create_stream())
 
-    def wait(self, name: str) -> None:
-        self.events[name].wait(0)
+    def _mark(self, device: int, name: str, stream: int) -> Where:
+        self.points[name] = mark(self.platform.devices[device], stream)
+        return self.points[name].where
 
-    def is_done(self, name: str) -> bool:
-        return self.events[name].done()  # type: ignore[no-any-return]
+    def is_reached(self, name: str) -> bool:
+        return self.points[name].reached()
+
+    def await_point(self, device: int, where: Where) -> None:
+        """Have stream 0 wait for a point of any process."""
+        if self._peers is None:
+            self._peers = Peers()
+        self._peers.wait(self.platform.devices[device], 0, *where)
 
     def hold(self, device: int) -> None:
         self.holds.enter_context(self.kind.hold(self.platform.devices[device], 0))

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from mray._device.base import Device, DeviceFaultError, Platform
+from mray._device import mappings
+from mray._device.base import Device, DeviceFaultError, NotOpenedError, Platform
+from mray._device.timelines import Peers, mark, sweep_retired
 from mray._ipc.mapped import address_of
 from tests.conformance.device_kinds import KINDS, Kind, Peer
 
@@ -24,7 +26,7 @@ def rows() -> list[Any]:
 
 
 @pytest.fixture(params=rows())
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]) -> Iterator[Kind]:
     found = KINDS[request.param]()
     why = found.why_not()
     if why:
@@ -33,6 +35,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setenv(name, value)
     yield found
     gc.collect()
+    eventually(lambda: sweep_retired() and not mappings._mappings._known)
     found.close()
     gc.collect()
 
@@ -209,31 +212,30 @@ def test_stream_0_is_the_default_stream_and_no_new_one(kind: Kind, platform: Pla
     tensor = device.empty("float32", (4,))
     kind.fill(tensor, 1)
     platform.synchronize(device, device.current_stream())
-    event = device.create_event()
+    mark(device, 0)  # the first may wait for the device
     with device.on_stream(other), device.on_stream(0):
         assert device.current_stream() == 0
         with kind.hold(device, 0):
             kind.fill(tensor, 2)
-            event.record(0)
+            point = mark(device, 0)
             with device.on_stream(other):
                 assert kind.read(tensor) == [1] * 4
-            assert not event.done()
+            assert not point.reached()
         assert kind.read(tensor) == [2] * 4
-    event.close()
     device.destroy_stream(other)
 
 
 def test_calls_return_while_the_stream_has_not_come_to_them(kind: Kind, platform: Platform, device: Device) -> None:
     tensor = device.empty("float32", (4,))
     kind.fill(tensor, 1)
-    event = device.create_event()
+    assert mark(device, device.current_stream())  # the first may wait for the device
     with kind.hold(device, device.current_stream()):
         kind.fill(tensor, 2)
-        event.record(device.current_stream())
-        assert not event.done()
+        point = mark(device, device.current_stream())
+        assert not point.reached()
     assert kind.read(tensor) == [2] * 4
-    assert event.done()
-    event.close()
+    platform.synchronize(device, device.current_stream())
+    assert point.reached()
 
 
 def test_streams_do_not_wait_for_each_other_by_themselves(kind: Kind, platform: Platform, device: Device) -> None:
@@ -253,70 +255,114 @@ def test_streams_do_not_wait_for_each_other_by_themselves(kind: Kind, platform: 
     device.destroy_stream(other)
 
 
-def test_a_stream_waits_for_an_event_and_the_caller_does_not(kind: Kind, platform: Platform, device: Device) -> None:
+def test_a_stream_waits_for_a_point_and_the_caller_does_not(kind: Kind, platform: Platform, device: Device) -> None:
     one, other = device.create_stream(), device.create_stream()
     tensor, copy = device.empty("float32", (4,)), device.empty("float32", (4,))
     kind.fill(tensor, 1)
     kind.fill(copy, 0)
+    mark(device, one)  # the first may wait for the device
     platform.synchronize(device, device.current_stream())
     counted = platform.synchronizations
     source, target = platform.facts(tensor)[1].address, platform.facts(copy)[1].address
-    event, after = device.create_event(), device.create_event()
     with kind.hold(device, one):
         with device.on_stream(one):
             kind.fill(tensor, 2)
-        event.record(one)
-        event.wait(other)
+        mark(device, one).wait(other)
         device.copy(target, source, 16, other)
-        after.record(other)
-        assert not after.done()
+        after = mark(device, other)
+        assert not after.reached()
         assert platform.synchronizations == counted
     with device.on_stream(other):
         assert kind.read(copy) == [2] * 4
-    assert after.done()
-    event.close()
-    after.close()
-    device.destroy_stream(one)
-    device.destroy_stream(other)
+    platform.synchronize(device, other)
+    assert after.reached()
+    device.destroy_stream(one)  # (the other one is asked once more, before timelines are given back)
 
 
-def test_an_event_that_was_never_recorded_is_done_and_nothing_waits_for_it(kind: Kind, platform: Platform, device: Device) -> None:
-    event = device.create_event()
-    assert event.done()
-    event.wait(device.current_stream())
-    platform.synchronize(device, device.current_stream())
-    event.close()
-    event.close()
-
-
-def test_what_waits_for_an_event_waits_for_the_mark_of_then(kind: Kind, platform: Platform, device: Device) -> None:
+def test_a_point_that_is_reached_holds_nothing_up(kind: Kind, platform: Platform, device: Device) -> None:
     one, other = device.create_stream(), device.create_stream()
-    event = device.create_event()
-    event.record(one)
-    event.wait(other)
-    with kind.hold(device, one):
-        event.record(one)
-        platform.synchronize(device, other)
-        assert not event.done()
+    point = mark(device, one)
     platform.synchronize(device, one)
-    assert event.done()
-    event.close()
+    with kind.hold(device, one):
+        mark(device, one)
+        assert point.reached()
+        point.wait(other)
+        platform.synchronize(device, other)
     device.destroy_stream(one)
     device.destroy_stream(other)
 
 
-def test_an_event_may_be_closed_while_a_stream_waits_for_it(kind: Kind, platform: Platform, device: Device) -> None:
+def test_a_stream_that_waits_for_a_point_waits_for_no_later_one(kind: Kind, platform: Platform, device: Device) -> None:
+    one, other = device.create_stream(), device.create_stream()
+    mark(device, one).wait(other)
+    with kind.hold(device, one):
+        later = mark(device, one)
+        platform.synchronize(device, other)
+        assert not later.reached()
+    platform.synchronize(device, one)
+    assert later.reached()
+    device.destroy_stream(one)  # (the other one is asked once more, before timelines are given back)
+
+
+# ------------------------------------------------------------------------------------------------- words
+@pytest.fixture
+def words(device: Device) -> Iterator[tuple[int, memoryview]]:
+    """The address of registered words of the host, and the words."""
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    address = address_of(memory)
+    device.register_host(address, mmap.PAGESIZE)
+    with memoryview(memory).cast("Q") as view:
+        yield address, view
+    device.unregister_host(address)
+    memory.close()
+
+
+def test_a_word_is_set_once_all_that_is_queued_before_is_done(
+    kind: Kind, platform: Platform, device: Device, words: tuple[int, memoryview]
+) -> None:
+    address, values = words
     stream = device.create_stream()
-    tensor, copy = device.empty("float32", (4,)), device.empty("float32", (4,))
-    event = device.create_event()
-    with kind.hold(device, device.current_stream()):
-        kind.fill(tensor, 2)
-        event.record(device.current_stream())
-        event.wait(stream)
-        event.close()
-        device.copy(platform.facts(copy)[1].address, platform.facts(tensor)[1].address, 16, stream)
-    with device.on_stream(stream):
-        assert kind.read(copy) == [2] * 4
+    with kind.hold(device, stream):
+        device.set_word(address, 7, stream)
+        device.set_word(address + 8, 1 << 60, stream)
+        assert values[:2].tolist() == [0, 0]
+    platform.synchronize(device, stream)
+    assert values[:3].tolist() == [7, 1 << 60, 0]
+    device.destroy_stream(stream)
+
+
+def test_what_a_processor_stores_releases_a_stream(platform: Platform, device: Device, words: tuple[int, memoryview]) -> None:
+    address, values = words
+    stream = device.create_stream()
+    device.await_word(address, 5, stream)
+    device.set_word(address + 8, 1, stream)
+    for value in (1, 4):
+        values[0] = value
+        device.set_word(address + 16, value, device.current_stream())
+        platform.synchronize(device, device.current_stream())
+        assert values[1:3].tolist() == [0, value]
+    values[0] = 6
+    platform.synchronize(device, stream)
+    assert values[1] == 1
+    device.destroy_stream(stream)
+
+
+@pytest.mark.parametrize("number", [1, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 5])
+def test_a_word_is_compared_by_the_sign_of_the_difference(
+    platform: Platform, device: Device, words: tuple[int, memoryview], number: int
+) -> None:
+    address, values = words
+    stream = device.create_stream()
+    for turn, more in enumerate((0, 10, (1 << 63) - 1), 1):
+        for less in (1, 1 << 63):
+            values[0] = (number - less) % (1 << 64)
+            device.await_word(address, number, stream)
+            device.set_word(address + 8, 2 * turn - (less == 1), stream)
+            platform.synchronize(device, device.current_stream())
+            assert values[1] == 2 * (turn - 1) + (less != 1)
+            values[0] = (number + more) % (1 << 64)
+            platform.synchronize(device, stream)
+            assert values[1] == 2 * turn - (less == 1)
     device.destroy_stream(stream)
 
 
@@ -326,16 +372,14 @@ def test_what_is_queued_on_a_destroyed_stream_is_done(
     stream = device.create_stream()
     tensor = device.empty("float32", (4,))
     kind.fill(tensor, 0)
-    event = device.create_event()
     platform.synchronize(device, device.current_stream())
     with device.on_stream(stream):
         for value in range(20):
             kind.fill(tensor, value)
-    event.record(stream)
+    point = mark(device, stream)
     device.destroy_stream(stream)
-    eventually(event.done)
+    eventually(point.reached)
     assert kind.read(tensor) == [19] * 4
-    event.close()
 
 
 def test_waiting_for_a_device_is_counted(platform: Platform, device: Device) -> None:
@@ -391,95 +435,111 @@ def test_memory_of_a_dead_process_cannot_be_opened(device: Device, peer: Peer) -
         device.open_memory(handle)
 
 
-def test_a_stream_waits_for_an_event_of_another_process(kind: Kind, platform: Platform, device: Device, peer: Peer) -> None:
+@pytest.fixture
+def peers(eventually: Callable[..., None]) -> Iterator[Peers]:
+    """The timelines of the peer that this process has open."""
+    found = Peers()
+    yield found
+    eventually(found.retire)
+
+
+def test_a_stream_waits_for_a_point_of_another_process(kind: Kind, platform: Platform, device: Device, peer: Peer, peers: Peers) -> None:
+    stream = device.current_stream()
     theirs = peer("allocate", 0, 16)
     peer("fill", 0, theirs, 4, 1)
     peer("synchronize", 0)
     address = device.open_memory(peer("export", 0, theirs))
-    event = device.open_event(peer("create_event", 0, "ready"))
-    assert event.done()
+    peers.wait(device, stream, *peer("mark", 0, "before"))
+    mark(device, stream)
     peer("hold", 0)
     peer("fill", 0, theirs, 4, 2)
-    peer("record", "ready")
+    ready = peer("mark", 0, "ready")
     # Their stream stands still: nobody has waited for it so far, and nobody does now.
     copy = device.empty("float32", (4,))
-    event.wait(device.current_stream())
-    device.copy(platform.facts(copy)[1].address, address, 16, device.current_stream())
-    mine = device.create_event()
-    mine.record(device.current_stream())
-    assert not event.done()
-    assert not mine.done()
+    peers.wait(device, stream, *ready)
+    device.copy(platform.facts(copy)[1].address, address, 16, stream)
+    mine = mark(device, stream)
+    assert not peer("is_reached", "ready")
+    assert not mine.reached()
     peer("release")
     assert kind.read(copy) == [2] * 4
-    assert event.done()
-    assert mine.done()
-    for each in (event, mine):
-        each.close()
+    assert peer("is_reached", "ready")
+    platform.synchronize(device, stream)
+    assert mine.reached()
     device.close_memory(address)
 
 
-def test_the_dead_are_not_waited_for(platform: Platform, device: Device, peer: Peer) -> None:
-    event = device.open_event(peer("create_event", 0, "ready"))
+def test_streams_of_another_process_wait_for_a_point_of_this_one(kind: Kind, device: Device, peer: Peer) -> None:
+    peer("await_point", 0, mark(device, 0).where)
+    peer("mark", 0, "before")
+    with kind.hold(device, 0):
+        peer("await_point", 0, mark(device, 0).where)
+        peer("mark", 0, "after")
+        assert not peer("is_reached", "after")
+    peer("synchronize", 0)
+    assert peer("is_reached", "after")
+
+
+def test_the_dead_are_not_waited_for(platform: Platform, device: Device, peer: Peer, peers: Peers) -> None:
+    stream = device.current_stream()
+    peers.wait(device, stream, *peer("mark", 0, "before"))
+    mark(device, stream)
     peer("hold", 0)
-    peer("record", "ready")
-    event.wait(device.current_stream())
-    assert not event.done()
+    ready = peer("mark", 0, "ready")
+    peers.wait(device, stream, *ready)
+    mine = mark(device, stream)
+    assert not mine.reached()
     peer.kill()
-    event.forsake()
-    platform.synchronize(device, device.current_stream())
-    assert event.done()
-    event.wait(device.current_stream())
-    platform.synchronize(device, device.current_stream())
-    event.close()
+    platform.synchronize(device, stream)
+    assert mine.reached()
+    peers.wait(device, stream, *ready._replace(number=ready.number + 1000))
+    platform.synchronize(device, stream)
 
 
-def test_an_event_of_a_dead_process_cannot_be_opened(device: Device, peer: Peer) -> None:
-    handle = peer("create_event", 0, "ready")
+def test_a_point_of_a_dead_process_cannot_be_opened(device: Device, peer: Peer, peers: Peers) -> None:
+    where = peer("mark", 0, "ready")
     peer.kill()
-    with pytest.raises(RuntimeError):
-        device.open_event(handle)
+    with pytest.raises(NotOpenedError):
+        peers.wait(device, device.current_stream(), *where)
 
 
-def test_after_a_fault_each_call_of_the_process_says_so(device: Device, peer: Peer) -> None:
-    peer("create_event", 0, "mine")
+def test_after_a_fault_each_call_of_the_process_says_so(kind: Kind, device: Device, peer: Peer) -> None:
+    where = peer("mark", 0, "mine")
+    peer("await_point", 0, where)
     kept = peer("allocate", 0, 4000)
-    peer("free", 0, gone := peer("allocate", 0, 4000))
-    peer("fill", 0, gone, 1000, 1)
+    peer("break_down", 0)
     calls: list[tuple[Any, ...]] = [
-        *(("synchronize", 0), ("check", 0), ("is_done", "mine"), ("record", "mine"), ("wait", "mine"), ("allocate", 0, 16)),
-        *(("export", 0, kept), ("fill", 0, kept, 4, 1.0), ("copy", 0, kept, kept + 16, 16), ("create_event", 0, "another")),
+        *(("synchronize", 0), ("check", 0), ("mark", 0, "mine"), ("mark_elsewhere", 0, "another"), ("allocate", 0, 16)),
+        *(("export", 0, kept), ("fill", 0, kept, 4, 1.0), ("copy", 0, kept, kept + 16, 16)),
+        ("await_point", 0, where._replace(number=where.number + 1)),
     ]
     for call in calls:
-        with pytest.raises(RuntimeError, match=r"(?i)illegal") as caught:
+        with pytest.raises(RuntimeError, match=r"(?i)illegal|assert") as caught:
             peer(*call)
         # torch's own calls raise what torch has for it.
         assert isinstance(caught.value, DeviceFaultError) or call[0] == "fill"
-        assert getattr(caught.value, "name", "CUDA_ERROR_ILLEGAL_ADDRESS") == "CUDA_ERROR_ILLEGAL_ADDRESS"
+        assert getattr(caught.value, "name", kind.fault) == kind.fault
     assert device.memory()
 
 
-def test_an_event_behind_a_fault_is_never_done_as_long_as_the_process_lives(
-    kind: Kind, platform: Platform, device: Device, peer: Peer
+def test_a_point_behind_a_fault_is_never_reached_as_long_as_the_process_lives(
+    platform: Platform, device: Device, peer: Peer, peers: Peers
 ) -> None:
-    event = device.open_event(peer("create_event", 0, "ready"))
-    peer("free", 0, gone := peer("allocate", 0, 4000))
+    stream = device.current_stream()
+    peers.wait(device, stream, *peer("mark", 0, "before"))
+    mark(device, stream)
     peer("hold", 0)
-    peer("fill", 0, gone, 1000, 1)
-    peer("record", "ready")
-    event.wait(device.current_stream())
-    mine = device.create_event()
-    mine.record(device.current_stream())
-    with pytest.raises(RuntimeError, match=r"(?i)illegal"):
+    peer("break_down", 0)
+    peers.wait(device, stream, *peer("mark", 0, "ready"))
+    mine = mark(device, stream)
+    with pytest.raises(RuntimeError, match=r"(?i)illegal|assert"):
         peer("release")
         peer("synchronize", 0)
-    assert not event.done()
-    assert not mine.done()
+    assert not peer("is_reached", "ready")
+    assert not mine.reached()
     peer.kill()
-    event.forsake()
-    platform.synchronize(device, device.current_stream())
-    assert mine.done()
-    for each in (event, mine):
-        each.close()
+    platform.synchronize(device, stream)
+    assert mine.reached()
 
 
 def test_memory_of_the_dead_is_free_again(device: Device, peer: Peer) -> None:

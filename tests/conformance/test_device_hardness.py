@@ -6,12 +6,17 @@ Rows of the null platform alone: a driver may, and these always do.
 from __future__ import annotations
 
 import gc
+import mmap
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from mray._device import mappings
+from mray._device.base import DeviceFaultError
+from mray._device.timelines import Point, mark, sweep_retired
+from mray._ipc.mapped import address_of
 from mray.testing import null
 from mray.testing.null import NullDevice
 from mray.testing.null_stream import CAPACITY
@@ -19,13 +24,14 @@ from tests.conformance.device_kinds import Null, Peer
 
 
 @pytest.fixture
-def kind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Null]:
+def kind(monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]) -> Iterator[Null]:
     found = Null()
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
     yield found
     gc.collect()
+    eventually(lambda: sweep_retired() and not mappings._mappings._known)
     found.close()
     gc.collect()
 
@@ -55,17 +61,13 @@ def test_streams_share_a_few_hardware_queues(kind: Null, monkeypatch: pytest.Mon
         monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections)
     device = first(kind)
     streams = [0, *[device.create_stream() for _ in range(queues)]]
-    events = [device.create_event() for _ in streams]
     with null.hold(0):
-        for stream, event in zip(streams, events, strict=True):
-            event.record(stream)
+        points = [mark(device, stream) for stream in streams]
         for stream in streams[1:-1]:
             device.streams.get(stream).synchronize()
-        assert [event.done() for event in events] == [False, *[True] * (queues - 1), False]
+        assert [point.reached() for point in points] == [False, *[True] * (queues - 1), False]
     device.streams.get(streams[-1]).synchronize()
-    assert all(event.done() for event in events)
-    for event in events:
-        event.close()
+    assert all(point.reached() for point in points)
 
 
 def test_work_of_streams_that_share_a_queue_runs_at_the_same_time(kind: Null, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,20 +85,20 @@ def test_work_of_streams_that_share_a_queue_runs_at_the_same_time(kind: Null, mo
 def test_work_waits_behind_later_work_of_another_stream_of_its_queue(kind: Null, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     device = first(kind)
-    other, done, go = device.create_stream(), device.create_event(), threading.Event()
+    other, go = device.create_stream(), threading.Event()
     device.launch(0, go.wait)
     device.launch(0, lambda: None)  # cannot begin before the first ends
-    done.record(other)
-    assert not done.done()
+    point = mark(device, other)
+    assert not point.reached()
     go.set()
     device.streams.get(other).synchronize()
-    assert done.done()
+    assert point.reached()
 
 
 def test_a_call_waits_when_the_queue_is_full_and_so_do_those_of_other_threads(device: NullDevice, eventually: Callable[..., None]) -> None:
     other = device.create_stream()
     reached: list[str] = []
-    event = device.create_event()
+    mark(device, other)  # the first registers memory
 
     def fill() -> None:
         for _ in range(CAPACITY + 1):
@@ -104,7 +106,7 @@ def test_a_call_waits_when_the_queue_is_full_and_so_do_those_of_other_threads(de
         reached.append("full")
 
     def ask() -> None:
-        event.record(other)
+        mark(device, other)
         reached.append("other")
 
     hold = null.hold(0)
@@ -123,11 +125,46 @@ def test_a_call_waits_when_the_queue_is_full_and_so_do_those_of_other_threads(de
 
 
 def test_finalizers_that_run_on_a_thread_of_the_device_wait_for_no_room(device: NullDevice) -> None:
-    event = device.create_event()
-    device.launch(0, lambda: [event.record(0) for _ in range(2 * CAPACITY)])
+    points: list[Point] = []
+    device.launch(0, lambda: points.extend([mark(device, 0) for _ in range(2 * CAPACITY)]))
     device.streams.get(0).synchronize()
     device.streams.get(0).synchronize()
-    assert event.done()
+    assert len(points) == 2 * CAPACITY and points[-1].reached()
+
+
+# ------------------------------------------------------------------------------------------------- words
+def test_words_outside_registered_memory_are_refused_and_those_of_memory_that_is_gone_are_a_fault(device: NullDevice) -> None:
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    address = address_of(memory)
+    for call in (device.set_word, device.await_word):
+        with pytest.raises(RuntimeError, match="no word of registered memory"):
+            call(address, 1, 0)
+    device.register_host(address, mmap.PAGESIZE)
+    for call in (device.set_word, device.await_word):
+        for place in (address - 8, address + 4, address + mmap.PAGESIZE):
+            with pytest.raises(RuntimeError, match="no word of registered memory"):
+                call(place, 1, 0)
+    device.streams.get(0).synchronize()
+    with null.hold(0):
+        device.set_word(address, 1, 0)
+        device.unregister_host(address)
+    with pytest.raises(DeviceFaultError, match="illegal address"):
+        device.streams.get(0).synchronize()
+    assert memory[:8] == bytes(8)
+    memory.close()
+
+
+def test_a_stream_that_waits_for_a_word_keeps_no_thread_after_a_fault(device: NullDevice) -> None:
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    address = address_of(memory)
+    device.register_host(address, mmap.PAGESIZE)
+    other, done = device.create_stream(), threading.Event()
+    device.await_word(address, 1, other)
+    device.streams.get(other).submit(done.set)
+    device.launch(0, lambda: 1 // 0)
+    assert done.wait(60)
+    with pytest.raises(DeviceFaultError, match="division"):
+        device.set_word(address, 1, 0)
 
 
 # ----------------------------------------------------------------------------------- calls that may wait
@@ -151,12 +188,13 @@ def assert_waits(device: NullDevice, call: Callable[[], object]) -> None:
 
 def test_opening_and_closing_wait_for_the_device(waiting: NullDevice, peer: Peer) -> None:
     device, opened = waiting, []
-    theirs, event = peer("allocate", 0, 4000), peer("create_event", 0, "ready")
+    theirs = peer("allocate", 0, 4000)
     handle = peer("export", 0, theirs)
     assert_waits(device, lambda: opened.append(device.open_memory(handle)))
     assert_waits(device, lambda: device.close_memory(opened[0]))
-    assert_waits(device, lambda: opened.append(device.open_event(event)))
-    assert_waits(device, lambda: opened[1].close())
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    device.register_host(address_of(memory), mmap.PAGESIZE)
+    assert_waits(device, lambda: device.unregister_host(address_of(memory)))
     own = device.allocate(4000)
     assert_waits(device, lambda: device.free(own))
 
@@ -169,11 +207,10 @@ def test_the_first_launch_of_a_kernel_waits_for_the_device_and_others_do_not(wai
 
 
 def test_nothing_waits_where_it_need_not(device: NullDevice, peer: Peer) -> None:
-    theirs, event = peer("allocate", 0, 4000), peer("create_event", 0, "ready")
+    theirs = peer("allocate", 0, 4000)
     handle = peer("export", 0, theirs)
     with null.hold(device.create_stream()):
         device.close_memory(device.open_memory(handle))
-        device.open_event(event).close()
         device.free(device.allocate(4000))
         assert null.ones(4).astype("int32").tolist() == [1] * 4
 
@@ -223,15 +260,3 @@ def test_memory_that_the_allocator_does_not_own_is_not_kept_by_record_stream(dev
         del tensor
         assert is_kept() is None
     device.free(address)
-
-
-def test_an_event_is_of_the_device_that_opened_it(kind: Null, peer: Peer) -> None:
-    one, other = kind.open().devices
-    event = other.open_event(peer("create_event", 0, "ready"))
-    mine = one.create_event()
-    stream = other.create_stream()
-    for call in (lambda: mine.record(stream), lambda: event.record(0)):
-        with pytest.raises((RuntimeError, ValueError)):
-            call()
-    event.wait(stream)
-    event.close()

@@ -122,15 +122,15 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
     "options in the session's own folder: a process that cannot read them ends and says why": ("_runtime.processes.template:_become_node",),
     "of devices: a handle is taken by the driver of the GPU, which refuses it": (
         "_channel.cuda_ipc:CudaIpcReader._decode",
-        "_device.cuda:CudaDevice.open_event",
         "_device.cuda:CudaDevice.open_memory",
     ),
     "of pretended and pinned memory: the file that a handle names must be the one that it says, and as large": (
-        "testing.null_event:NullEvent.__init__",
         "testing.null_memory:device_of",
         "testing.null_memory:open_exported",
         "_device.pinned_memory:PinnedMemory.open",
+        "_device.pinned_memory:owner_of",
     ),
+    "words of a ring's own readers, which no other process maps": ("_device.arrivals:point_of",),
     "an id of NCCL, from another rank of the group": ("_device.libnccl:LibNccl.NcclCommunicator",),
     "between the ranks of a pretended NCCL, which break together": (
         "testing.null_nccl:NcclCommunicator._check_ranks",
@@ -149,6 +149,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_scheduler.affinity:CpuLoads._load",
         "_scheduler.affinity:CpuLoads.give",
         "_scheduler.affinity:CpuLoads.take",
+        "testing.null_stream:Stream.launch",
         "cli.__init__:main",
         "cli.script:run",
     ),

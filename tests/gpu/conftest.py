@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from mray._device import mappings
 from mray._device.base import Device, Platform
+from mray._device.platform import platform as find_platform
+from mray._device.timelines import mark, sweep_retired
 from tests.conformance.device_kinds import Cuda, Kind, Peer
 
 
@@ -36,11 +39,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _timelines() -> None:
+    """This process's own stay as long as it: no test leaves them behind."""
+    found = find_platform()
+    if found is not None:
+        mark(found.devices[0], 0)
+
+
 @pytest.fixture
-def kind() -> Iterator[Kind]:
+def kind(eventually: Callable[..., None]) -> Iterator[Kind]:
     found = Cuda()
     yield found
     gc.collect()
+    # Timelines of peers stay open until it is known that those are dead.
+    eventually(lambda: sweep_retired() and not mappings._mappings._known)
     found.close()
     gc.collect()
 

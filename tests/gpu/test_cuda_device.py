@@ -12,10 +12,24 @@ from typing import Any
 import pytest
 
 from mray._device.cuda import CudaDevice
+from mray._device.pinned_memory import PinnedMemory
+from mray._device.timelines import Peers, Where, mark
 from mray._objects.serializer import deserialize, serialize
 from tests.conformance.device_kinds import Kind, Peer
 
 torch = pytest.importorskip("torch")
+
+
+def begin(writer: Peer) -> Where:
+    """Hold the writer's stream: a point that it comes to when that is released. Its timeline is made before, for which pinning may wait."""
+    writer("mark", 0, "first")
+    writer("hold", 0)
+    return Where(*writer("mark", 0, "ready"))
+
+
+def retire(peers: Peers) -> None:
+    while not peers.retire():
+        torch.cuda.synchronize()
 
 
 def free_memory(device: CudaDevice) -> int:
@@ -33,12 +47,15 @@ FLOATS = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", COMPLE
 def test_no_call_of_an_edge_waits_for_the_device(kind: Kind, platform: Any, device: CudaDevice, start_peer: Callable[[], Peer]) -> None:
     peer = start_peer()
     opened = device.open_memory(peer("export", 0, peer("allocate", 0, 4096)))
-    event = device.open_event(peer("create_event", 0, "ready"))
     own = device.allocate(4096)
     # Loads the kernel too, which waits for the device once.
     device.empty("float32", (16,)).add_(1)
     stream = device.current_stream()
-    mark = device.create_event()
+    peers = Peers()
+    theirs = begin(peer)
+    # Opening, pinning and making a timeline may wait: an edge does it once.
+    peers.open(device, *theirs[:2])
+    mark(device, stream)
     # A wait for the device in here would last for ever.
     with kind.hold(device, stream):
         output = device.empty("float32", (16,))
@@ -46,18 +63,20 @@ def test_no_call_of_an_edge_waits_for_the_device(kind: Kind, platform: Any, devi
         _output, facts = platform.facts(output)
         device.export_memory(own)
         device.copy(own, facts.address, facts.size, stream)
-        event.wait(stream)
+        peers.wait(device, stream, *theirs)
         view = device.tensor(opened, 64, "float32", (16,), None, None)
         view.add_(1)
-        mark.record(stream)
-        assert not mark.done()
+        end = mark(device, stream)
+        end.wait(stream)
+        assert not end.reached()
         assert device.memory()[0]
+        assert not peers.retire()
+        peer("release")
     assert platform.synchronizations == 0
     platform.synchronize(device, stream)
-    assert mark.done()
+    assert end.reached()
     del view, output
-    for each in (mark, event):
-        each.close()
+    assert peers.retire()
     device.close_memory(opened)
     device.free(own)
 
@@ -66,9 +85,7 @@ def test_calls_work_in_new_threads_and_leave_torchs_device_alone(device: CudaDev
     seen: list[Any] = []
 
     def use() -> None:
-        event = device.create_event()
-        event.record(0)
-        event.close()
+        mark(device, 0)
         device.free(device.allocate(100))
         seen.append(torch.cuda.current_device())
 
@@ -107,25 +124,37 @@ def test_a_tensor_on_a_gpu_travels_through_host_memory_without_an_edge(device: C
 
 
 # ------------------------------------------------------------------------------------------------------- captures
-def test_what_mray_does_during_a_capture_does_not_lose_it(device: CudaDevice, start_peer: Callable[[], Peer]) -> None:
+def test_what_mray_does_during_a_capture_does_not_lose_it(platform: Any, device: CudaDevice, start_peer: Callable[[], Peer]) -> None:
     peer = start_peer()
-    theirs, handle = peer("export", 0, peer("allocate", 0, 4096)), peer("create_event", 0, "ready")
+    theirs = peer("export", 0, peer("allocate", 0, 4096))
+    where, peers = Where(*peer("mark", 0, "ready")), Peers()
+    never = where._replace(number=where.number + 1)
     given = torch.ones(1000, device="cuda")
-    event = device.create_event()
+    side = device.create_stream()
+    ready = mark(device, side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = given + 1
-        with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
-            event.record(device.current_stream())
-        assert event.done()
+        captured = device.current_stream()
+        for refused in (lambda: mark(device, captured), lambda: peers.wait(device, captured, *never)):
+            with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
+                refused()
+        # On a stream that is not captured.
+        mark(device, side).wait(side)
+        peers.wait(device, side, *where)
+        after = mark(device, side)
         device.free(device.allocate(100))
         device.close_memory(device.open_memory(theirs))
-        device.open_event(handle).close()
-        device.create_event().close()
+        memory = PinnedMemory(device)
+        memory.free(memory.allocate(4096)[0])
+        device.destroy_stream(device.create_stream())
         result = result * 2
     graph.replay()
     assert result.unique().tolist() == [4]
-    event.close()
+    platform.synchronize(device, side)
+    assert ready.reached() and after.reached()
+    retire(peers)
+    device.destroy_stream(side)
 
 
 # ---------------------------------------------------------------------------------------------------------- death
@@ -134,36 +163,80 @@ def test_memory_is_as_free_as_before_when_peers_were_killed(device: CudaDevice, 
     for round_number in range(6):
         peer = start_peer()
         there = device.open_memory(peer("export", 0, peer("allocate", 0, 64 << 20)))
-        event = device.open_event(peer("create_event", 0, "ready"))
-        peer("record", "ready")
+        where, peers = begin(peer), Peers()
+        peers.open(device, *where[:2])
         view = device.tensor(there, 64 << 20, "uint8", (64 << 20,), None, None)
         peer.kill()
-        event.wait(device.current_stream())
+        peers.wait(device, device.current_stream(), *where)
         assert view[:10].add(1).numel() == 10, "its memory is there while somebody has it open"
         torch.cuda.synchronize()
         del view
-        event.close()
+        retire(peers)
         device.close_memory(there)
         if round_number == 0:
             before = free_memory(device)
     assert free_memory(device) >= before - (2 << 20)
 
 
-def test_a_stream_that_waits_for_the_dead_goes_on_once_its_own_process_marks_the_event(
+def have_wait(reader: Peer, *writers: Peer) -> None:
+    """Have the reader's stream wait for points of these, one after the other: it marks when it has come past each, by number."""
+    # Regions are opened and made before anything waits: pinning may wait for the device.
+    reader("mark", 0, "first")
+    for writer in writers:
+        reader("await_point", 0, writer("mark", 0, "first"))
+    reader("synchronize", 0)
+    for number, writer in enumerate(writers):
+        writer("hold", 0)
+        reader("await_point", 0, writer("mark", 0, "ready"))
+        reader("mark", 0, f"past {number}")
+
+
+def test_a_stream_that_waits_for_the_dead_goes_on_by_itself(start_peer: Callable[[], Peer], eventually: Callable[..., None]) -> None:
+    writer, reader = start_peer(), start_peer()
+    have_wait(reader, writer)
+    assert not reader("is_reached", "past 0")
+    writer.kill()
+    eventually(lambda: reader("is_reached", "past 0"), what="the reader's stream goes on")
+    reader("synchronize", 0)
+
+
+def test_a_stream_that_waits_for_the_dead_and_the_living_waits_for_the_living(
     start_peer: Callable[[], Peer], eventually: Callable[..., None]
 ) -> None:
-    writer, reader = start_peer(), start_peer()
-    handle = writer("create_event", 0, "ready")
-    reader("open_event", 0, "ready", handle)
-    reader("create_event", 0, "mine")
-    writer("hold", 0)
-    writer("record", "ready")
-    reader("wait", "ready")
-    reader("record", "mine")
-    assert not reader("is_done", "mine")
+    dead, living, reader = start_peer(), start_peer(), start_peer()
+    have_wait(reader, dead, living)
+    dead.kill()
+    eventually(lambda: reader("is_reached", "past 0"), what="the dead is waited for no more")
+    assert not reader("is_reached", "past 1")
+    living("release")
+    eventually(lambda: reader("is_reached", "past 1"), what="the living one comes to its point")
+
+
+def test_a_thread_that_is_within_the_driver_when_the_writer_dies_comes_back(device: CudaDevice, start_peer: Callable[[], Peer]) -> None:
+    writer, peers, stream = start_peer(), Peers(), device.current_stream()
+    value = torch.ones(1, device="cuda")
+    # Loads the kernel too, which waits for the device once.
+    assert value.add_(1).item() == 2
+    mark(device, stream)
+    theirs = begin(writer)
+    peers.open(device, *theirs[:2])
+    peers.wait(device, stream, *theirs)
+    value.add_(1)
+    waiting = threading.Event()
+    found: list[float] = []
+
+    def read() -> None:
+        waiting.set()
+        found.append(value.item())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    waiting.wait()
+    assert not found
     writer.kill()
-    reader("record_elsewhere", 0, "ready")
-    eventually(lambda: reader("is_done", "mine"), what="the reader's stream goes on")
+    thread.join()
+    assert found == [3]
+    retire(peers)
 
 
 # ---------------------------------------------------------------------------------------------------------- others
@@ -174,12 +247,10 @@ def test_streams_and_memory_are_cupys_too(platform: Any, device: CudaDevice) -> 
     cupy.cuda.Device(0).synchronize()
     address = device.allocate(64)
     device.copy(address, source.data.ptr, 64, stream.ptr)
-    event = device.create_event()
-    event.record(stream.ptr)
+    point = mark(device, stream.ptr)
     platform.synchronize(device, stream.ptr)
-    assert event.done()
+    assert point.reached()
     tensor = device.tensor(address, 64, "float32", (16,), None, None)
     assert cupy.asarray(tensor).sum() == 48
     del tensor
-    event.close()
     device.free(address)

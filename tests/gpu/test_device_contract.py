@@ -13,6 +13,9 @@ from tests.conformance.device_kinds import Peer
 globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})
 
 
+peers = contract.peers
+
+
 @pytest.fixture
 def peer(start_peer: Callable[[], Peer]) -> Peer:
     return start_peer()

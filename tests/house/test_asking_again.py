@@ -73,7 +73,7 @@ BOUNDS = {
     "_channel.nccl_member:NcclMember._abort": "for _GRACE seconds",
     "_device.cuda:CudaDevice.synchronize": "until the stream has done what is queued, which nothing of mray waits for; signals end it",
     "testing.points:_Points._do": "until the test has made a file",
-    "testing.null_event:_wait": "until the event is recorded, or who records it has ended",
+    "testing.null:NullDevice._await": "until somebody has set the word, or the device has broken down",
     "testing.null_stream:Streams.enter": "until a full queue has room, as in a driver, or the device has broken down",
     "testing.null_nccl:_connect": "until the deadline that it was given",
     "_graph.caller.compiled:CompiledGraph._spin": "for the spinner's window",

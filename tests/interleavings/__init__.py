@@ -11,6 +11,7 @@ step. Mutants: edits of the real code, each of which some scenario must find.
     slot                slots used again, given away, held, that grow; one to three readers   test_slots, crash, x86-64, weak; mutants
     slot, loans         values passed on: the passer's ring closes, anybody dies              test_passing_on, crash, x86-64, weak; mutants
     lease               what is lent beside a ring, also to devices; one or two readers       test_leases, crash, x86-64, weak; mutants
+    timeline            how far streams have come, who looks in another process or thread     test_marking, crash, x86-64, weak; mutants
     place, join         a ring that one or two readers join, and anybody closes               test_joining, crash, x86-64, weak; mutants
     block, half, need   the steps of collectives, two members (three: MRAY_TEST_FULL=1)       test_groups, crash, x86-64, weak; mutants
     partner             two members find each other, meet, part, and once more                test_finding, crash, x86-64, weak; mutants
@@ -21,8 +22,7 @@ step. Mutants: edits of the real code, each of which some scenario must find.
 Explored in the weak order: one writer and one reader, or two members (two readers with MRAY_TEST_FULL=1, which also has two members
 that find each other, work on streams, and all that takes longer than some seconds).
 
-Not explored, only argued where they stand: *null event* (`mray.testing.null_event`); the background reader's ticks, which only take the
-reading lock when nobody has it.
+Not explored, only argued where they stand: the background reader's ticks, which only take the reading lock when nobody has it.
 
 The order of x86-64 has every sequential order among its own, and whoever may die need not: what is explored with one of the two is not
 explored without it as well, but with MRAY_TEST_FULL=1, where a fault is told in fewer steps.

@@ -99,18 +99,15 @@ class _Host:
         return predicate()
 
 
-class _Event:
-    """Marks one collective: done some time after all have called it, if nobody has aborted before."""
+class _Point:
+    """The end of one collective: reached some time after all have called it, if nobody has aborted before."""
 
     def __init__(self, number: int, rank: int, members: int, host: _Host) -> None:
         self.number = number
         self._host = host
         self._others = [other for other in range(members) if other != rank]
 
-    def record(self, _stream: int) -> None:
-        pass
-
-    def done(self) -> bool:
+    def reached(self) -> bool:
         run = _run()
         self._host.is_slow = False
         if not all(run.access(GET, ("called", other, self.number)) and not run.access(GET, ("aborted", other)) for other in self._others):
@@ -147,10 +144,10 @@ class Queueing(Together):
         run.is_early = False
 
         nccl = NcclMember.__new__(NcclMember)
-        events: deque[_Event] = deque(_Event(number + 1, rank, size, polled) for number in range(self.work[rank]))
+        points: deque[_Point] = deque(_Point(number + 1, rank, size, polled) for number in range(self.work[rank]))
         nothing: Any = types.SimpleNamespace(set=lambda: None)
         library: Any = types.SimpleNamespace(errors=())
-        device: Any = types.SimpleNamespace(events=events)
+        device: Any = types.SimpleNamespace(points=points, check=lambda: None)
         communicator: Any = types.SimpleNamespace(
             abort=lambda: run.access(SET, ("aborted", rank), 1),
             check_async_error=lambda: None,
@@ -172,7 +169,7 @@ class Queueing(Together):
         mine.note_done = count  # type: ignore[method-assign]
 
         def known() -> Any:
-            queue = tuple(number for number, _event, _needs in nccl._queue)
+            queue = tuple(number for number, _end, _needs in nccl._queue)
             return queue, done, mine.queued, nccl._closed, mine._failure is None, mine._broken_at is None, matched, mine._closed
 
         polled.known = known
@@ -229,6 +226,5 @@ class Queueing(Together):
             patch.setattr(stream_group, "trust_fence", explorer.fence_if_weak)
             patch.setattr(stream_group, "monotonic", lambda: 0.0)
             patch.setattr(stream_group, "ABORT_GRACE", _AbortGrace())
-            patch.setattr(nccl_member, "lend_event", lambda device: device.events.popleft())
-            patch.setattr(nccl_member, "return_event", lambda _device, _event: None)
+            patch.setattr(nccl_member, "mark", lambda device, _stream: device.points.popleft())
             yield

@@ -496,6 +496,7 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(slots, "_orphans", PerProcess("orphans"))
         patch.setattr(leases, "kernel_pid", _getpid)
         patch.setattr(leases, "start_of", _start_of)
+        patch.setattr(leases, "is_dead", lambda process: _start_of(process[0]) != process[1])
         patch.setattr(leases, "_orphans", PerProcess("leases"))
         patch.setattr(shm, "encode_array", _encode_array)
         patch.setattr(shm, "decode_array", _decode_array)

@@ -15,6 +15,7 @@ cuGetErrorString(CUresult, const char **)
 cuInit(unsigned)
 cuDeviceGetCount(int *)
 cuDeviceGet(CUdevice *, int)
+cuDeviceGetAttribute(int *, CUdevice_attribute, CUdevice)
 cuDeviceGetName(char *, int, CUdevice)
 cuDeviceGetUuid(CUuuid *, CUdevice)
 cuDeviceGetUuid_v2(CUuuid *, CUdevice)
@@ -36,25 +37,23 @@ cuStreamDestroy_v2(CUstream)
 cuStreamSynchronize(CUstream)
 cuStreamQuery(CUstream)
 cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *)
-cuStreamWaitEvent(CUstream, CUevent, unsigned)
+cuStreamWriteValue64_v2(CUstream, CUdeviceptr, cuuint64_t, unsigned)
+cuStreamWaitValue64_v2(CUstream, CUdeviceptr, cuuint64_t, unsigned)
 cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *)
 cuEventCreate(CUevent *, unsigned)
 cuEventRecord(CUevent, CUstream)
-cuEventQuery(CUevent)
 cuEventElapsedTime(float *, CUevent, CUevent)
 cuEventDestroy_v2(CUevent)
-cuIpcGetEventHandle(CUipcEventHandle *, CUevent)
-cuIpcOpenEventHandle(CUevent *, CUipcEventHandle)
 cuMemcpyAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream)
 """
 _C_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("int", "CUdevice", "CUresult", "CUstreamCaptureMode", "CUstreamCaptureStatus"), ctypes.c_int),
+    **dict.fromkeys(("int", "CUdevice", "CUdevice_attribute", "CUresult", "CUstreamCaptureMode", "CUstreamCaptureStatus"), ctypes.c_int),
     **dict.fromkeys(("CUcontext", "CUstream", "CUevent", "void *"), ctypes.c_void_p),
-    **dict.fromkeys(("CUipcMemHandle", "CUipcEventHandle"), IpcHandle),
+    **dict.fromkeys(("CUdeviceptr", "cuuint64_t"), ctypes.c_uint64),
+    "CUipcMemHandle": IpcHandle,
     "unsigned": ctypes.c_uint,
     "float": ctypes.c_float,
     "size_t": ctypes.c_size_t,
-    "CUdeviceptr": ctypes.c_uint64,
     "CUuuid": Uuid,
     "char *": ctypes.c_char_p,
 }

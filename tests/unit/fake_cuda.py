@@ -6,7 +6,8 @@
 
 It answers misuse as the driver does, with the numbers of its header, and remembers in `FakeMachine.undefined` what the driver leaves
 undefined. Functions compare what they are given with the C signatures of the header. With ``late=True`` the work of a stream is done when
-somebody waits for it and no sooner, so that a missing wait is a wrong result.
+somebody waits for it and no sooner, so that a missing wait is a wrong result. A stream that waits for a word has those do their work that
+are to set it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.unit.cuda_header import SIGNATURES, Function
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT = 0, 1, 2, 3, 101, 201
 INVALID_HANDLE, NOT_READY, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED = 400, 600, 712, 713
-STREAM_CAPTURE_UNSUPPORTED = 900
+NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED = 801, 900
 NAMES = {
     1: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
     2: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
@@ -36,6 +37,7 @@ NAMES = {
     101: ("CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
     201: ("CUDA_ERROR_INVALID_CONTEXT", "invalid device context"),
     400: ("CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
+    801: ("CUDA_ERROR_NOT_SUPPORTED", "operation not supported"),
     900: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
 }
 
@@ -75,6 +77,17 @@ class Memory:
         os.close(self.fd)
 
 
+def place_of(address: int) -> tuple[int, int]:
+    """The same for all addresses at which the same memory of the host is mapped: its file and the place there."""
+    with open("/proc/self/maps") as lines:
+        for line in lines:
+            bounds, _mode, offset, _device, inode, *_name = line.split()
+            begin, end = (int(bound, 16) for bound in bounds.split("-"))
+            if begin <= address < end and int(inode):
+                return int(inode), int(offset, 16) + address - begin
+    return 0, address
+
+
 class Stream:
     """Things to do, in order. One that returns False cannot be done yet."""
 
@@ -94,15 +107,13 @@ class Stream:
 
 
 class Mark:
-    """An event: which work it marks. Shared by all who have opened it."""
+    """An event: which work it marks."""
 
-    def __init__(self, device: int, owner: FakeCuda, flags: int) -> None:
+    def __init__(self, device: int, flags: int) -> None:
         self.device = device
-        self.owner = owner
         self.flags = flags
         self.stream: Stream | None = None
         self.end = 0
-        self.openings = 0
         #: When it was recorded, which is when it is done if nobody holds the stream.
         self.recorded = 0.0
 
@@ -114,6 +125,8 @@ class FakeDevice:
         self.name = b"Fake GPU"
         self.total = self.free = memory
         self.peers: set[int] = set()
+        #: By their numbers.
+        self.attributes = dict.fromkeys(libcuda.ORDER_NEEDS, 1)
 
 
 class FakeMachine:
@@ -126,6 +139,8 @@ class FakeMachine:
         self.late = late
         self.exported: dict[bytes, Any] = {}
         self.numbers = itertools.count(1)
+        #: Words of the host (`place_of`) -> the streams that are going to set them, and after which of their work.
+        self.sets: dict[tuple[int, int], list[tuple[Stream, int]]] = {}
         #: Calls that the driver does not define.
         self.undefined: list[str] = []
 
@@ -183,8 +198,12 @@ class FakeCuda:
             yield
         finally:
             is_held = False
-            for each in list(self.streams.values()):
-                each.advance(len(each.work))
+            self.finish()
+
+    def finish(self) -> None:
+        """Do all that is queued, however late it is."""
+        for stream in list(self.streams.values()):
+            stream.advance(len(stream.work))
 
     def left(self) -> dict[str, int]:
         """Objects that were made or opened and not freed, by kind."""
@@ -203,6 +222,10 @@ class FakeCuda:
         """The memory an address lies in, and where that begins."""
         both: list[tuple[int, Any]] = [(base, entry[0]) for base, entry in (*self.memory.items(), *self.opened.items())]
         return next(((memory, base) for base, memory in both if base <= address < base + memory.size), None)
+
+    def is_registered(self, address: int, size: int) -> bool:
+        """Whether so many bytes there are registered memory of the host."""
+        return any(base <= address and address + size <= base + length for base, length in list(self.registered.items()))
 
     # contexts and captures
     @property
@@ -272,6 +295,13 @@ class FakeCuda:
     def _cuDeviceGetName(self, text: Any, size: int, device: int) -> int:
         assert len(text) == size
         text.value = self.machine.devices[self.visible[device]].name
+        return SUCCESS
+
+    def _cuDeviceGetAttribute(self, value: Any, attribute: int, device: int) -> int:
+        attributes = self.machine.devices[self.visible[device]].attributes
+        if attribute not in attributes:
+            return INVALID_VALUE
+        value.value = attributes[attribute]
         return SUCCESS
 
     def _cuDeviceGetUuid(self, uuid: Any, device: int) -> int:
@@ -471,16 +501,55 @@ class FakeCuda:
         status.value = int(handle in self.captured)
         return SUCCESS
 
-    def _cuStreamWaitEvent(self, handle: int, event: int, flags: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        stream, mark = self.stream_at(handle), self.events.get(event)
-        if stream is None or mark is None or flags:
-            return INVALID_HANDLE
-        if mark.stream is not None:
-            first, end = mark.stream, mark.end
-            self.queue(stream, lambda: first.advance(end))
+    def _cuStreamWriteValue64_v2(self, handle: int, address: int, number: int, flags: int) -> int:
+        stream, status = self._orders(handle, address, flags)
+        if stream is None:
+            return status
+
+        def write() -> None:
+            if self._has_word(address):
+                ctypes.c_uint64.from_address(address).value = number
+
+        sets = self.machine.sets.setdefault(place_of(address), [])
+        sets[:] = [(other, end) for other, end in sets if other.done < end]
+        sets.append((stream, len(stream.work) + 1))
+        self.queue(stream, write)
         return SUCCESS
+
+    def _cuStreamWaitValue64_v2(self, handle: int, address: int, number: int, flags: int) -> int:
+        stream, status = self._orders(handle, address, flags)
+        if stream is None:
+            return status
+
+        def is_there() -> bool:
+            # As the header says of GEQ: (int64_t)(*addr - value) >= 0.
+            return not self._has_word(address) or ctypes.c_int64(ctypes.c_uint64.from_address(address).value - number).value >= 0
+
+        def wait() -> bool:
+            return is_there() or any(other.advance(end) and is_there() for other, end in list(self.machine.sets.get(place, ())))
+
+        place = place_of(address)
+        self.queue(stream, wait)
+        return SUCCESS
+
+    def _orders(self, handle: int, address: int, flags: int) -> tuple[Stream | None, int]:
+        """The stream, or why it can neither set that word nor wait for it."""
+        if not self.current:
+            return None, INVALID_CONTEXT
+        if not all(self.machine.devices[self.device()].attributes.values()):
+            return None, NOT_SUPPORTED
+        if flags or address % 8 or not self.is_registered(address, 8):
+            return None, INVALID_VALUE
+        if handle in self.captured:
+            self.machine.undefined.append("a word would be set or waited for whenever a graph is replayed")
+        return self.stream_at(handle), INVALID_HANDLE
+
+    def _has_word(self, address: int) -> bool:
+        """When a stream comes to it."""
+        if self.is_registered(address, 8):
+            return True
+        self.machine.undefined.append("host memory was let go of while a stream was to set or read a word of it")
+        return False
 
     def _cuEventCreate(self, event: Any, flags: int) -> int:
         if not self.current:
@@ -488,7 +557,7 @@ class FakeCuda:
         if self.refuses_unsafe():
             return STREAM_CAPTURE_UNSUPPORTED
         event.value = next(self.machine.numbers) << 12
-        self.events[event.value] = Mark(self.device(), self, flags)
+        self.events[event.value] = Mark(self.device(), flags)
         return SUCCESS
 
     def _cuEventRecord(self, event: int, handle: int) -> int:
@@ -500,14 +569,6 @@ class FakeCuda:
         mark.stream, mark.end = stream, len(stream.work)
         mark.recorded = time.monotonic()
         return SUCCESS
-
-    def _cuEventQuery(self, event: int) -> int:
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
-        mark = self.events.get(event)
-        if mark is None:
-            return INVALID_HANDLE
-        return NOT_READY if mark.stream is not None and mark.stream.done < mark.end else SUCCESS
 
     def _cuEventElapsedTime(self, milliseconds: Any, first: int, last: int) -> int:
         if self.refuses_unsafe():
@@ -522,33 +583,7 @@ class FakeCuda:
         return SUCCESS
 
     def _cuEventDestroy_v2(self, event: int) -> int:
-        mark = self.events.pop(event, None)
-        if mark is None:
-            return INVALID_HANDLE
-        if mark.owner is not self:
-            mark.openings -= 1
-        elif mark.openings:
-            self.machine.undefined.append("an event was destroyed that another process has open")
-        return SUCCESS
-
-    def _cuIpcGetEventHandle(self, handle: Any, event: int) -> int:
-        mark = self.events.get(event)
-        if mark is None or mark.owner is not self:
-            return INVALID_HANDLE
-        if mark.flags != libcuda.EVENT_DISABLE_TIMING | libcuda.EVENT_INTERPROCESS:
-            return INVALID_VALUE
-        return self._export(handle, mark)
-
-    def _cuIpcOpenEventHandle(self, event: Any, handle: IpcHandle) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        mark = self._imported(handle, Mark)
-        if mark is None:
-            return INVALID_VALUE
-        mark.openings += 1
-        event.value = next(self.machine.numbers) << 12
-        self.events[event.value] = mark
-        return SUCCESS
+        return INVALID_HANDLE if self.events.pop(event, None) is None else SUCCESS
 
     def _cuMemcpyAsync(self, target: int, source: int, size: int, handle: int) -> int:
         if not self.current:
@@ -558,7 +593,7 @@ class FakeCuda:
             return INVALID_HANDLE
         for address in (target, source):
             found = self.find(address)
-            if found is None and not any(base <= address < base + length for base, length in self.registered.items()):
+            if found is None and not self.is_registered(address, size):
                 return INVALID_VALUE
             if found is not None and address + size > found[1] + found[0].size:
                 return INVALID_VALUE

@@ -10,6 +10,7 @@ from typing import Any
 from mray._device import cuda_tensors
 from mray._device.cuda import CudaPlatform
 from mray._device.cuda_tensors import CudaTensors, ForeignMemory
+from mray._device.timelines import sweep_retired
 from tests.unit.fake_cuda import FakeCuda, FakeMachine
 
 
@@ -114,7 +115,11 @@ def late_pair() -> Iterator[Pair]:
     """A machine whose streams work when waited for. Fails if anything is left in the end."""
     made = Pair(FakeMachine(2, late=True))
     yield made
-    made.platform.close()
+    for each in (made.one, made.other):
+        each.finish()
+    sweep_retired()
+    for platform in (made.platform, made.other_platform):
+        platform.close()
     gc.collect()
     assert made.one.left() == {} and made.other.left() == {}
     assert made.machine.undefined == []

@@ -16,6 +16,9 @@ import pytest
 from mray._device import libcuda, nvml
 from mray._device.cuda import CudaPlatform, find_platform
 from mray._device.libcuda import CudaError, LibCuda
+from mray._device.mappings import FORSAKEN
+from mray._device.pinned_memory import PinnedMemory
+from mray._device.timelines import Peers, mark
 from tests.unit.cuda_header import SIGNATURES
 from tests.unit.fake_cuda import FakeCuda, FakeMachine
 from tests.unit.fake_torch import Pair, late_pair
@@ -81,7 +84,7 @@ def test_a_driver_without_a_function_says_which_it_lacks(monkeypatch: pytest.Mon
             return ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
 
     monkeypatch.setattr(libcuda.ctypes, "CDLL", lambda _name: Old())
-    with pytest.warns(RuntimeWarning, match=r"mray uses no GPU: libcuda\.so\.1 has no cuDeviceGetUuid_v2\. .* CUDA 11\.4"):
+    with pytest.warns(RuntimeWarning, match=r"mray uses no GPU: libcuda\.so\.1 has no cuDeviceGetUuid_v2\. .* CUDA 12\.0"):
         assert libcuda.load() is None
     assert libcuda.missing_functions(Old()) == ["cuDeviceGetUuid_v2"]
 
@@ -217,26 +220,32 @@ def test_a_context_is_put_back_also_after_an_error(pair: Pair) -> None:
 
 FORKING = """
 import os
+from mray._device.timelines import mark
 from tests.unit.fake_cuda import FakeCuda, FakeMachine
 
 cuda = FakeCuda(FakeMachine())
-device = cuda.platform().devices[0]
-event, address = device.create_event(), device.allocate(100)
+platform = cuda.platform()
+device = platform.devices[0]
+stream, address, point = device.create_stream(), device.allocate(100), mark(device, 0)
 child = os.fork()
 if not child:
     calls = len(cuda.calls)
-    try:
-        device.allocate(100)
-    except RuntimeError as error:
-        assert "forked" in str(error)
-        event.close()
-        device.free(address)
-        device.close()
-        os._exit(len(cuda.calls) - calls)
-    os._exit(100)
+    for refused in (lambda: device.allocate(100), lambda: mark(device, 0)):
+        try:
+            refused()
+        except RuntimeError as error:
+            assert "forked" in str(error)
+        else:
+            os._exit(100)
+    device.destroy_stream(stream)
+    device.free(address)
+    platform.close()
+    os._exit(len(cuda.calls) - calls)
 assert os.waitpid(child, 0)[1] == 0
-event.close()
+assert point.reached()
+device.destroy_stream(stream)
 device.free(address)
+platform.close()
 assert cuda.left() == {}
 """
 
@@ -279,13 +288,10 @@ def test_memory_of_a_device_out_of_reach_is_not_opened() -> None:
     pair.platform.devices[1].free(address)
 
 
-def test_a_process_does_not_open_its_own_memory_or_events(pair: Pair) -> None:
-    address, event = pair.device.allocate(1000), pair.device.create_event()
+def test_a_process_does_not_open_its_own_memory(pair: Pair) -> None:
+    address = pair.device.allocate(1000)
     with pytest.raises(CudaError):
         pair.device.open_memory(pair.device.export_memory(address))
-    with pytest.raises(CudaError):
-        pair.device.open_event(event.handle)
-    event.close()
     pair.device.free(address)
 
 
@@ -316,75 +322,84 @@ def test_host_memory_is_pinned_for_all_contexts(pair: Pair) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- order
-def test_a_stream_that_waits_for_anothers_event_sees_its_work(pair: Pair) -> None:
-    source, target, result = (pair.device.allocate(16) for _ in range(3))
+def test_a_stream_that_waits_for_a_point_of_another_process_sees_its_work(pair: Pair) -> None:
+    source, target = (pair.device.allocate(16) for _ in range(2))
     there = pair.other_device.open_memory(pair.device.export_memory(target))
     copy = pair.other_device.allocate(16)
     ctypes.memset(source, 7, 16)
     stream, reader = pair.device.create_stream(), pair.other_device.create_stream()
-    ready = pair.device.create_event()
-    opened = pair.other_device.open_event(ready.handle)
-    assert opened.handle == b""
-    assert opened.done()
+    peers = Peers()
 
     # Without the wait: what was there before.
     pair.device.copy(target, source, 16, stream)
-    ready.record(stream)
+    ready = mark(pair.device, stream)
     pair.other_device.copy(copy, there, 16, reader)
     pair.other_platform.synchronize(pair.other_device, reader)
     assert ctypes.string_at(copy, 16) == bytes(16)
-    assert not opened.done()
+    assert not ready.reached()
 
-    opened.wait(reader)
+    peers.wait(pair.other_device, reader, *ready.where)
     pair.other_device.copy(copy, there, 16, reader)
-    assert not opened.done(), "nobody waits but the stream"
+    assert not ready.reached(), "nobody waits but the stream"
     pair.other_platform.synchronize(pair.other_device, reader)
     assert ctypes.string_at(copy, 16) == b"\7" * 16
-    assert opened.done()
+    assert ready.reached()
     assert (pair.platform.synchronizations, pair.other_platform.synchronizations) == (0, 2)
 
-    opened.close()
-    opened.close()
-    ready.close()
+    assert not peers.retire()
+    pair.other_platform.synchronize(pair.other_device, reader)
+    assert peers.retire()
     pair.other_device.close_memory(there)
     pair.other_device.free(copy)
-    for address in (source, target, result):
+    for address in (source, target):
         pair.device.free(address)
     pair.device.destroy_stream(stream)
     pair.other_device.destroy_stream(reader)
 
 
-def test_the_process_that_opened_an_event_may_mark_it(pair: Pair) -> None:
-    event = pair.device.create_event()
-    opened = pair.other_device.open_event(event.handle)
-    stream = pair.other_device.create_stream()
-    source = pair.other_device.allocate(16)
-    pair.other_device.copy(source, source + 8, 8, stream)
-    opened.record(stream)
-    assert not event.done()
-    pair.other_platform.synchronize(pair.other_device, stream)
-    assert event.done()
-    opened.close()
-    event.close()
-    pair.other_device.free(source)
-    pair.other_device.destroy_stream(stream)
-
-
-def test_who_has_opened_an_event_of_the_dead_marks_it_in_their_place(pair: Pair) -> None:
-    event = pair.device.create_event()
-    opened = pair.other_device.open_event(event.handle)
-    source, stream = pair.device.allocate(16), pair.device.create_stream()
-    pair.device.copy(source, source + 8, 8, stream)
-    event.record(stream)
-    assert not opened.done()
-    opened.forsake()
-    assert opened.done()
-    opened.close()
-    opened.forsake()
-    event.close()
+def test_a_stream_waits_until_a_word_is_the_number_or_more_by_the_sign_of_the_difference(pair: Pair) -> None:
+    memory, stream = PinnedMemory(pair.device), pair.device.create_stream()
+    address, _handle = memory.allocate(4096)
+    with memory.words(address) as words:
+        for word, number, goes_on in (
+            *((4, 5, False), (5, 5, True), (6, 5, True), (FORSAKEN, 5, True), (FORSAKEN, FORSAKEN - 1, True)),
+            *((0, 1 << 63, False), (5, (1 << 64) - 1, True), ((1 << 64) - 1, 5, False)),
+        ):
+            words[1] = word
+            pair.device.await_word(address + 8, number, stream)
+            assert (pair.one._cuStreamQuery(stream) == 0) is goes_on
+            words[1] = number
+            pair.platform.synchronize(pair.device, stream)
+        pair.device.set_word(address + 16, FORSAKEN, stream)
+        assert words[2] == 0
+        pair.platform.synchronize(pair.device, stream)
+        assert words[2] == FORSAKEN
+    for wrong in (address + 4, address + 4096, address - 8):
+        with pytest.raises(CudaError, match="INVALID_VALUE"):
+            pair.device.set_word(wrong, 1, stream)
+        with pytest.raises(CudaError, match="INVALID_VALUE"):
+            pair.device.await_word(wrong, 1, stream)
+    memory.free(address)
     pair.device.destroy_stream(stream)
+
+
+def test_a_stream_that_waits_for_the_dead_goes_on_when_a_processor_stores_the_word(pair: Pair) -> None:
+    source, stream, reader = pair.device.allocate(16), pair.device.create_stream(), pair.other_device.create_stream()
+    peers = Peers()
+    with pair.one.hold(0, stream):
+        pair.device.copy(source, source + 8, 8, stream)
+        ready = mark(pair.device, stream)
+        peers.wait(pair.other_device, reader, *ready.where)
+        assert pair.other._cuStreamQuery(reader) == libcuda.NOT_READY
+        peers.open(pair.other_device, *ready.where[:2]).words[ready.where.offset // 8] = FORSAKEN
+        pair.other_platform.synchronize(pair.other_device, reader)
+    pair.platform.synchronize(pair.device, stream)
+    assert not peers.retire()
+    pair.other_platform.synchronize(pair.other_device, reader)
+    assert peers.retire()
+    pair.device.destroy_stream(stream)
+    pair.other_device.destroy_stream(reader)
     pair.device.free(source)
-    assert pair.one.left() == pair.other.left() == {}
 
 
 def test_a_wait_for_a_stream_hears_signals(pair: Pair) -> None:
@@ -402,45 +417,71 @@ def test_a_wait_for_a_stream_hears_signals(pair: Pair) -> None:
     pair.device.destroy_stream(stream)
 
 
-def test_an_event_belongs_to_the_streams_of_its_device(pair: Pair) -> None:
-    event = pair.device.create_event()
-    stream = pair.platform.devices[1].create_stream()
-    with pytest.raises(CudaError, match="INVALID_HANDLE"):
-        event.record(stream)
-    event.close()
-    pair.platform.devices[1].destroy_stream(stream)
-
-
-def test_an_event_that_cannot_be_exported_is_not_left_behind(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair.one._functions["cuIpcGetEventHandle"], "body", lambda handle, event: 1)
-    with pytest.raises(CudaError, match="Exporting an event"):
-        pair.device.create_event()
+def test_timelines_that_cannot_be_pinned_leave_nothing_behind(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(pair.one._functions["cuMemHostRegister_v2"], "body", lambda address, size, flags: 1)
+        with pytest.raises(CudaError, match="Pinning host memory"):
+            mark(pair.device, 0)
     assert pair.one.left() == {}
+    point = mark(pair.device, 0)
+    pair.platform.synchronize(pair.device, 0)
+    assert point.reached()
+
+
+@pytest.mark.parametrize("lacking", libcuda.ORDER_NEEDS)
+def test_a_device_that_cannot_set_words_of_the_host_says_so_and_pins_nothing(lacking: int) -> None:
+    machine = FakeMachine(2)
+    machine.devices[1].attributes[lacking] = 0
+    cuda = FakeCuda(machine)
+    able, device = cuda.platform().devices
+    assert able.why_unordered() == ""
+    assert device.why_unordered() == "GPU 1 (Fake GPU) has no stream memory operations on 64 bits of the host's memory."
+    assert "cuDevicePrimaryCtxRetain" not in cuda.calls
+    memory = PinnedMemory(device)
+    address, _handle = memory.allocate(4096)
+    for call in (device.set_word, device.await_word):
+        with pytest.raises(CudaError, match="NOT_SUPPORTED"):
+            call(address, 1, 0)
+    memory.free(address)
+    with pytest.raises(RuntimeError, match="has no stream memory operations"):
+        mark(device, 0)
+    assert cuda.left() == {}
 
 
 def test_nothing_that_mray_does_loses_a_capture_that_goes_on(pair: Pair) -> None:
-    event = pair.device.create_event()
-    theirs, their_event = pair.other_device.allocate(100), pair.other_device.create_event()
+    theirs, their_stream = pair.other_device.allocate(100), pair.other_device.create_stream()
+    ready, peers = mark(pair.other_device, their_stream), Peers()
     memory = ctypes.create_string_buffer(4096)
     pair.one.begin_capture(0)
     address = pair.device.allocate(100)
     pair.device.export_memory(address)
     pair.device.free(address)
     pair.device.close_memory(pair.device.open_memory(pair.other_device.export_memory(theirs)))
-    pair.device.open_event(their_event.handle).close()
-    pair.device.create_event().close()
+    peers.open(pair.device, *ready.where[:2])
     pair.device.register_host(ctypes.addressof(memory), 4096)
     pair.device.unregister_host(ctypes.addressof(memory))
-    pair.device.destroy_stream(pair.device.create_stream())
     pair.device.empty("float32", (4,))
     pair.device.check()
-    assert event.done()
-    with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
-        event.record(0)
+    stream = pair.device.create_stream()
+    point = mark(pair.device, stream)
+    point.wait(stream)
+    pair.platform.synchronize(pair.device, stream)
+    assert point.reached()
+    unready = mark(pair.device, stream)
+    for refused in (lambda: mark(pair.device, 0), lambda: unready.wait(0), lambda: peers.wait(pair.device, 0, *ready.where)):
+        with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
+            refused()
+    assert not peers.retire(), "it is not known when the captured stream is done"
     assert pair.one.end_capture(0)
-    event.record(0)
-    event.close()
-    their_event.close()
+    after = mark(pair.device, 0)
+    assert not after.reached() and not peers.retire()
+    pair.platform.synchronize(pair.device, 0)
+    assert peers.retire()
+    pair.platform.synchronize(pair.device, stream)
+    pair.other_platform.synchronize(pair.other_device, their_stream)
+    assert after.reached() and ready.reached()
+    pair.device.destroy_stream(stream)
+    pair.other_device.destroy_stream(their_stream)
     pair.other_device.free(theirs)
     # The driver would have refused each of them: the mode is put back.
     pair.one.begin_capture(0)
@@ -485,12 +526,13 @@ def test_a_platform_is_the_cuda_one(pair: Pair) -> None:
 def test_the_platform_needs_no_torch_for_memory_and_order() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
+        "from mray._device.timelines import mark\n"
         "from tests.unit.fake_cuda import FakeCuda, FakeMachine\n"
         "platform = FakeCuda(FakeMachine()).platform()\n"
         "device = platform.devices[0]\n"
         "stream = device.create_stream()\n"
         "with device.on_stream(stream): assert device.current_stream() == stream\n"
-        "event = device.create_event(); event.record(stream); event.close()\n"
+        "assert mark(device, stream).reached()\n"
         "assert not platform.is_tensor(1) and platform.current_device() is device\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

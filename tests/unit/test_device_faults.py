@@ -13,26 +13,27 @@ from mray._device import faults
 from mray._device.base import CaptureError, DeviceFaultError
 from mray._device.faults import listen, promise, report
 from mray._device.libcuda import CudaFaultError
+from mray._device.timelines import mark
 from tests.unit.fake_torch import Pair, late_pair
 
 GONE = CudaFaultError("Asking", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered")
 
 
 class Broken:
-    """A device, or a promise, that is as it is told."""
+    """A device, or a point of a stream, that is as it is told."""
 
     def __init__(self, fault: BaseException | None = None, *, done: bool = False) -> None:
         self.fault = fault
         self.is_done = done
         self.looks = 0
+        self.belongings: dict[str, Any] = {}
 
     def check(self) -> None:
         if self.fault is not None:
             raise self.fault
 
-    def done(self) -> bool:
+    def reached(self) -> bool:
         self.looks += 1
-        self.check()
         return self.is_done
 
 
@@ -75,7 +76,7 @@ def test_what_is_promised_is_looked_at_until_it_is_done(told: list[DeviceFaultEr
     assert told == []
 
 
-@pytest.mark.parametrize("where", ["device", "promise", "report"])
+@pytest.mark.parametrize("where", ["device", "report"])
 def test_a_fault_is_told_once(told: list[DeviceFaultError], eventually: Callable[..., None], where: str) -> None:
     device, thing = fine(), Broken()
     promise(device, thing)
@@ -83,17 +84,11 @@ def test_a_fault_is_told_once(told: list[DeviceFaultError], eventually: Callable
         report(GONE)
         report(GONE)
     else:
-        (device if where == "device" else thing).fault = GONE
+        device.fault = GONE
     eventually(lambda: told)
     report(GONE)
     promise(device, thing)
     assert told == [GONE]
-
-
-def test_a_promise_that_was_closed_is_forgotten(told: list[DeviceFaultError], eventually: Callable[..., None]) -> None:
-    promise(fine(), Broken(RuntimeError("closed")))
-    eventually(lambda: not faults._watch._promises)
-    assert told == []
 
 
 def test_who_is_told_may_end_it() -> None:
@@ -112,38 +107,36 @@ def test_who_is_told_may_end_it() -> None:
 # -------------------------------------------------------------------------------------------------- CUDA
 @pytest.mark.parametrize("status", [700, 719, 214])
 def test_the_errors_of_kernels_are_faults_and_others_are_not(pair: Pair, status: int) -> None:
-    event = pair.device.create_event()
+    mark(pair.device, 0)
     pair.device.check()
     pair.one.fault = status
-    for call in (lambda: event.record(0), event.done, pair.device.check, pair.device.create_stream):
+    for call in (lambda: mark(pair.device, 0), pair.device.check, pair.device.create_stream):
         with pytest.raises(DeviceFaultError) as caught:
             call()
         assert caught.value.name
     pair.one.fault = 400
     with pytest.raises(RuntimeError) as other:
-        event.record(0)
+        mark(pair.device, 0)
     assert not isinstance(other.value, DeviceFaultError)
     pair.one.fault = 0
-    event.close()
 
 
 def test_a_fault_is_no_capture_and_a_capture_no_fault(pair: Pair) -> None:
-    event = pair.device.create_event()
+    mark(pair.device, 0)
     pair.one.begin_capture(0)
     with pytest.raises(CaptureError):
-        event.record(0)
+        mark(pair.device, 0)
     pair.device.check()
     assert pair.one.end_capture(0)
     pair.one.fault = 700
     with pytest.raises(DeviceFaultError):
-        event.record(0)
+        mark(pair.device, 0)
     pair.one.fault = 0
-    event.close()
 
 
 def test_what_a_broken_device_has_lent_is_let_go_of_without_a_word(pair: Pair) -> None:
     memory = ctypes.create_string_buffer(4096)
-    address, event, stream = pair.device.allocate(100), pair.device.create_event(), pair.device.create_stream()
+    address, stream = pair.device.allocate(100), pair.device.create_stream()
     theirs = pair.other_device.allocate(100)
     opened = pair.device.open_memory(pair.other_device.export_memory(theirs))
     pair.device.register_host(ctypes.addressof(memory), 4096)
@@ -157,8 +150,6 @@ def test_what_a_broken_device_has_lent_is_let_go_of_without_a_word(pair: Pair) -
         pair.one.fault = 0
         let_go()
     pair.one.fault = 700
-    event.close()
     pair.platform.close()
     pair.one.fault = 0
-    pair.one.events.clear()  # the driver has forgotten it with all others
     pair.other_device.free(theirs)

@@ -1,4 +1,4 @@
-"""Events and streams that are lent are used again, each kind by itself."""
+"""Streams that are lent are used again, single ones and pairs each by themselves."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from mray._common.settings import NullDevices
-from mray._device.lending import lend_event, lend_stream, lend_streams, recorded, return_event, return_stream, return_streams
+from mray._device.lending import lend_stream, lend_streams, return_stream, return_streams
 from mray.testing.null import NullDevice, NullPlatform
-from mray.testing.null_event import NullEvent
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def devices() -> Iterator[list[NullDevice]]:
     platform.close()
 
 
-KINDS = {"events": (lend_event, return_event), "streams": (lend_stream, return_stream), "pairs": (lend_streams, return_streams)}
+KINDS = {"streams": (lend_stream, return_stream), "pairs": (lend_streams, return_streams)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -40,17 +39,3 @@ def test_a_pair_that_was_returned_is_no_single_stream(devices: list[NullDevice])
     devices[0].streams.get(single)
     return_stream(devices[0], single)
     assert all(devices[0].streams.get(each) for each in lend_streams(devices[0]))
-
-
-def test_an_event_that_cannot_mark_is_lent_to_the_next(devices: list[NullDevice], monkeypatch: pytest.MonkeyPatch) -> None:
-    event = lend_event(devices[0])
-    return_event(devices[0], event)
-
-    def refuse(_event: NullEvent, _stream: int) -> None:
-        raise RuntimeError("captured")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(NullEvent, "record", refuse)
-        with pytest.raises(RuntimeError, match="captured"):
-            recorded(devices[0], 0)
-    assert recorded(devices[0], 0) is event

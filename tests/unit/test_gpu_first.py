@@ -36,8 +36,8 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     said = {name: step["output"] for name, step in steps.items()}
     assert "of 5: {5} of int32, 100 elements, on the device: True" in said["graph"]
     assert "peer access: ok: 2 of 2 directions" in said["peers"]
-    assert "waits while the writer lives: True" in said["forsake"] and "goes on when forsaken: True" in said["forsake"]
-    assert said["dead_handles"].count("RuntimeError") == 2 and "names of its events after SIGKILL: []" in said["dead_handles"]
+    assert "waits while the writer lives: True" in said["forsake"] and "goes on by death alone: True" in said["forsake"]
+    assert "memory of the dead: RuntimeError" in said["dead_handles"] and "timeline of the dead: NotOpenedError" in said["dead_handles"]
     assert "contents: {7.0}" in said["dead_memory"] and "MiB that closing gave back: 16" in said["dead_memory"]
     assert said["order"].count("True") == 3
     text = (tmp_path / "first.txt").read_text()

@@ -17,6 +17,7 @@ np = pytest.importorskip("numpy")
 from mray._api.communicator import ReduceOp  # noqa: E402
 from mray._device import libnccl, nccl  # noqa: E402
 from mray._device.platform import forget_platform, platform  # noqa: E402
+from mray._device.timelines import mark  # noqa: E402
 from mray.testing import null, null_nccl  # noqa: E402
 
 #: The calls of `mray._channel.nccl_member`.
@@ -290,14 +291,13 @@ def test_calls_return_before_the_work_is_done_and_run_in_order_over_all_streams(
         device = platform().devices[rank]
         one, two = device.create_stream(), device.create_stream()
         first, second = array(rank, [rank]), null.empty(1, device=rank)
-        reached = device.create_event()
         with null.hold(one, device=rank) as held:
             # Of two on different streams, the later call waits for the earlier one.
             communicator.allReduce(first.address, first.address, 1, FLOAT32, null_nccl.NCCL_SUM, one)
             communicator.allReduce(first.address, second.address, 1, FLOAT32, null_nccl.NCCL_SUM, two)
-            reached.record(two)
+            end = mark(device, two)
             here.wait()
-            is_done = reached.done()
+            is_done = end.reached()
             here.wait()
             held.release()
         platform().synchronize(device, two)
@@ -312,7 +312,7 @@ def test_work_of_a_rank_needs_that_of_the_others_to_run_at_the_same_time(ranks, 
 
     def work(communicator, rank):
         device = platform().devices[rank]
-        data, done = array(rank, [1.0]), device.create_event()
+        data = array(rank, [1.0])
         hold = null.hold(0, device=rank) if rank else None
         if kind == "send":
             (communicator.recv if rank else communicator.send)(data.address, 1, FLOAT32, 1 - rank, 0)
@@ -320,14 +320,14 @@ def test_work_of_a_rank_needs_that_of_the_others_to_run_at_the_same_time(ranks, 
             communicator.allReduce(data.address, data.address, 1, FLOAT32, null_nccl.NCCL_SUM, 0)
         else:
             communicator.broadcast(data.address, data.address, 1, FLOAT32, 0, 0)
-        done.record(0)
+        done = mark(device, 0)
         here.wait()
-        is_early = done.done()
+        is_early = done.reached()
         here.wait()
         if hold is not None:
             hold.release()
         platform().synchronize(device, 0)
-        return is_early, done.done()
+        return is_early, done.reached()
 
     assert ranks(2, work) == [(False, True)] * 2
 
@@ -341,10 +341,8 @@ def test_a_stream_waits_for_the_other_side_until_the_communicator_is_aborted(ran
             here.wait()
             return None
         into = array(rank, [5.0])
-        event = device.create_event()
         communicator.recv(into.address, 4, null_nccl.NCCL_UINT8, 1, 0)
-        event.record(0)
-        waits = not event.done()
+        waits = not mark(device, 0).reached()
         here.wait()
         communicator.abort()
         platform().synchronize(device, 0)
@@ -367,11 +365,11 @@ def test_a_peer_that_has_left_ends_no_work(ranks):
             return None
         gone.wait()
         device = platform().devices[rank]
-        into, event = array(rank, [5.0]), device.create_event()
+        into = array(rank, [5.0])
         communicator.recv(into.address, 4, null_nccl.NCCL_UINT8, 1, 0)
-        event.record(0)
+        end = mark(device, 0)
         platform()  # nothing tells
-        waits = not event.done()
+        waits = not end.reached()
         communicator.abort()
         platform().synchronize(device, 0)
         return waits

@@ -19,7 +19,10 @@ import pytest
 import mray
 from mray._common import settings
 from mray._common.device_tensors import carriers
+from mray._device.mappings import FORSAKEN
+from mray._device.pinned_memory import PinnedMemory
 from mray._device.platform import forget_platform, platform
+from mray._device.timelines import mark
 from mray.testing import null, null_memory
 from mray.testing.null import NullArray, NullPlatform
 
@@ -112,7 +115,7 @@ def program() -> Iterator[Callable[[str], Program]]:
 
 # ----------------------------------------------------------------------------------------------- setting
 def test_the_setting_says_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, island=2, garbled=1, late=0.5, scope=a-b_1, events=0, waits=1")
+    monkeypatch.setenv("MRAY_NULL_DEVICES", "4, memory=1000, peer=0, island=2, garbled=1, late=0.5, scope=a-b_1, words=0, waits=1")
     assert settings.NULL_DEVICES.get() == (4, 1000, False, 2, True, 0.5, "a-b_1", True, False, True, True)
     monkeypatch.setenv("MRAY_NULL_DEVICES", "1")
     assert settings.NULL_DEVICES.get() == (1, 1 << 30, True, 0, False, 0.0, "", True, True, True, False)
@@ -344,10 +347,9 @@ def test_a_missing_wait_is_caught_as_a_wrong_result(machine: Machine) -> None:
         with device.on_stream(producer):
             for _ in range(5):
                 array += 1
-        event = device.create_event()
-        event.record(producer)
+        done = mark(device, producer)
         if waits:
-            event.wait(consumer)
+            done.wait(consumer)
         with device.on_stream(consumer):
             copy.copy_(array)
             results.append(copy.tolist()[0])
@@ -370,12 +372,11 @@ def test_no_wait_on_the_host_while_a_stream_is_held(machine: Machine) -> None:
         array = null.full((10, 10), 2.0) * 3
         array[1:3] += array[1] / 2
         total = (array @ array.T).sum()
-        event = found.devices[0].create_event()
-        event.record(0)
-        event.wait(0)
+        point = mark(found.devices[0], 0)
+        point.wait(0)
         moved = null.empty((), device=1).copy_(total)
         assert found.synchronizations == 0
-        assert not event.done()
+        assert not point.reached()
     expected = np.full((10, 10), 2.0) * 3
     expected[1:3] += expected[1] / 2
     assert moved.item() == (expected @ expected.T).sum()
@@ -386,64 +387,84 @@ def test_marks_on_several_streams_are_reached_each_for_itself(machine: Machine, 
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     found = machine(1)
     device = found.devices[0]
-    event = device.create_event()
     # Each in a queue of its own.
     streams = [device.create_stream() for _ in range(15)]
     waiting = [device.create_stream() for _ in range(15)]
-    reached = [device.create_event() for _ in range(15)]
-    holds = []
-    for stream, waiter, mark in zip(streams, waiting, reached, strict=True):
+    holds, reached = [], []
+    for stream, waiter in zip(streams, waiting, strict=True):
         holds.append(null.hold(stream))
-        event.record(stream)
-        event.wait(waiter)
-        mark.record(waiter)
+        mark(device, stream).wait(waiter)
+        reached.append(mark(device, waiter))
     for number in (14, 3, 10):
         holds[number].release()
-        # Never too early; lanes are shared by every seventh mark.
+        # Never too early.
         found.synchronize(device, streams[number])
-    assert not any(mark.done() for number, mark in enumerate(reached) if number not in (14, 3, 10))
+    assert not any(point.reached() for number, point in enumerate(reached) if number not in (14, 3, 10))
     for each in holds:
         each.release()
-    for waiter, mark in zip(waiting, reached, strict=True):
+    for waiter, point in zip(waiting, reached, strict=True):
         found.synchronize(device, waiter)
-        assert mark.done()
-    assert event.done()
+        assert point.reached()
     for stream in streams + waiting:
         device.destroy_stream(stream)
 
 
-def test_an_event_in_place_of_a_closed_one_is_its_own(machine: Machine) -> None:
+def test_a_stream_waits_until_a_word_is_the_number_or_more_by_the_sign_of_the_difference(machine: Machine) -> None:
+    found = machine(1)
+    device, memory = found.devices[0], PinnedMemory(found.devices[0])
+    address, _handle = memory.allocate(4096)
+    reached = memory.words(address)
+    rows = [(4, 5, False), (5, 5, True), (6, 5, True), (FORSAKEN, 5, True), (0, 1 << 63, False), (5, (1 << 64) - 1, True)]
+    for word, number, goes_on in rows:
+        reached[0], reached[1] = word, 0
+        device.await_word(address, number, 0)
+        device.set_word(address + 8, 1, 0)
+        if goes_on:
+            found.synchronize(device, 0)
+        assert reached[1] == goes_on
+        reached[0] = number
+        found.synchronize(device, 0)
+        assert reached[1] == 1
+    for wrong in (address + 4, address + 4096, address - 8):
+        for call in (device.set_word, device.await_word):
+            with pytest.raises(RuntimeError, match="no word of registered memory"):
+                call(wrong, 1, 0)
+    reached.release()
+    memory.free(address)
+
+
+def test_streams_that_set_no_words_say_so(machine: Machine) -> None:
+    device = machine(1, words=0).devices[0]
+    assert device.why_unordered()
+    with pytest.raises(RuntimeError, match="no stream memory operations"):
+        mark(device, 0)
+
+
+def test_many_marks_cost_no_descriptors(machine: Machine) -> None:
     found = machine(1)
     device = found.devices[0]
+    mark(device, 0)
+    before = len(os.listdir("/proc/self/fd"))
     for _ in range(3000):
-        event = device.create_event()
-        assert event.done()
-        event.record(0)
-        event.close()
+        point = mark(device, 0)
     found.synchronize(device, 0)
-    files = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]
-    assert sum("null-events" in file for file in files) < 150
-    with pytest.raises(RuntimeError, match="closed"):
-        event.record(0)
+    assert point.reached()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_events_are_recorded_by_who_made_them(machine: Machine, program: Callable[[str], Program]) -> None:
-    device = machine(1).devices[0]
-    other = program("e = devices[0].create_event(); say(e.handle.hex()); input()")
-    event = device.open_event(bytes.fromhex(other.go()))
-    with pytest.raises(RuntimeError, match="made it"):
-        event.record(0)
-
-
-def test_a_pid_that_was_given_anew_is_another_process(machine: Machine) -> None:
-    device = machine(1).devices[0]
-    event = device.create_event()
-    opened = device.open_event(event.handle)
-    assert opened.done()
-    forged = bytearray(event.handle)
-    forged[8] ^= 1  # when it started
+def test_memory_whose_pid_was_given_anew_or_whose_descriptor_is_another_files_is_gone(machine: Machine) -> None:
+    memory, other = PinnedMemory(machine(1).devices[0]), PinnedMemory(machine(1).devices[0])
+    address, handle = memory.allocate(4096)
+    same = other.open(handle)
+    with memory.words(address) as words, other.words(same) as theirs:
+        words[7] = 5
+        assert theirs[7] == 5
+    forged = bytearray(handle)
+    forged[24] ^= 1  # the inode
     with pytest.raises(RuntimeError, match="gone"):
-        device.open_event(bytes(forged))
+        other.open(bytes(forged))
+    other.free(same)
+    memory.free(address)
 
 
 def test_work_that_finalizers_queue_never_blocks(machine: Machine) -> None:
@@ -488,11 +509,12 @@ def test_use_after_free_is_told_at_every_call_and_stops_the_devices(machine: Mac
     other = null.zeros(3)
     found.synchronize(device, 0)
     device.free(address)
-    event = device.create_event()
+    memory = PinnedMemory(device)
+    word, _handle = memory.allocate(4096)
     with null.hold():
         array += 1
         other += 1
-        event.record(0)
+        device.set_word(word, 1, 0)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="illegal address"):
             found.synchronize(device, 0)
@@ -500,6 +522,9 @@ def test_use_after_free_is_told_at_every_call_and_stops_the_devices(machine: Mac
         other.numpy()
     with pytest.raises(RuntimeError, match="illegal address"):
         null.ones(2, device=1)
+    with memory.words(word) as words:
+        assert words[0] == 0
+    memory.free(word)
 
 
 def test_closed_memory_and_the_end_of_memory_are_respected(machine: Machine, program: Callable[[str], Program]) -> None:

@@ -20,6 +20,7 @@ from mray._channel.fan_out import FanOutWriter
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._channel.site import Gpu, Site
 from mray._common.settings import NullDevices
+from mray._device.timelines import sweep_retired
 from mray._device.trial import Obstacle, Offer, offer, try_offer, withdraw
 from mray._graph import sites as sites_module
 from mray._graph import trials
@@ -233,13 +234,13 @@ def test_a_process_without_devices_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 # ------------------------------------------------------------------------------------------------- trials
-def cut_off(reader: Site, writer: Site, *, of_events: bool) -> Site:
-    return replace(reader, obstacles={writer.pid: Obstacle("no IPC here", of_events)})
+def cut_off(reader: Site, writer: Site, *, of_timelines: bool) -> Site:
+    return replace(reader, obstacles={writer.pid: Obstacle("no IPC here", of_timelines)})
 
 
-@pytest.mark.parametrize(("of_events", "transport"), [(False, PINNED), (True, SHM)])
-def test_an_obstacle_is_that_of_one_pair_in_one_direction(of_events: bool, transport: str) -> None:
-    sites = {**SITES, "b": cut_off(SITES["b"], SITES["a"], of_events=of_events), "e": actor("e", 0)}
+@pytest.mark.parametrize(("of_timelines", "transport"), [(False, PINNED), (True, SHM)])
+def test_an_obstacle_is_that_of_one_pair_in_one_direction(of_timelines: bool, transport: str) -> None:
+    sites = {**SITES, "b": cut_off(SITES["b"], SITES["a"], of_timelines=of_timelines), "e": actor("e", 0)}
     graph = make_graph(("a", (-1,)), ("b", (0,)), ("e", (0,)), ("a", (1,)))
     found = {(channel.source.step, channel.readers): channel.transport for channel in resolve(graph, 4, sites).channels}
     assert (found[0, ("b",)], found[0, ("e",)], found[1, ("a",)]) == (transport, CUDA_IPC, CUDA_IPC)
@@ -279,7 +280,8 @@ def test_an_edge_that_was_left_out_of_the_trial_is_not_proven(is_idle: bool, hin
 
 
 def test_a_full_device_is_no_obstacle() -> None:
-    full = null.NullPlatform(NullDevices(1, memory=4096, scope=f"full{os.getpid()}")).devices[0]
+    machine = null.NullPlatform(NullDevices(1, memory=4096, scope=f"full{os.getpid()}"))
+    full = machine.devices[0]
     kept = full.allocate(4096)
     offered = offer(full, "me")
     assert (offered.memory, offered.reason) == (b"", "")
@@ -287,6 +289,8 @@ def test_a_full_device_is_no_obstacle() -> None:
     withdraw("me")
     withdraw("me")
     full.free(kept)
+    sweep_retired()
+    machine.close()
 
 
 # ----------------------------------------------------------------------------------- writers around writers

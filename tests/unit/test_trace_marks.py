@@ -66,9 +66,7 @@ def test_events_of_marks_are_lent_again_and_destroyed_in_the_end(cuda: FakeCuda,
     device.close()
 
 
-def test_clocks_that_no_mark_goes_by_any_more_cost_no_event(
-    cuda: FakeCuda, device: CudaDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clocks_that_no_mark_goes_by_any_more_cost_no_event(cuda: FakeCuda, device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_marks, "LASTS", -1)
     kept = device.mark(0)
     for _ in range(50):

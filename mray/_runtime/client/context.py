@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
 class Running:
     """A call, or an actor's constructor, from its begin until it is answered."""
 
-    __slots__ = ("canceled", "final_error", "function_name", "name", "task_id")
+    __slots__ = ("awaited", "canceled", "final_error", "function_name", "name", "task_id")
 
     def __init__(self, task_id: bytes, name: str, function_name: str | None) -> None:
         self.task_id = task_id
@@ -17,6 +18,8 @@ class Running:
         #: The function or method: module and qualified name. None as long as the function has not been looked up.
         self.function_name = function_name
         self.canceled = False
+        #: Arguments whose tensors streams wait for, that may be lost with their holders (`mray._runtime.objects.tensor_transport`).
+        self.awaited: Sequence[Any] = ()
         #: The exception that replaces the result or the error of the user's code, which has called `exit_actor`.
         self.final_error: BaseException | None = None
 

@@ -4,33 +4,31 @@ In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, wi
 
     holder                                                           receiver
     lend: copied into the pool ------------------ TENSORS_BROUGHT -> bring: tensors that are views of the same memory
-    on_done: the stream waits for the event,    <- TENSORS_DONE ---- the last view dies: an event marks the receiver's stream
+    on_done: the stream waits for that point,   <- TENSORS_DONE ---- the last view dies: a point of the receiver's stream
              and the memory is used again
 
 A holder queues its copies on the stream that was current when the method returned. So they come after the kernels that made the tensor and
 before later work of the method's thread on that stream, and no thread of the host waits.
 
 A loan belongs to the connection that it was made on: its end is the end of the loan, on both sides. Streams that wait for what the process
-at the other end did not live to do go on (`mray._device.deaths`), also while the thread that reads waits within the driver.
+at the other end did not live to do go on (`mray._device.mappings`), also while the thread that reads waits within the driver.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
-from mray._device.arrivals import Arrivals
-from mray._device.base import Event, Platform
-from mray._device.deaths import when_dead
+from mray._device.arrivals import Arrivals, Awaited, point_of
+from mray._device.base import Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
 from mray._device.platform import platform
+from mray._device.timelines import Peers, retire_later
 from mray._ipc.connection import Connection
-from mray._ipc.process import start_of
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
@@ -72,58 +70,38 @@ class UnreachableError(RuntimeError):
     """Raised when no device of this process reaches a tensor's memory."""
 
 
-def _when_peer_dies(connection: Connection, callback: Callable[[], None]) -> Callable[[], None]:
-    """See `when_dead`, for the process at the other end."""
-    return when_dead((connection.pid, start_of(connection.pid)), callback)
-
-
 class _Loans:
     """The loans of the process at the other end of a connection: lease to (use, shipment)."""
 
-    __slots__ = ("_end_watch", "events", "lent", "spare")
+    __slots__ = ("late", "lent", "peers", "spare")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self) -> None:
         self.lent: dict[int, tuple[int, Shipment]] = {}
-        #: Numbers of leases that have ended. They are used again, because the receiver keeps an event for each.
+        #: Ends that could not be heeded yet.
+        self.late: list[tuple[int, int, bytes]] = []
+        #: Numbers of leases that have ended, to be used again.
         self.spare: list[int] = []
-        #: The receiver's events by handle and own device.
-        self.events: dict[tuple[bytes, int], Event] = {}
-        self._end_watch = _when_peer_dies(connection, self.forsake)
-
-    def end_watch(self) -> None:
-        """The death of the receiver is no matter any more. Idempotent."""
-        end, self._end_watch = self._end_watch, lambda: None
-        end()
+        #: The receiver, for which streams wait.
+        self.peers = Peers()
 
     def end(self, lease: int, use: int, note: bytes) -> None:
         if lease not in self.lent or self.lent[lease][0] != use:
             return
-        _use, shipment = self.lent.pop(lease)
+        point = point_of(note)
+        if not self.lent[lease][1].end([] if point is None else [point], self.peers):
+            self.late.append((lease, use, note))
+            return
+        del self.lent[lease]
         self.spare.append(lease)
-        event = None
-        if note:
-            handle = note[1:]
-            key = (handle, shipment.device.index)
-            event = self.events.get(key)
-            if event is None:
-                with contextlib.suppress(RuntimeError):  # the receiver has died meanwhile, and its work has ended
-                    event = self.events[key] = shipment.device.open_event(handle)
-        shipment.end([] if event is None else [event])
-
-    def forsake(self) -> None:
-        """The receiver is dead: streams that wait for it go on. Any thread."""
-        for event in list(self.events.values()):
-            event.forsake()
+        late, self.late = self.late, []
+        for each in late:
+            self.end(*each)
 
     def end_all(self) -> None:
         """End all loans of a dead receiver, whose queued work has ended too."""
-        self.end_watch()
-        self.forsake()
-        for lease in list(self.lent):
-            self.end(lease, self.lent[lease][0], b"")
-        for event in self.events.values():
-            event.close()
-        self.events.clear()
+        for lease, (use, _shipment) in list(self.lent.items()):
+            self.end(lease, use, b"")
+        retire_later(self.peers)
 
 
 class DeviceLoans:
@@ -160,7 +138,7 @@ class DeviceLoans:
                 departures = self._departures = Departures(found, self._lease)
             self._loans = connection.facts.get("loans")
             if self._loans is None:
-                self._loans = connection.facts["loans"] = _Loans(connection)
+                self._loans = connection.facts["loans"] = _Loans()
                 self._of_peers.append(self._loans)
             self._loading = []
             facts: list[DepartureFacts] = []
@@ -170,7 +148,7 @@ class DeviceLoans:
                     assert departure is not None, "there is a lease for every loan"
                     facts.append(departure)
             except BaseException:
-                departures.abandon()
+                departures.seal()
                 for shipment, lease, _use in self._loading:
                     self._loans.spare.append(lease)
                     shipment.end()
@@ -196,9 +174,12 @@ class DeviceLoans:
                 loans.end(lease, use, note)
 
     # ------------------------------------------------------------------------------------ as receiver
-    def bring(self, connection: Connection, departures: Sequence[DepartureFacts], leases: Sequence[tuple[int, int]]) -> list[Any]:
-        """The tensors that were lent. Raises `UnreachableError` when no device of this process reaches them, NotOpenedError when they
-        cannot be opened.
+    def bring(
+        self, connection: Connection, departures: Sequence[DepartureFacts], leases: Sequence[tuple[int, int]]
+    ) -> tuple[list[Any], list[Awaited]]:
+        """The tensors that were lent, and the points that streams wait for to use them.
+
+        Raises `UnreachableError` when no device of this process reaches them, NotOpenedError when they cannot be opened.
         """
         brought: set[int] = set()
         try:
@@ -210,14 +191,14 @@ class DeviceLoans:
                 tensors: list[Any] = []
                 try:
                     for facts in departures:
-                        lease, place = facts[0], facts[3]
+                        lease, place = facts[0], facts[2]
                         if not any(device.can_access(place) for device in found.devices):
                             raise UnreachableError(f"This process has no device that can reach the memory of {place}, where a tensor lies.")
                         tensors.append(arrivals.bring(*facts))
                         brought.add(lease)
+                    return tensors, arrivals.awaited
                 finally:
                     arrivals.end_message()
-                return tensors
         finally:
             self.refuse(connection, [lease for lease in leases if lease[0] not in brought])
 
@@ -229,8 +210,7 @@ class DeviceLoans:
     def _arrivals_from(self, connection: Connection, found: Platform) -> Arrivals:
         arrivals: Arrivals | None = connection.facts.get("arrivals")
         if arrivals is None:
-            arrivals = Arrivals(found, partial(self._release, connection), MOST_KEPT, gone=lambda: end_watch())
-            end_watch = _when_peer_dies(connection, arrivals.forsake)
+            arrivals = Arrivals(found, partial(self._release, connection), MOST_KEPT)
             connection.facts["arrivals"] = arrivals
             self._arrivals.append(arrivals)
         return arrivals
@@ -251,13 +231,13 @@ class DeviceLoans:
         """The process at the other end has died."""
         with self._lock:
             loans = connection.facts.pop("loans", None)
-            if loans is not None:
+            if loans in self._of_peers:  # else the session is over
                 self._of_peers.remove(loans)
                 loans.end_all()
         arrivals = connection.facts.pop("arrivals", None)
-        if arrivals is not None:
+        if arrivals in self._arrivals:
             self._arrivals.remove(arrivals)
-            arrivals.close(lambda: True)
+            arrivals.close()
 
     def close(self) -> None:
         """The session is over."""
@@ -265,8 +245,8 @@ class DeviceLoans:
             arrivals.close()
         self._arrivals.clear()
         with self._lock:
-            for loans in self._of_peers:
-                loans.end_watch()
+            while self._of_peers:
+                retire_later(self._of_peers.pop().peers)
             if self._departures is not None:
                 self._departures.close()
                 self._departures = None

@@ -20,6 +20,10 @@ unless the tensors have been written to meanwhile. Tensors of devices: see `mray
 A tensor is not copied before a receiver fetches it: code that writes to it before its refs are gone changes the tensors of later receivers
 (`wait_tensor_freed` waits until they are gone). The holder answers in its reading thread, also while its main thread is busy.
 
+A stream that waits for the kernels of a holder goes on when that has died, over undefined contents. So a call that was given the tensors
+asks, when its value is pickled, whether they were ever there (`TensorStore.why_lost`), and answers with the holder's death if not. Tensors
+that were got, and those that outlive the call, have nobody who asks later.
+
 Rejected: sending tensors ahead when the ref is passed on, as Ray does. The owner would have to introduce two processes, and each would wait
 for a dead one; here only the receiver waits, and the kernel tells it.
 """
@@ -28,7 +32,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
@@ -39,6 +43,7 @@ from mray._common.ids import new_object_id
 from mray._common.kept import os
 from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
+from mray._device.arrivals import Awaited
 from mray._device.base import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
 from mray._device.departures import DepartureFacts
 from mray._device.faults import listen
@@ -104,7 +109,7 @@ class Held:
 class Fetch:
     """Tensors on their way; made by `TensorStore.begin`."""
 
-    __slots__ = ("_discard", "answer", "for_get", "is_own", "object_id", "payload", "tensors")
+    __slots__ = ("_discard", "answer", "awaited", "for_get", "is_own", "object_id", "payload", "tensors")
 
     def __init__(self, object_id: bytes, payload: tuple[Any, ...], for_get: bool, discard: Callable[[Answer], None]) -> None:
         self._discard = discard
@@ -115,6 +120,8 @@ class Fetch:
         self.payload = payload
         self.answer: Answer | None = None
         self.tensors: list[Any] | None = None
+        #: The points that streams of this process wait for before they use the tensors.
+        self.awaited: list[Awaited] = []
 
     def __del__(self) -> None:
         if self.tensors is None and self.answer is not None:
@@ -456,7 +463,8 @@ class TensorStore:
     def _bring(self, fetch: Fetch, connection: Connection, facts: list[DepartureFacts], leases: list[tuple[int, int]]) -> list[Any]:
         """Tensors lent in device memory; through host memory if they cannot be reached and the transport allows it."""
         try:
-            return self._loans.bring(connection, facts, leases)
+            found, fetch.awaited = self._loans.bring(connection, facts, leases)
+            return found
         except (UnreachableError, NotOpenedError) as error:
             # Memory of a dead process is gone, perhaps before its connection.
             if isinstance(error, NotOpenedError) and self._owner.reactor.wait_until(lambda: connection.closed, _GRACE):
@@ -498,6 +506,27 @@ class TensorStore:
         if not actor_id:
             return owner_error(process, fetch.object_id)
         return self._end_of(actor_id, class_name, process) or tensors_error(actor_id, class_name, pid, fetch.object_id)
+
+    @staticmethod
+    def awaited(arguments: Sequence[ArgumentValue]) -> list[Fetch]:
+        """Those of a call's begun arguments that `why_lost` has to look after; they do not keep the tensors."""
+        found = [value.payload for value in arguments if value.form == m.TENSORS and value.payload.awaited]
+        for fetch in found:
+            fetch.tensors = []
+        return found
+
+    def why_lost(self, fetches: Iterable[Fetch]) -> BaseException | None:
+        """The error of a holder that has died before its tensors were there, for which streams here waited.
+
+        To be asked when something computed with them is there: streams have not gone on then, or it is known why.
+        """
+        lost = [fetch for fetch in fetches if any(region.has_lost(offset, number) for region, offset, number in fetch.awaited)]
+        if not lost:
+            return None
+        answer = lost[0].answer
+        assert answer is not None
+        self._owner.reactor.wait_until(lambda: answer.connection.closed, _GRACE)
+        return self._who_died(lost[0])
 
     # ------------------------------------------------------------------------------------ values
     def begin_arguments(self, arguments: Sequence[ArgumentValue]) -> list[ArgumentValue]:
@@ -549,6 +578,9 @@ class TensorStore:
                 tensors = self.tensors_of(fetch, None if deadline is None else max(0.0, deadline - monotonic()))
             except GetTimeoutError:
                 raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.") from None
+            lost = self.why_lost([fetch])
+            if lost is not None:
+                raise lost
             if entry.target is not None and entry.payload[0] != self._owner.process:
                 tensors = entry.target(tensors)
             found.append(self._together(fetch, tensors, entry))

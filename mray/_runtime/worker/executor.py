@@ -151,11 +151,14 @@ class Executor:
         kwargs = kwargs or {}
         if arguments is None:
             return args, kwargs
-        if any(value.form == m.TENSORS for value in arguments):
+        has_tensors = any(value.form == m.TENSORS for value in arguments)
+        if has_tensors:
             arguments = self.client.tensors.begin_arguments(arguments)
         args = list(args)
         for value in arguments:
             (args if type(value.place) is int else kwargs)[value.place] = self._argument(value)
+        if has_tensors and self.context.running is not None:
+            self.context.running.awaited = self.client.tensors.awaited(arguments)
         return args, kwargs
 
     def _argument(self, value: ArgumentValue) -> Any:
@@ -310,7 +313,7 @@ class Executor:
     def _reply(self, running: RunningCall, result: Any) -> None:
         connection, task_id = running.connection, running.task_id
         if running.call.num_returns == 1:
-            if is_plain(result):
+            if is_plain(result) and not running.awaited:
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
                     if self.client.borrowing.unacknowledged:
@@ -318,7 +321,7 @@ class Executor:
                     self.answer(connection, (m.REPLY, task_id, m.PICKLED, payload, None))
                     return
             try:
-                value = self.freeze(connection, task_id, task_id + FIRST, result, running.call.options)
+                value = self.freeze(running, task_id, task_id + FIRST, result, running.call.options)
             except BaseException as error:
                 self._failed(running, _why(error, result, f"the return value of {running.name}"), may_repeat=False)
                 return
@@ -328,15 +331,16 @@ class Executor:
             return
         try:
             # POINT values returned
-            values = self._split(connection, running.call, result)
+            values = self._split(running, result)
         except BaseException as error:
             self._failed(running, error)
             return
         self.settle()
         self.answer(connection, (m.REPLIES, task_id, values))
 
-    def _split(self, connection: Connection, call: Invocation, result: Any) -> list[Result]:
-        task_id, num_returns = call.task_id, call.num_returns
+    def _split(self, running: RunningCall, result: Any) -> list[Result]:
+        connection, call, task_id = running.connection, running.call, running.task_id
+        num_returns = call.num_returns
         if num_returns == 0:
             return []
         if type(result) is Collected:
@@ -349,12 +353,12 @@ class Executor:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
         values: list[Result] = []
         with self._all_or_none(connection, task_id, values) as stored:
-            if call.options is None or "tensor_transport" not in call.options:
+            if not running.awaited and (call.options is None or "tensor_transport" not in call.options):
                 self._store_arrays(results, connection.process, stored)
             for index, value in enumerate(results):
                 frozen = stored.pop(index, None)
                 if frozen is None:
-                    frozen = self.freeze(connection, return_id(task_id, index), return_id(task_id, index + 1), value, call.options)
+                    frozen = self.freeze(running, return_id(task_id, index), return_id(task_id, index + 1), value, call.options)
                 values.append(frozen)
         return values
 
@@ -374,27 +378,32 @@ class Executor:
 
         Those stored ahead, by index, are put into what it gives.
         """
-        client = self.client
         stored: dict[int, Result] = {}
         try:
             yield stored
         except BaseException:
-            segments = [payload for _form, payload, _refs in stored.values()]
-            with client.lock:
-                for index, (form, payload, _refs) in enumerate(values):
-                    client.borrowing.unpin(connection, return_id(task_id, index))
-                    if form == m.TENSORS:
-                        client.tensors.drop(return_id(task_id, index + 1))
-                        form, payload = payload[-2:]
-                    if form == m.SEGMENT:
-                        segments.append(payload)
-            for name, *_more in segments:
-                client.store.free(name)
+            with self.client.lock:
+                for index in range(len(values)):
+                    self.client.borrowing.unpin(connection, return_id(task_id, index))
+            for index, (form, payload, _refs) in [*enumerate(values), *stored.items()]:
+                self._free(return_id(task_id, index + 1), form, payload)
             raise
 
-    def freeze(self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result:
-        """The result of a call; refs inside the value are pinned by the name `pin`."""
-        client = self.client
+    def _free(self, object_id: bytes, form: int, payload: Any) -> None:
+        """Free a value that is not sent."""
+        if form == m.TENSORS:
+            with self.client.lock:
+                self.client.tensors.drop(object_id)
+            form, payload = payload[-2:]
+        if form == m.SEGMENT:
+            self.client.store.free(payload[0])
+
+    def freeze(self, running: RunningCall, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result:
+        """The result of a call; refs inside the value are pinned by the name `pin`.
+
+        Raises also the error of a dead holder of tensors that the call was given, and that were never there.
+        """
+        client, connection = self.client, running.connection
         transport = None if options is None else options.get("tensor_transport")
         if transport is None:
             form, payload, refs = client.freeze(value, connection.process)
@@ -402,6 +411,10 @@ class Executor:
             context = self.context
             actor = (context.actor_id or b"", context.class_name or "")
             form, payload, refs = client.tensors.freeze(value, transport, object_id, connection.process, connection, actor)
+        lost = client.tensors.why_lost(running.awaited) if running.awaited else None
+        if lost is not None:
+            self._free(object_id, form, payload)
+            raise dependency_error(lost)
         if not refs:
             return form, payload, None
         with client.lock:
@@ -435,6 +448,9 @@ class Executor:
         elif isinstance(error, TaskCancelledError):
             wrapped = error
         else:
+            lost = self.client.tensors.why_lost(running.awaited) if running.awaited else None
+            if lost is not None:  # it may come of undefined contents
+                error = dependency_error(lost)
             try:
                 retried = may_repeat and self._is_retried(running, error)
             except Exception as unclear:  # an exception class of the user's that cannot be unpickled here, say: the error is its context
@@ -534,6 +550,9 @@ class Executor:
                 instance.__init__(*args, **kwargs)
             else:
                 construct(instance.__init__, args, kwargs)
+            lost = self.client.tensors.why_lost(running.awaited)
+            if lost is not None:
+                raise dependency_error(lost)
             if running.final_error is not None:
                 raise running.final_error
             self.settle()

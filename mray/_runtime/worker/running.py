@@ -68,6 +68,7 @@ class RunningCall(Running):
         self.name = name
         self.function_name = function_name
         self.canceled = False
+        self.awaited = ()
         self.final_error = None
 
     @property

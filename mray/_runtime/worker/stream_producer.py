@@ -49,7 +49,7 @@ class Sender(Protocol):
 
     client: Client
 
-    def freeze(self, connection: Connection, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result: ...
+    def freeze(self, running: RunningCall, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result: ...
 
     def settle(self) -> None: ...
 
@@ -63,6 +63,7 @@ class Producer:
         arrived, window, taken, dropped, per_yield, together = running.call.options["stream"]
         self._executor = executor
         self._reactor = executor.client.reactor
+        self._running = running
         self._connection = running.connection
         self._task_id = running.task_id
         #: Items yielded so far; those before `_skipped` have arrived in an earlier attempt.
@@ -95,13 +96,13 @@ class Producer:
         self._yielded = yielded = self._yielded + 1
         if yielded <= self._skipped:
             return
-        if type(value) in PLAIN_TYPES:
+        if type(value) in PLAIN_TYPES and not self._running.awaited:
             payload = pickle.dumps(value, 5)
             if len(payload) <= INLINE_BYTES:
                 self._hold((m.PICKLED, payload, None), len(payload))
                 return
         name = return_id(self._task_id, yielded + 1)
-        form, payload, refs = self._executor.freeze(self._connection, name, name, value, None)
+        form, payload, refs = self._executor.freeze(self._running, name, name, value, None)
         self._executor.settle()
         self._hold((form, payload, refs), 0 if form == m.SEGMENT else len(payload))
 
@@ -271,7 +272,7 @@ class Producers:
                 else:
                     place = len(values)
                     pin, object_id = return_id(task_id, place), return_id(task_id, place + 1)
-                    values.append(self._executor.freeze(running.connection, pin, object_id, value, running.call.options))
+                    values.append(self._executor.freeze(running, pin, object_id, value, running.call.options))
             if len(values) < num_returns:
                 raise ValueError(f"Task returned {len(values)} objects, but num_returns={num_returns}.")
         except BaseException as error:

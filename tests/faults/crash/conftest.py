@@ -46,7 +46,7 @@ class Run:
     def start(self, *words: str, program: Path = PROGRAM, env: dict[str, str] | None = None, before: Sequence[str] = ()) -> None:
         """`before`: what goes before the command."""
         environment = dict(os.environ, **{MARK: self.mark, "MRAY_TMPDIR": str(self.sessions)}, **(env or {}))
-        environment["PYTHONPATH"] = python_path()
+        environment["PYTHONPATH"] = python_path(environment.get("PYTHONPATH"))
         with (self.folder / "stdout").open("w") as stdout, (self.folder / "stderr").open("w") as stderr:
             self.process = subprocess.Popen(
                 [*before, sys.executable, str(program), *words, str(self.folder)],

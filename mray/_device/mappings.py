@@ -1,0 +1,194 @@
+"""Memory of other processes, as this one has it open: each region once, for all edges and loans.
+
+    owner                                              this process
+    a region of a pool   -- handle -->                 Mapping, counted by its users; closed with the last
+    a region of timelines -- handle -->                PeerTimelines; closed when nobody uses it, and the owner is dead
+
+Closing memory waits for all that is queued on a device. So it is never done for a message, nor while a lock is held that messages need, and
+timelines, which are small, stay open as long as their process lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator
+from struct import Struct
+
+from mray._common.kept import os
+from mray._common.process_local import kernel_pid
+from mray._device.base import Device, DeviceFaultError, NotOpenedError
+from mray._device.deaths import is_dead, when_dead
+from mray._device.faults import report
+from mray._device.pinned_memory import PinnedMemory, owner_of
+
+#: The place of regions in pinned memory of the host. That of others is the uuid of their device.
+HOST = "host"
+
+_KEY = Struct("@QQ")
+#: Bytes of a region's key.
+KEY_SIZE = _KEY.size
+#: Distinguishes this process from all that ever had its number.
+_nonce = 0
+#: Of all regions: a reader may have several open on one device of its own.
+_numbers = itertools.count(1)
+
+
+def new_key() -> bytes:
+    """The name of a region of this process: unique on the machine, for ever."""
+    global _nonce
+    if not _nonce:
+        _nonce = int.from_bytes(os.urandom(8), "little")
+    return _KEY.pack(_nonce, next(_numbers))
+
+
+#: Added to the last number of a timeline that a process did not live to take further: more than any number that is waited for. CUDA
+#: compares by the sign of the difference, so it leaves room above it.
+FORSAKEN = 1 << 62
+
+
+def forsake(words: memoryview) -> None:
+    """Nobody waits for these timelines any more. Several processes may come here: they store the same."""
+    for index in range(len(words)):
+        words[index] |= FORSAKEN
+
+
+class Mapping:
+    """One region of another process; of memory of the host where the place is `HOST`."""
+
+    __slots__ = ("__weakref__", "_memory", "address", "device")
+
+    def __init__(self, device: Device, place: str, handle: bytes) -> None:
+        self.device = device
+        self._memory = PinnedMemory(device) if place == HOST else None
+        self.address = device.open_memory(handle) if self._memory is None else self._memory.open(handle)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it stays open though nobody uses it."""
+        return False
+
+    def close(self) -> None:
+        """Nobody looks at it, and no work on it is queued."""
+        if self._memory is None:
+            self.device.close_memory(self.address)
+        else:
+            self._memory.free(self.address)
+
+
+class PeerTimelines(Mapping):
+    """A region of another process's timelines. When that process is dead, everybody who waits for one goes on."""
+
+    __slots__ = ("_end_watch", "_is_own", "_last", "_owner", "is_forsaken", "words")
+
+    def __init__(self, device: Device, place: str, handle: bytes) -> None:
+        super().__init__(device, place, handle)
+        assert self._memory is not None
+        self._owner = owner_of(handle)
+        self._is_own = self._owner[0] == kernel_pid()
+        self.is_forsaken = False
+        self.words = self._memory.words(self.address)
+        try:
+            self._end_watch = when_dead(owner_of(handle), self._forsake)
+        except BaseException:
+            self.words.release()
+            super().close()
+            raise
+
+    def _forsake(self) -> None:
+        """Again and again, as long as it is open: another process may keep the driver's work of the dead alive, such as its child."""
+        self.is_forsaken = True
+        forsake(self.words)
+
+    @property
+    def is_kept(self) -> bool:
+        return not (self.is_forsaken or self._is_own or is_dead(self._owner))
+
+    def has_lost(self, offset: int, number: int) -> bool:
+        """Whether this number was not reached before the timeline was forsaken. Streams that wait for it go on then. Also once closed."""
+        try:
+            word = self.words[offset // 8]
+        except ValueError:  # it is closed
+            word = self._last[offset // 8]
+        return FORSAKEN <= word < FORSAKEN + number
+
+    def close(self) -> None:
+        self._end_watch()
+        self._last = self.words.tolist()
+        self.words.release()
+        super().close()
+
+
+class _Mappings:
+    """All of this process: region key and device -> the mapping, and how many use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._known: dict[tuple[bytes, Device], tuple[Mapping, int]] = {}
+
+    def open(self, kind: type[Mapping], device: Device, place: str, key: bytes, handle: bytes) -> Mapping:
+        with self._lock:
+            mapping, users = self._known.get((key, device), (None, 0))
+            if mapping is None:
+                with _opening():
+                    mapping = kind(device, place, handle)
+            self._known[key, device] = mapping, users + 1
+            return mapping
+
+    def leave(self, device: Device, key: bytes) -> None:
+        with self._lock:
+            mapping, users = self._known[key, device]
+            self._known[key, device] = mapping, users - 1
+
+    def close_unused(self) -> None:
+        with self._lock:
+            unused = [known for known, (mapping, users) in self._known.items() if not users and not mapping.is_kept]
+            mappings = [self._known.pop(known)[0] for known in unused]
+        for mapping in mappings:
+            mapping.close()
+
+
+@contextlib.contextmanager
+def _opening() -> Iterator[None]:
+    """While entered, something of another process is opened."""
+    try:
+        yield
+    except DeviceFaultError as error:
+        report(error)
+        raise
+    except (RuntimeError, OSError) as error:
+        raise NotOpenedError(str(error)) from error
+
+
+_mappings = _Mappings()
+
+
+def open_region(device: Device, place: str, key: bytes, handle: bytes) -> Mapping:
+    """A region of another process's pool. May take long. Raises NotOpenedError."""
+    return _mappings.open(Mapping, device, place, key, handle)
+
+
+def open_timelines(device: Device, key: bytes, handle: bytes) -> PeerTimelines:
+    """A region of another process's timelines. May take long. Raises NotOpenedError."""
+    found = _mappings.open(PeerTimelines, device, HOST, key, handle)
+    assert isinstance(found, PeerTimelines)
+    return found
+
+
+def leave(device: Device, key: bytes) -> None:
+    """One user less. No work of it on the memory is queued."""
+    _mappings.leave(device, key)
+
+
+def close_unused() -> None:
+    """Close what nobody uses any more. Waits for what is queued on the devices."""
+    _mappings.close_unused()
+
+
+def _after_fork() -> None:
+    global _mappings, _nonce
+    _mappings, _nonce = _Mappings(), 0
+
+
+os.register_at_fork(after_in_child=_after_fork)

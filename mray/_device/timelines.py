@@ -1,0 +1,299 @@
+"""Timelines: how far streams have come, as words in host memory that streams of any process wait for.
+
+    this process                                                another process
+    mark(device, stream) -> Point: the next number n  ---(region, place, n) in a message---> Peers.wait(device, stream, ...)
+    its stream, when it comes there: word := n                  its stream: until word >= n
+
+A *timeline* is eight bytes of pinned memory of the host, which one stream counts up (`Device.set_word`); a *point* is a number on it. No
+handle is made for a message, nothing has a name, and whoever wants to know whether a point is reached reads the word.
+
+A region of timelines is written by one process alone, as long as that lives. When it is dead, each process that has the region open sets
+all words of it to more than any number (`mray._device.mappings`), as a process does itself whose device has broken down: streams go on,
+whatever was queued there. No driver is asked for that, so no full queue can delay it. The words still tell how far the dead had come
+(`PeerTimelines.has_lost`).
+
+The regions of this process stay as long as it: a stream may still have to look at a word, here or elsewhere, long after an edge is closed.
+
+Rejected: events that processes export to each other. Each is a handle to open and leaves a name behind, and on hardware a stream that waits
+for an event of the dead waits for ever, also when its own process records that event anew.
+
+Any thread, finalizers too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from mray._common.kept import os
+from mray._device.base import CaptureError, Device, DeviceFaultError, NotOpenedError
+from mray._device.mappings import FORSAKEN, PeerTimelines, close_unused, forsake, leave, new_key, open_timelines
+from mray._device.pinned_memory import PinnedMemory
+from mray._ipc.memory_order import trust_fence
+from mray._ipc.segment import PAGE
+
+#: Handles of CUDA's own streams, which nobody destroys: the default one, in its kinds.
+_LASTING = frozenset((0, 1, 2))
+
+
+class Where(NamedTuple):
+    """A point, for other processes. Plain data."""
+
+    #: The region's key and handle, the timeline's byte in it, and the number.
+    key: bytes
+    handle: bytes
+    offset: int
+    number: int
+
+
+class Timeline:
+    """Of the streams of this process that have had one handle, one after the other."""
+
+    __slots__ = ("_address", "_device", "_index", "_lock", "_number", "_queued", "_region")
+
+    def __init__(self, device: Device, region: _Region, index: int) -> None:
+        self._device = device
+        self._region = region
+        self._index = index
+        self._address = region.address + 8 * index
+        self._lock = threading.RLock()
+        #: The latest, and the latest that is known to be queued. Invariant: none is used twice.
+        self._number = self._queued = 0
+
+    def mark(self, stream: int) -> Point:
+        """The end of what is queued on the stream now."""
+        with self._lock:
+            if stream not in _LASTING and not self.reached(self._queued):
+                # It may be another stream than last time, in the place of one that was destroyed, and must not overtake that.
+                self._device.await_word(self._address, self._queued, stream)
+            self._number = number = self._number + 1
+            last = 0
+            while last < max(number, self._queued):  # twice, if a finalizer has marked in between and would be overtaken
+                last = max(number, self._queued)
+                self._device.set_word(self._address, last, stream)
+            self._queued = max(self._queued, last)
+            return Point(self, number)
+
+    def reached(self, number: int) -> bool:
+        """Whether its stream has come so far."""
+        try:
+            if self._region.words[self._index] < number:
+                return False
+        except ValueError:  # it is closed: nobody waits any more
+            return True
+        # SYNC POINT timeline: work, fence, word | read word, fence, work.
+        trust_fence()
+        return True
+
+    def wait(self, stream: int, number: int) -> None:
+        """Have a stream of its device wait until it has."""
+        if not self.reached(number):
+            self._device.await_word(self._address, number, stream)
+
+    def where(self, number: int) -> Where:
+        """A number of it, for other processes."""
+        return Where(self._region.key, self._region.handle, 8 * self._index, number)
+
+
+class Point:
+    """A place in the work of a stream."""
+
+    __slots__ = ("_number", "_timeline")
+
+    def __init__(self, timeline: Timeline, number: int) -> None:
+        self._timeline = timeline
+        self._number = number
+
+    def wait(self, stream: int) -> None:
+        """Have a stream of the same device wait until it is reached. The caller does not wait."""
+        self._timeline.wait(stream, self._number)
+
+    def reached(self) -> bool:
+        """Whether everything before it is done."""
+        return self._timeline.reached(self._number)
+
+    @property
+    def where(self) -> Where:
+        """The point, for other processes."""
+        return self._timeline.where(self._number)
+
+
+class _Region:
+    """Timelines of this process, in one piece of memory."""
+
+    def __init__(self, device: Device) -> None:
+        self._memory = PinnedMemory(device)
+        self.key = new_key()
+        self.address, self.handle = self._memory.allocate(PAGE)
+        self.words = self._memory.words(self.address)
+        self.unused = deque(range(PAGE // 8))
+
+    def close(self) -> None:
+        self.words.release()
+        self._memory.free(self.address)
+
+
+class Timelines:
+    """Those of one device in this process; made by the first mark."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._lock = threading.RLock()
+        #: By the handles of streams.
+        self._of: dict[int, Timeline] = {}
+        #: The last one has room.
+        self._regions: list[_Region] = []
+
+    def mark(self, stream: int) -> Point:
+        """See `mark`."""
+        timeline = self._of.get(stream)
+        if timeline is None:
+            with self._lock:
+                # A finalizer that came in between may have made it.
+                timeline = self._of.setdefault(stream, self._new())
+        return timeline.mark(stream)
+
+    def _new(self) -> Timeline:
+        while True:
+            for region in self._regions[-1:]:
+                with contextlib.suppress(IndexError):
+                    return Timeline(self._device, region, region.unused.popleft())
+            self._regions.append(_Region(self._device))
+
+    def forsake(self) -> None:
+        """The device has broken down: nobody waits any more for what it was to do."""
+        for region in self._regions:
+            forsake(region.words)
+
+    def close(self) -> None:
+        """Nobody, in no process, waits for one any more, nor marks. Idempotent."""
+        self._of.clear()
+        while self._regions:
+            self._regions.pop().close()
+
+
+def timelines_of(device: Device) -> Timelines:
+    """Raises RuntimeError where streams of the device cannot set words of the host."""
+    found: Timelines | None = device.belongings.get("timelines")
+    if found is None:
+        if device.why_unordered():
+            raise RuntimeError(device.why_unordered())
+        found = device.belongings.setdefault("timelines", Timelines(device))
+    return found
+
+
+def mark(device: Device, stream: int) -> Point:
+    """The end of what is queued on a stream now.
+
+    Raises CaptureError, DeviceFaultError, and RuntimeError where streams cannot be waited for. The first mark of a stream may need memory
+    and a descriptor: MemoryError, OSError.
+    """
+    return timelines_of(device).mark(stream)
+
+
+class Peers:
+    """The timelines of other processes that streams of one end of an edge wait for, and the streams that use what others have lent."""
+
+    #: Tensors of others that somebody looks at.
+    held = 0
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[bytes, Device], PeerTimelines] = {}
+        self._streams: set[tuple[Device, int]] = set()
+        #: Once nothing is used any more: the ends of the work of those streams.
+        self._last: list[Point] = []
+
+    def open(self, device: Device, key: bytes, handle: bytes) -> PeerTimelines:
+        """A region, so that a later wait need not open it. Raises NotOpenedError when its process is gone, or streams here cannot wait."""
+        found = self._opened.get((key, device))
+        if found is None:
+            if device.why_unordered():
+                raise NotOpenedError(device.why_unordered())
+            found = self._opened[key, device] = open_timelines(device, key, handle)
+        return found
+
+    def wait(self, device: Device, stream: int, key: bytes, handle: bytes, offset: int, number: int) -> PeerTimelines | None:
+        """Have the stream wait for a point of another process's. The caller does not wait. Raises NotOpenedError.
+
+        Returns the region unless the point is reached: whether it ever was is known when the stream has gone on (`has_lost`).
+        """
+        found = self.open(device, key, handle)
+        word = found.words[offset // 8]
+        if word < number:
+            self.used_on(device, stream)
+            device.await_word(found.address + offset, number, stream)
+        elif word < FORSAKEN:
+            # SYNC POINT timeline: work, fence, word | read word, fence, work.
+            trust_fence()
+            return None
+        return found
+
+    def used_on(self, device: Device, stream: int) -> None:
+        """Memory of others is used on this stream."""
+        self._streams.add((device, stream))
+
+    def retire(self) -> bool:
+        """Let go of what is open, if streams are done with everything so far; whether they are. Idempotent."""
+        while self._streams:
+            device, stream = self._streams.pop()
+            try:
+                self._last.append(mark(device, stream))
+            except DeviceFaultError:  # nothing there will ever be closed
+                return False
+            except BaseException as error:
+                self._streams.add((device, stream))
+                if isinstance(error, CaptureError):
+                    return False
+                raise
+        if not all(point.reached() for point in self._last):
+            return False
+        self._last.clear()
+        while self._opened:
+            (key, device), _timelines_there = self._opened.popitem()
+            leave(device, key)
+        return True
+
+
+# ------------------------------------------------------------------------------------ the end of edges
+class Retired(Protocol):
+    """A closed end of an edge, with things of other processes still open."""
+
+    held: int
+
+    def retire(self) -> bool:
+        """Close it, if nothing is held and the device is done with it; whether it was."""
+
+
+_retired: deque[Retired] = deque()
+
+
+def retire_later(end: Retired, *, sweep: bool = True) -> None:
+    """Close what it has open as soon as nobody needs that any more: now, or (`sweep=False`) at the earliest when others are looked at."""
+    _retired.append(end)
+    if sweep:
+        sweep_retired()
+
+
+def sweep_retired() -> bool:
+    """Close what the device is done with by now; whether nothing is left but tensors that are held.
+
+    Any thread, no finalizers. Closing may wait for the device.
+    """
+    for _ in range(len(_retired)):
+        try:
+            end = _retired.popleft()
+        except IndexError:
+            break
+        is_over = False
+        try:
+            is_over = end.retire()
+        finally:  # what raises is looked at again
+            if not is_over:
+                _retired.append(end)
+    close_unused()
+    return not any(not end.held for end in list(_retired))
+
+
+os.register_at_fork(after_in_child=_retired.clear)
