@@ -71,11 +71,6 @@ class Shipment:
         self.use = 0
         self._blocks: list[Block] = []
 
-    @property
-    def size(self) -> int:
-        """Bytes of the pool that it holds."""
-        return sum(block.size for block in self._blocks)
-
     def put(self, block: Block) -> None:
         """Hold a block of the pool."""
         self._blocks.append(block)

@@ -80,17 +80,15 @@ class Mapping:
 class PeerTimelines(Mapping):
     """A region of another process's timelines. When that process is dead, everybody who waits for one goes on."""
 
-    __slots__ = ("_end_watch", "_is_own", "_last", "_owner", "is_forsaken", "words")
+    __slots__ = ("_end_watch", "_last", "_owner", "words")
 
     def __init__(self, device: Device, place: str, handle: bytes) -> None:
         super().__init__(device, place, handle)
         assert self._memory is not None
         self._owner = owner_of(handle)
-        self._is_own = self._owner[0] == kernel_pid()
-        self.is_forsaken = False
         self.words = self._memory.words(self.address)
         try:
-            self._end_watch = when_dead(owner_of(handle), self._forsake)
+            self._end_watch = when_dead(self._owner, self._forsake)
         except BaseException:
             self.words.release()
             super().close()
@@ -98,12 +96,11 @@ class PeerTimelines(Mapping):
 
     def _forsake(self) -> None:
         """Again and again, as long as it is open: another process may keep the driver's work of the dead alive, such as its child."""
-        self.is_forsaken = True
         forsake(self.words)
 
     @property
     def is_kept(self) -> bool:
-        return not (self.is_forsaken or self._is_own or is_dead(self._owner))
+        return self._owner[0] != kernel_pid() and not is_dead(self._owner)
 
     def has_lost(self, offset: int, number: int) -> bool:
         """Whether this number was not reached before the timeline was forsaken. Streams that wait for it go on then. Also once closed."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib.util
 import os
 import pickle
@@ -14,18 +15,18 @@ import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from mray._device import libcuda
+from mray._device import libcuda, mappings
 from mray._device.base import Device, Platform
 from mray._device.cuda import CudaDevice
 from mray._device.cuda import find_platform as find_cuda
 from mray._device.platform import forget_platform, platform
-from mray._device.timelines import Peers, Point, Where, mark
+from mray._device.timelines import Peers, Point, Where, mark, sweep_retired
 from tests.checkout import python_path
 
 
@@ -47,6 +48,13 @@ class Kind(ABC):
 
     def close(self) -> None:
         forget_platform()
+
+    def close_when_done(self, eventually: Callable[..., None]) -> None:
+        """In the end of a test: timelines of peers stay open until it is known that those are dead."""
+        gc.collect()
+        eventually(lambda: sweep_retired() and not mappings._mappings._known)
+        self.close()
+        gc.collect()
 
     def why_not(self) -> str:
         """Why there is none here; empty if there is."""

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from mray._device import mappings
 from mray._device.base import Device, DeviceFaultError, NotOpenedError, Platform
-from mray._device.timelines import Peers, mark, sweep_retired
+from mray._device.timelines import Peers, mark
 from mray._ipc.mapped import address_of
 from tests.conformance.device_kinds import KINDS, Kind, Peer
 
@@ -34,10 +33,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, eventu
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
     yield found
-    gc.collect()
-    eventually(lambda: sweep_retired() and not mappings._mappings._known)
-    found.close()
-    gc.collect()
+    found.close_when_done(eventually)
 
 
 @pytest.fixture

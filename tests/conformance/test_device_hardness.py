@@ -5,7 +5,6 @@ Rows of the null platform alone: a driver may, and these always do.
 
 from __future__ import annotations
 
-import gc
 import mmap
 import threading
 import weakref
@@ -13,9 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mray._device import mappings
 from mray._device.base import DeviceFaultError
-from mray._device.timelines import Point, mark, sweep_retired
+from mray._device.timelines import Point, mark
 from mray._ipc.mapped import address_of
 from mray.testing import null
 from mray.testing.null import NullDevice
@@ -30,10 +28,7 @@ def kind(monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]) -> It
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
     yield found
-    gc.collect()
-    eventually(lambda: sweep_retired() and not mappings._mappings._known)
-    found.close()
-    gc.collect()
+    found.close_when_done(eventually)
 
 
 @pytest.fixture

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mray._device import mappings
 from mray._device.base import Device, Platform
 from mray._device.platform import platform as find_platform
-from mray._device.timelines import mark, sweep_retired
+from mray._device.timelines import mark
 from tests.conformance.device_kinds import Cuda, Kind, Peer
 
 
@@ -51,11 +49,7 @@ def _timelines() -> None:
 def kind(eventually: Callable[..., None]) -> Iterator[Kind]:
     found = Cuda()
     yield found
-    gc.collect()
-    # Timelines of peers stay open until it is known that those are dead.
-    eventually(lambda: sweep_retired() and not mappings._mappings._known)
-    found.close()
-    gc.collect()
+    found.close_when_done(eventually)
 
 
 @pytest.fixture
