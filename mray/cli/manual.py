@@ -11,6 +11,8 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
+from mray.cli import reference
+
 _LISTED = re.compile(r"^\* \[([\w-]+)\]\([\w-]+\.md\): (.+)$", re.MULTILINE)
 #: Marks of parts that are made from the source.
 _COMMENT = re.compile(r"^<!--.*?-->\n+", re.MULTILINE | re.DOTALL)
@@ -26,8 +28,11 @@ class Page(NamedTuple):
     name: str
     #: A line that says what it is about.
     line: str
-    #: Markdown.
-    text: str
+
+    @property
+    def text(self) -> str:
+        """Markdown."""
+        return _text(self.name)
 
     @property
     def title(self) -> str:
@@ -37,7 +42,13 @@ class Page(NamedTuple):
 @cache
 def pages() -> tuple[Page, ...]:
     """All pages, in the order of the index."""
-    return tuple(Page(name, line, _COMMENT.sub("", read(f"{name}.md"))) for name, line in _LISTED.findall(read("index.md")))
+    return tuple(Page(name, line) for name, line in _LISTED.findall(read("index.md")))
+
+
+@cache
+def _text(name: str) -> str:
+    written = _COMMENT.sub("", read(f"{name}.md"))
+    return f"{written}{reference.text()}" if name == "reference" else written
 
 
 def read(file: str) -> str:

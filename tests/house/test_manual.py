@@ -80,8 +80,9 @@ def test_programs_run(block: Block, tmp_path: Path, interpreter: Interpreter) ->
     compile(path.read_text(), str(path), "exec")
     if block.mark == "gpu" and not gpus():
         return
-    if "import torch" in block.text:
-        pytest.importorskip("torch")
+    for package in ("torch", "fastapi", "tqdm", "joblib"):
+        if f"import {package}" in block.text or f"from {package}" in block.text:
+            pytest.importorskip(package)
     if block.mark == "pytest":
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mray.pytest_plugin", str(path)]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
