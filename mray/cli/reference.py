@@ -1,4 +1,4 @@
-"""The API reference: Markdown made of the public modules' names, signatures and docstrings, when the page ``reference`` of the manual is read.
+"""The API reference: Markdown made of the public modules' names, signatures and docstrings, when the page ``reference`` is read.
 
 Nothing is written down twice: what `help` says of a name is what the page says. Modules of optional packages are left out where these are
 not installed.
@@ -87,7 +87,7 @@ def _signature(value: Any) -> str:
 
 
 def _markdown(value: Any) -> str:
-    """A docstring in Markdown: terms become points of a list, programs fenced blocks. Nothing for what a class inherits from Python's own."""
+    """A docstring in Markdown: terms become points of a list, programs fenced blocks. Nothing for a class without one of its own."""
     written = inspect.getdoc(value) or ""
     if inspect.isclass(value) and "__doc__" not in vars(value):
         return ""

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,3 +101,140 @@ def test_all_examples_run_together_and_say_what_they_leave_out(fresh, torch_is_i
     assert "hello world, one actor" in printed
     assert ("skipped, for want of torch: pipeline_parallel" in printed) != torch_is_installed
     assert ("stages on one GPU" in printed) != ("skipped, for want of a GPU: gpu_pipeline" in printed)
+
+
+# ------------------------------------------------------------------------------------------- inference
+@pytest.mark.parametrize("stages", [1, 2])
+def test_an_executor_sends_a_step_to_every_rank_and_brings_the_output_of_the_first(ray_session, stages):
+    executor = example("inference").Executor(lambda stage, rank: Steps(stage, rank), 2, stages, num_cpus=0)
+    assert [each.get() for each in [executor.step(number) for number in range(3)]] == [
+        [(number, stage, 0) for stage in range(stages)] for number in range(3)
+    ]
+    assert executor.call("count") == [3] * (2 * stages)
+    executor.shutdown()
+
+
+def test_an_error_of_any_rank_is_the_steps_and_the_next_step_is_good(ray_session):
+    executor = example("inference").Executor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
+    with pytest.raises(ZeroDivisionError):
+        executor.step("rank 1 fails").get()
+    assert executor.step(1).get() == [(1, 0, 0)]
+    executor.shutdown()
+
+
+def test_the_death_of_a_rank_ends_every_wait_of_its_executor(ray_session):
+    executor = example("inference").Executor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
+    with pytest.raises(ray_session.exceptions.ActorDiedError, match="exit code 7|status 7"):
+        executor.step("rank 1 dies").get()
+    executor.shutdown()
+
+
+class Steps:
+    """A worker that notes down the steps that it was given."""
+
+    def __init__(self, stage, rank):
+        self.stage, self.rank, self.seen = stage, rank, 0
+
+    def step(self, request, before):
+        self.seen += 1
+        if self.rank == 1 and request == "rank 1 fails":
+            raise ZeroDivisionError
+        if self.rank == 1 and request == "rank 1 dies":
+            os._exit(7)
+        return [*(before or ()), (request, self.stage, self.rank)]
+
+    def count(self):
+        return self.seen
+
+
+def test_inference_by_calls_and_by_a_graph(ray_session):
+    assert_measured(example("inference").compare(steps=3))
+
+
+def test_the_executor_for_vllm_asks_all_workers_and_brings_the_answer_of_one(init, tmp_path, monkeypatch):
+    """With a stand-in for the few names of vLLM that it uses, which workers find, too."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text(STAND_IN_FOR_VLLM)
+    monkeypatch.syspath_prepend(tmp_path)
+    init(num_cpus=2)
+    config = SimpleNamespace(
+        parallel_config=SimpleNamespace(world_size=4, tensor_parallel_size=2, pipeline_parallel_size=2),
+        scheduler_config=SimpleNamespace(async_scheduling=False),
+    )
+    try:
+        executor = example("vllm_executor").MrayExecutor(config)
+        assert executor.collective_rpc("where") == [
+            (rank, rank % 2 == 0, ["init_worker", "init_device", "load_model"]) for rank in range(4)
+        ]
+        assert executor.execute_model("step") == ("step", 2)
+        later = [executor.execute_model(number, non_block=True) for number in range(2)]
+        assert [each.result() for each in later] == [(0, 2), (1, 2)]
+        assert executor.collective_rpc(lambda worker, add: worker.rank + add, args=(10,)) == [10, 11, 12, 13]
+        executor.check_health()
+        with pytest.raises(KeyError):
+            executor.collective_rpc("fails")
+        executor.shutdown()
+        executor.shutdown()
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "vllm" or name == "mray.examples.vllm_executor"]:
+            del sys.modules[name]
+
+
+STAND_IN_FOR_VLLM = """
+import pickle, sys
+from types import ModuleType, SimpleNamespace
+
+
+class Executor:
+    def __init__(self, vllm_config):
+        self.vllm_config, self.parallel_config = vllm_config, vllm_config.parallel_config
+        self.scheduler_config = vllm_config.scheduler_config
+        self._init_executor()
+
+
+class WorkerWrapperBase:
+    def __init__(self, rpc_rank):
+        self.rank, self.asked = rpc_rank, []
+
+    def init_worker(self, all_kwargs):
+        self.asked.append("init_worker")
+        self.kwargs = all_kwargs[self.rank]
+
+    def init_device(self):
+        self.asked.append("init_device")
+
+    def load_model(self):
+        self.asked.append("load_model")
+
+    def where(self):
+        return self.kwargs["rank"], self.kwargs["is_driver_worker"], self.asked
+
+    def execute_model(self, scheduled):
+        return scheduled, self.rank
+
+    def check_health(self):
+        pass
+
+    def fails(self):
+        raise KeyError(self.rank)
+
+
+def run_method(worker, method, args, kwargs):
+    if isinstance(method, bytes):
+        return pickle.loads(method)(worker, *args, **kwargs)
+    return getattr(worker, method)(*args, **kwargs)
+
+
+parts = {
+    "platforms": {"current_platform": SimpleNamespace(is_cuda_alike=lambda: False)},
+    "utils.network_utils": {"get_distributed_init_method": "tcp://{}:{}".format, "get_open_port": lambda: 1},
+    "v1.executor.abstract": {"Executor": Executor},
+    "v1.serial_utils": {"run_method": run_method},
+    "v1.worker.worker_base": {"WorkerWrapperBase": WorkerWrapperBase},
+}
+for path, names in parts.items():
+    words = ["vllm", *path.split(".")]
+    for end in range(2, len(words) + 1):
+        sys.modules.setdefault(".".join(words[:end]), ModuleType(".".join(words[:end]))).__path__ = []
+    vars(sys.modules[".".join(words)]).update(names)
+"""

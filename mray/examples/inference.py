@@ -1,0 +1,110 @@
+"""An executor for inference: the workers of a model that is split over several processes, driven by one.
+
+    python -m mray.examples.inference [steps] [workers]
+
+    driver ── a step's input ──▶ rank 0, rank 1, ... of stage 0 ──▶ rank 0, rank 1, ... of stage 1 ── output of rank 0 ──▶ driver
+
+Every rank of every stage gets the step's input, a rank of a later stage also what the same rank before it has returned; one output comes
+back, that of the last stage's rank 0, and the errors of all. Steps go through a compiled graph and may be in flight; whatever else workers
+are asked goes through a second graph, whose result has a value of each. `vllm_executor` puts this under vLLM.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mray
+from mray.dag import InputNode, MultiOutputNode
+from mray.examples import Comparison, measure, print_comparisons
+
+
+@mray.remote
+class Rank:
+    """The process of one worker."""
+
+    def __init__(self, make: Callable[..., Any], stage: int, rank: int) -> None:
+        self.worker = make(stage, rank)
+
+    def step(self, request: Any, before: Any = None) -> Any:
+        """The worker's result of a step; `before` is that of the same rank of the stage before."""
+        return self.worker.step(request, before)
+
+    def call(self, request: tuple[str, tuple[Any, ...], dict[str, Any]]) -> Any:
+        """Any other method of the worker."""
+        name, args, kwargs = request
+        return getattr(self.worker, name)(*args, **kwargs)
+
+
+class Executor:
+    """`stages` times `width` workers; ``make(stage, rank)`` makes one in its process, an object with ``step(request, before)``.
+
+    `in_flight` steps may be on their way at once, which keeps all stages busy; `options` are those of the actors (``num_gpus=1``). A worker
+    that dies ends every wait with ActorDiedError, at once, which says how.
+    """
+
+    def __init__(self, make: Callable[..., Any], width: int, stages: int = 1, *, in_flight: int = 4, **options: Any) -> None:
+        self.ranks = [[Rank.options(**options).remote(make, stage, rank) for rank in range(width)] for stage in range(stages)]
+        with InputNode() as request:
+            outputs: list[Any] = [None] * width
+            for stage in self.ranks:
+                outputs = [rank.step.bind(request, before) for rank, before in zip(stage, outputs, strict=True)]
+        # The outputs of the other ranks are read by nobody; an error of theirs is the step's.
+        self._steps = outputs[0].experimental_compile(_max_inflight_executions=in_flight)
+        with InputNode() as request:
+            answers = [rank.call.bind(request) for stage in self.ranks for rank in stage]
+        self._calls = MultiOutputNode(answers).experimental_compile()
+
+    def step(self, request: Any) -> Any:
+        """Begin a step: the ref of its output."""
+        return self._steps.execute(request)
+
+    def call(self, method: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> list[Any]:
+        """The results of a method of every worker, by stage and rank. RayChannelTimeoutError after `timeout` seconds."""
+        results: list[Any] = mray.get(self._calls.execute((method, args, kwargs)), timeout=timeout)
+        return results
+
+    def shutdown(self) -> None:
+        """End the workers."""
+        self._steps.teardown()
+        self._calls.teardown()
+        for stage in self.ranks:
+            for rank in stage:
+                mray.kill(rank)
+
+
+class FakeWorker:
+    """Sleeps for as long as a step of a model would take; returns which ranks a step has passed through."""
+
+    def __init__(self, stage: int, rank: int, seconds: float = 0.0) -> None:
+        self.place, self.seconds = (stage, rank), seconds
+
+    def step(self, request: Any, before: Any) -> list[tuple[int, int]]:
+        """The places of the ranks that the step passed."""
+        if self.seconds:
+            time.sleep(self.seconds)
+        return [*(before or ()), self.place]
+
+
+def compare(steps: int = 200, workers: int = 2) -> Comparison:
+    """A step by a call of each actor, and through the graph; of workers that compute nothing."""
+    executor = Executor(FakeWorker, workers, num_cpus=0)
+    request = {"requests": list(range(100)), "blocks": list(range(500))}
+    (ranks,) = executor.ranks
+    assert mray.get(executor.step(request)) == [(0, 0)]
+    calls = measure(lambda: mray.get([rank.step.remote(request) for rank in ranks]), steps)
+    graph = measure(lambda: executor.step(request).get(), steps)
+    executor.shutdown()
+    return Comparison(f"inference, {workers} workers", calls, graph)
+
+
+def main() -> None:
+    """Run the example in a session of its own."""
+    with mray.init():
+        print_comparisons([compare(*map(int, sys.argv[1:3]))])
+
+
+if __name__ == "__main__":
+    main()
