@@ -19,8 +19,8 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from mray._graph.actor.loop import GraphService
+from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.compiled import CompiledGraph, Limits
-from mray._graph.compiler.allocate import allocate
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import INPUT, Argument, Graph, Source, Step
 from mray._ipc.doorbell import Doorbell, new_wakeup_fd
@@ -198,7 +198,10 @@ class Cluster:
         plan = plan_graph(graph, in_flight)
         empty = serialize([])
         constants = {actor: (empty.form, empty.to_bytes()) for actor in graph.actors}
-        return CompiledGraph(self.host, plan, allocate(self.host, plan, constants), Limits(in_flight))
+        actors = {actor: actor for actor in graph.actors}
+        made = Allocation(self.host, plan, actors, {actor: self.host.actor_process(actor) for actor in actors})
+        made.make(constants)
+        return CompiledGraph(self.host, plan, made, Limits(in_flight))
 
     def close(self) -> None:
         for pid in self.pids:

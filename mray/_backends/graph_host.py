@@ -6,9 +6,10 @@ In a driver or a worker that compiles graphs, and in every actor that takes part
 from __future__ import annotations
 
 import pickle
+import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
@@ -18,10 +19,11 @@ from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
 from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
+from mray._graph.caller.compiled import CompiledGraph
+from mray._graph.caller.copies import GraphCopy, end_copy, note_copier
 from mray._graph.caller.event_loop import LoopWatcher
-from mray._graph.caller.remote import RemoteCallers, RemoteGraph, hear
 from mray._graph.ends import SETTLING, settle_devices
-from mray._graph.messages import AT_ONCE, COPY, ENDED, EXECUTE, RECALL, RECEIVED, REPORT
+from mray._graph.messages import AT_ONCE, ATTACH, COPY, ENDED, REPORT
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
@@ -37,26 +39,17 @@ from mray._runtime.worker.exits import ExitActor
 from mray.exceptions import AsyncioActorExit, OwnerDiedError, RaySystemError
 
 if TYPE_CHECKING:
-    from mray._graph.caller.compiled import CompiledGraph
     from mray._runtime.worker.worker import Worker
 
 
 class Request:
     """A request to the service of another process."""
 
-    def __init__(self, answer: Answer, lock: AbstractContextManager[Any]) -> None:
+    def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._lock = lock
 
     def done(self) -> bool:
         return self._answer.ready
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        with self._lock:
-            if not self._answer.ready:
-                self._answer.callbacks = (*self._answer.callbacks, callback)
-                return
-        callback()
 
     def result(self) -> bytes:
         if self._answer.error is not None:
@@ -69,7 +62,8 @@ class Host:
 
     #: The service that runs the programs of an actor.
     service_kind: type[GraphService] = GraphService
-    has_copies = True
+    #: The class of the compiled graphs of this process.
+    graph_kind: type[CompiledGraph] = CompiledGraph
 
     def __init__(self, client: Client, worker: Worker | None) -> None:
         self._client = client
@@ -80,7 +74,7 @@ class Host:
         self.spinner = client.reactor.spinner
         self.service: GraphService | None = self.service_kind(self) if worker is not None else None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
-        self.remote_graphs: weakref.WeakValueDictionary[str, RemoteGraph] = weakref.WeakValueDictionary()
+        self.copies: weakref.WeakValueDictionary[str, GraphCopy] = weakref.WeakValueDictionary()
         self._own_doorbell: Doorbell | None = None
         #: By process: the actor in it, and whom to tell when it is gone.
         self._watches: dict[str, list[tuple[ActorCaller | None, Callable[[Exception], None]]]] = {}
@@ -88,7 +82,6 @@ class Host:
         _hosts.add(self)
 
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
-        self._callers = RemoteCallers(self)
         self._calls = CallSpans(worker)
         #: The queue of requests that are not answered at once: the worker's main thread takes them.
         self._enqueue = None if worker is None else worker.enqueuing(m.GRAPH)
@@ -175,10 +168,10 @@ class Host:
                     answer.set(self.service.handle(verb, payload, self._worker.executor.instance))
             except Exception as error:
                 answer.set(None, error)
-            return Request(answer, client.lock)
+            return Request(answer)
         with client.lock:  # until it is sent: what comes back at once, a refusal say, is to meet it
             answer = client.request(client.peer(process), m.GRAPH, verb, payload)
-        return Request(answer, client.lock)
+        return Request(answer)
 
     def _on_request(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
         """A request of a peer, in the reading thread: answer what must not wait for the main thread. Client's lock held."""
@@ -186,32 +179,32 @@ class Host:
         def reply(well: bool, answer: bytes) -> None:
             connection.send((m.GRAPHED, number, well, answer))
 
-        if verb == EXECUTE:
-            # Deferred: it takes the graph's lock, which must not be waited for while holding the client's.
-            self._client.reactor.defer(lambda: self._callers.execute(payload, reply))
-            return
-        if verb == RECEIVED:
-            self._callers.received(payload)
-            reply(True, b"")
-            return
-        if verb == COPY:
-            self._client.reactor.defer(lambda: self._callers.copy(payload.decode(), connection.process, reply))
-            return
-        if verb in (RECALL, ENDED):
-            self._client.reactor.defer(lambda: hear(self, verb, payload, reply))
-            return
-        if verb != REPORT and verb not in AT_ONCE:
-            assert self._enqueue is not None, "a driver takes part in no graph"
-            self._enqueue(connection, number, verb, payload)
-            return
-        try:
-            reply(True, self._state(payload) if verb == REPORT else self._handle_now(verb, payload))
-        except Exception as error:
-            reply(False, pickle_error(error))
+        def answer(handle: Callable[[], bytes]) -> None:
+            try:
+                reply(True, handle())
+            except Exception as error:
+                reply(False, pickle_error(error))
 
-    def _handle_now(self, verb: str, payload: bytes) -> bytes:
-        assert self.service is not None, "a driver takes part in no graph"
-        return self.service.handle(verb, payload, None)
+        if verb in (COPY, ENDED):
+            # Deferred: it takes the graph's lock, which must not be waited for while holding the client's.
+            noted = partial(note_copier, self, payload.decode(), connection.process) if verb == COPY else partial(end_copy, self, payload)
+            self._client.reactor.defer(lambda: answer(noted))
+        elif verb == REPORT:
+            answer(lambda: self._state(payload))
+        else:
+            assert self.service is not None, "a driver takes part in no graph"
+            assert self._enqueue is not None, "a driver takes part in no graph"
+            if verb == ATTACH:
+                attach = self.service.attaching(payload)
+                self.in_a_thread(lambda: answer(attach))
+            elif verb in AT_ONCE:
+                answer(partial(self.service.handle, verb, payload, None))
+            else:
+                self._enqueue(connection, number, verb, payload)
+
+    def in_a_thread(self, callback: Callable[[], None]) -> None:
+        """Call back in a thread of its own, which may wait for other processes."""
+        threading.Thread(target=callback, name="mray-graph", daemon=True).start()
 
     def _state(self, payload: bytes) -> bytes:
         return pickle.dumps(None) if self.service is None else self.service.state(payload.decode())

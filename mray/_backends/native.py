@@ -622,12 +622,12 @@ class NativeBackend(PlacementCalls, Backend):
         return compile_graph(self.host(), root, **options)
 
     def restore_graph(self, handle: Any) -> Any:
-        from mray._graph.caller.remote import find_graph, remote_graph  # noqa: PLC0415
+        from mray._graph.caller.copies import copy_of, find_graph  # noqa: PLC0415
 
         if not is_of_session_of(handle.owner, self.client.process):
             raise ValueError(f"Compiled graph {handle.plan.graph_id} belongs to another session.")
         graph: Any = find_graph(self.host(), handle.plan.graph_id) if handle.owner == self.client.process else None
-        return graph or remote_graph(self.host(), handle)
+        return graph or copy_of(self.host(), handle)
 
     def host(self) -> Host:
         """The host of this process's graphs; made once. Any thread."""

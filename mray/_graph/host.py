@@ -22,9 +22,6 @@ class Pending(Protocol):
 
     def done(self) -> bool: ...
 
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """Call back once, in any thread, when it is `done`; the callback must not wait."""
-
     def result(self) -> bytes:
         """The answer; raises what the other side raised, or ActorDiedError when it died. Call when `done`."""
 
@@ -53,10 +50,10 @@ class GraphHost(Protocol):
     #: The compiled graphs of this process that are not torn down; the end of the session has them `abandon`.
     graphs: weakref.WeakSet[Any]
 
-    #: By id, the graphs of other processes that this one holds.
-    remote_graphs: weakref.WeakValueDictionary[str, Any]
-    #: Whether a process that executes another's graph often gets channels of its own (`mray._graph.caller.copies`).
-    has_copies: bool
+    #: The class of the graphs of this process.
+    graph_kind: type[Any]
+    #: By id, the graphs of other processes that this one holds (`mray._graph.caller.copies`).
+    copies: weakref.WeakValueDictionary[str, Any]
 
     #: event loop -> its `mray._graph.caller.event_loop.LoopWatcher`.
     loop_watchers: weakref.WeakKeyDictionary[Any, Any]

@@ -17,10 +17,8 @@ A request is one of these verbs and a payload of bytes; its answer is bytes, or 
     PROFILE_NOW    caller           actor, reading thread       the same
     UNPROFILE      caller           actor, main thread          graph id "/" token -> pickled spans
     UNPROFILE_NOW  caller           actor, reading thread       the same
-    EXECUTE        another process  compiler's reading thread   pickled (graph id, form, arguments) -> pickled (token, values)
-    RECEIVED       another process  compiler's reading thread   token of an answer whose refs were read -> b""
-    COPY           another process  compiler's reading thread   graph id -> pickled Recipe, or None: not now
-    RECALL         compiler         other process, reading      pickled (graph id, b"") -> b""
+    COPY           another process  compiler's reading thread   graph id -> b""
+    ATTACH         another process  actor, thread of its own    pickled Assignment of a copy -> b""
     ENDED          compiler         other process, reading      pickled (graph id, pickled error or b"") -> b""
 """
 
@@ -48,11 +46,9 @@ UNPROFILE_NOW = "unprofile now"
 #: Requests that the reading thread passes to `GraphService.handle`; all other requests to an actor but REPORT go to its main thread.
 AT_ONCE = frozenset({PROFILE_NOW, UNPROFILE_NOW})
 
-EXECUTE = "execute"
-RECEIVED = "received"
-#: A process wants channels of its own to the actors; it is to use them no longer; the graph has ended.
+#: A process makes a copy of a graph; it makes channels of its own to an actor; the graph has ended.
 COPY = "copy"
-RECALL = "recall"
+ATTACH = "attach"
 ENDED = "ended"
 
 

@@ -237,8 +237,10 @@ class Assignment:
     """An actor's orders: its part of the plan, and the places of its channels and constants."""
 
     graph_id: str
+    #: As `Plan.copy_of`.
+    copy_of: str
     actor: str
-    #: The process that compiled the graph, the name of the graph's segment, and the prefix of all its other names.
+    #: The process that compiled the graph, or has the copy; the name of the graph's segment, and the prefix of all its other names.
     owner: str
     segment: str
     prefix: str
@@ -247,8 +249,8 @@ class Assignment:
     channels: tuple[Channel, ...]
     #: endpoint -> process, for every endpoint of those channels.
     processes: dict[str, str]
-    #: The constants among the arguments: a serialized list as (form, payload).
-    constants: tuple[int, bytes]
+    #: The constants among the arguments: a serialized list as (form, payload); of a copy None, whose constants are the graph's own.
+    constants: tuple[int, bytes] | None
     #: The communicators that the actor becomes a member of, as `mray._graph.communicators` takes them.
     memberships: tuple[Any, ...] = ()
     #: communicator number -> endpoint -> rank.

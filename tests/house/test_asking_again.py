@@ -30,7 +30,6 @@ BOUNDS = {
     "_backends.local.transport:LocalReactor.call_later": ONCE,
     "_backends.native:NativeBackend.call_later": ONCE,
     "_graph.caller.event_loop:LoopWatcher.sleep": ONCE,
-    "_graph.caller.remote:RemoteGraph._await_recalled": "until the executions of a copy have settled: a profile has begun",
     "_ipc.interrupts:InterruptGuard._look_later": "until no handler of a signal is due: it waits for mray's code to come to an end",
     "_ipc.listener:Acceptor._rest": "as long as nobody can be accepted for want of descriptors; each is told so as soon as one is there",
     "_runtime.node.stray_workers:StrayWorkers._look_after": ONCE,

@@ -108,20 +108,20 @@ class PauseProbe:
 class LocalHost(Host):
     """The host of graphs in a simulated process."""
 
-    #: All processes are one: the way by the compiler's is as short.
-    has_copies = False
-
     def __init__(self, client: Client, worker: Worker | None) -> None:
         reactor = client.reactor
         assert isinstance(reactor, LocalReactor)
         self.run_token = reactor.run_token
         reactor.spinner = NeverSpins()
-        self.service_kind = LocalService
+        self.service_kind, self.graph_kind = LocalService, LocalGraph
         super().__init__(client, worker)
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         with self.run_token.held():
             return self.run_token.wait_until(predicate, timeout)
+
+    def in_a_thread(self, callback: Callable[[], None]) -> None:
+        callback()  # nothing waits: all that other processes are asked for is here
 
     def die(self) -> None:
         """Release everything: the process has died, and tells nobody."""

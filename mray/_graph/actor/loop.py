@@ -1,9 +1,9 @@
 """An actor's programs, one for each graph that it takes part in, and the service that runs them.
 
     driver                              actor's main thread
-    allocate(Assignment) ------------>  GraphService.handle: open the ends, compile a Program
+    ALLOCATE (Assignment) ----------->  GraphService.handle: open the ends, compile a Program
     values through channels  <------->  GraphService.run: read, compute, write, until no program can go on
-    stop ---------------------------->  GraphService.handle: close the ends
+    STOP ---------------------------->  GraphService.handle: close the ends
 
 A program keeps its place when an operation would block; then the actor's main loop serves other graphs and ordinary calls. Methods run
 on the main thread, between ordinary calls and never inside one.
@@ -22,6 +22,7 @@ from os import sched_yield
 from types import FrameType
 from typing import Any
 
+from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, WrappedReader
 from mray._common.clock import monotonic
 from mray._common.kept import os
@@ -31,6 +32,7 @@ from mray._graph.ends import SETTLING, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost
 from mray._graph.messages import (
     ALLOCATE,
+    ATTACH,
     LENT,
     OFFER,
     PROFILE,
@@ -56,6 +58,7 @@ from mray._ipc.slots import sweep_orphans
 from mray._ipc.spin import MAX_PROCESSES_PER_CORE, YIELD_AFTER, AdaptiveSpinner
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
+from mray.exceptions import RayChannelError
 
 
 class Program:
@@ -72,6 +75,8 @@ class Program:
         probes: tuple[Probe, ...] = (),
     ) -> None:
         self.assignment = assignment
+        self.instance = instance
+        self.constants = constants
         self.ends = ends
         self._profilers = profilers
         self._probes = () if profilers is None else profilers.probes
@@ -235,7 +240,7 @@ def _stack_of(thread: int) -> list[FrameType]:
 
 
 class GraphService:
-    """All programs of one actor. For the main thread, except `ready` and `owner_gone`."""
+    """All programs of one actor. For the main thread, except `ready`, `owner_gone` and `attaching`."""
 
     #: The probes around every program, always.
     probes: tuple[Probe, ...] = ()
@@ -251,12 +256,18 @@ class GraphService:
         #: The number of processes per core of the largest graph (see `mray._ipc.spin`).
         self._per_core = 0.0
         self._gone: deque[str] = deque()
+        #: The copies that a thread makes a program of, and the processes that have them: given up where it finds its own no more.
+        self._attaching: dict[str, str] = {}
+        #: Held while one of these or the programs change.
+        self._changing = threading.Lock()
 
     # ------------------------------------------------------------------------------------ requests
     def handle(self, verb: str, payload: bytes, instance: Any) -> bytes:
         """Answer a request of a graph's driver; `instance` is the actor's object."""
         if verb == ALLOCATE:
             return self._allocate(pickle.loads(payload), instance)
+        if verb == ATTACH:
+            return self.attaching(payload)()
         if verb == STOP:
             self._stop(payload.decode())
             return b"" if sweep_orphans() else LENT
@@ -277,9 +288,39 @@ class GraphService:
         raise ValueError(f"an actor cannot {verb!r} a graph")
 
     def _allocate(self, assignment: Assignment, instance: Any) -> bytes:
-        form, constants = assignment.constants
-        values = deserialize(form, constants)
-        joined = join(assignment.memberships)
+        assert assignment.constants is not None
+        values = deserialize(*assignment.constants)
+        program = self._program(assignment, instance, values, join(assignment.memberships))
+        with self._changing:
+            self._set_programs((*self._programs, program))
+        return b""
+
+    def attaching(self, payload: bytes) -> Callable[[], bytes]:
+        """ATTACH: the function that makes the program of a copy, in any thread. In the reading thread, so that no STOP comes before."""
+        assignment: Assignment = pickle.loads(payload)
+        with self._changing:
+            self._attaching[assignment.graph_id] = assignment.owner
+        return partial(self._attach, assignment)
+
+    def _attach(self, assignment: Assignment) -> bytes:
+        program = None
+        try:
+            original = next((program for program in self._programs if program.assignment.graph_id == assignment.copy_of), None)
+            if original is not None:
+                program = self._program(assignment, original.instance, original.constants, {})
+                program.thread = original.thread
+        finally:
+            with self._changing:
+                is_wanted = self._attaching.pop(assignment.graph_id, None) is not None
+                if program is not None and is_wanted:
+                    self._set_programs((*self._programs, program))
+        if program is None or not is_wanted:
+            if program is not None:
+                program.close()
+            raise RayChannelError("Channel closed.")
+        return b""
+
+    def _program(self, assignment: Assignment, instance: Any, constants: list[Any], joined: dict[int, Communicator]) -> Program:
         try:
             segment = Segment.open(assignment.segment, writable=True, ask=self._host.ask_of(assignment.owner))
         except BaseException:
@@ -295,14 +336,13 @@ class GraphService:
             ends.close()
             raise
         try:
-            program = Program(assignment, instance, ends, values, self._host.failure, profilers, self.probes)
+            program = Program(assignment, instance, ends, constants, self._host.failure, profilers, self.probes)
         except BaseException:
             ends.close()
             profilers.close()
             raise
         # POINT graph part compiled
-        self._set_programs((*self._programs, program))
-        return b""
+        return program
 
     def _set_programs(self, programs: tuple[Program, ...]) -> None:
         self._programs = programs
@@ -310,10 +350,12 @@ class GraphService:
         self._per_core = max((program.assignment.process_count for program in programs), default=0) / usable_cores()
 
     def _stop(self, graph_id: str) -> None:
-        for program in self._programs:
-            if program.assignment.graph_id == graph_id:
-                program.close()
-        self._set_programs(tuple(program for program in self._programs if not program.closed))
+        with self._changing:
+            self._attaching.pop(graph_id, None)
+            stopped = [program for program in self._programs if program.assignment.graph_id == graph_id]
+            self._set_programs(tuple(program for program in self._programs if program not in stopped))
+        for program in stopped:
+            program.close()
 
     def owner_gone(self, process: str) -> None:
         """Have the main thread leave the graphs that a dead process has compiled. Any thread."""
@@ -322,15 +364,16 @@ class GraphService:
     def _leave_gone(self) -> None:
         while self._gone:
             process = self._gone.popleft()
-            for program in self._programs:
-                if program.assignment.owner == process:
-                    self._stop(program.assignment.graph_id)
+            owners = [(program.assignment.graph_id, program.assignment.owner) for program in self._programs]
+            for graph_id, owner in (*owners, *self._attaching.copy().items()):
+                if owner == process:
+                    self._stop(graph_id)
 
     def close_all(self) -> None:
         """Leave every graph, as the actor ends."""
+        self._attaching.clear()
         for program in self._programs:
-            program.close()
-        self._set_programs(())
+            self._stop(program.assignment.graph_id)
 
     @property
     def programs(self) -> tuple[Program, ...]:

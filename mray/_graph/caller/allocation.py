@@ -1,12 +1,12 @@
 """The channels and workers that a compiled graph has made: how they come to be, and how it gives them back.
 
     caller                                          each actor
-    ask: create the segment, format all rings
-    request "allocate" ---------------------------> open the ends, compile the program
-    open, once all have answered <----------------- done, or the exception
+    make: create the segment, format all rings
+    request ALLOCATE (of a copy ATTACH) ----------> open the ends, compile the program
+    once all have answered <----------------------- done, or the exception
     unlink the segment's name; open the own ends
 
-In the process that compiled the graph, and in one that has a copy of it (`mray._graph.caller.copies`). No step waits.
+In the process that compiled the graph, and in one that has a copy of it (`mray._graph.caller.copies`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._channel.select import DEVICE
 from mray._common import settings
 from mray._common.kept import os
 from mray._graph.communicators import Invitation, Membership
 from mray._graph.ends import Ends, open_ends, settle_devices
-from mray._graph.host import GraphHost, Pending, weakly
-from mray._graph.messages import ALLOCATE, ENDED, LENT, RECALL, STOP, TRIM
+from mray._graph.host import GraphHost, Pending, raise_death, weakly
+from mray._graph.messages import ALLOCATE, ATTACH, ENDED, LENT, STOP, TRIM
 from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment, for_what
@@ -31,13 +31,7 @@ from mray._objects.remote_error import pickle_error
 from mray._trace.torch_profiler import FOLDER
 from mray.exceptions import ObjectStoreFullError
 
-
-class Recipe(NamedTuple):
-    """The facts that a copy of a graph needs besides the plan (`mray._graph.caller.copies`)."""
-
-    #: endpoint -> the actor's id, and endpoint -> its constants, serialized.
-    actors: Mapping[str, str]
-    constants: Mapping[str, tuple[int, bytes]]
+_NONE: Mapping[str, tuple[int, bytes]] = {}
 
 
 class Allocation:
@@ -55,23 +49,39 @@ class Allocation:
         self.actors = actors
         self._workers = {} if workers is None else workers
         self.processes = {DRIVER: host.process, **processes}
-        #: The facts for copies of the graph, if there may be any, and the processes that have had one.
-        self.recipe: Recipe | None = None
-        self.copiers: set[str] = set()
+        #: The processes that have had a copy of the graph.
+        self._copiers: set[str] = set()
         self._segment: Segment | None = None
         self.process_count = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = Ends()
         #: By endpoint, the answers of actors that were asked to leave.
         self._left: dict[str, Pending] = {}
-        torch = os.path.join(os.getcwd(), FOLDER) if settings.CGRAPH_TORCH_PROFILING.get() else ""
+        torch = os.path.join(os.getcwd(), FOLDER) if not plan.copy_of and settings.CGRAPH_TORCH_PROFILING.get() else ""
         self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
 
-    def ask(self, constants: Mapping[str, tuple[int, bytes]], invited: Sequence[Invitation] = ()) -> list[Pending]:
-        """Make the segment, and ask every actor for its part. `stop` and `release` undo it.
+    def make(self, constants: Mapping[str, tuple[int, bytes]] = _NONE, invited: Sequence[Invitation] = ()) -> None:
+        """Make the channels and programs, on all actors at once; leaves nothing behind if it raises. `stop` and `release` undo it.
 
-        `constants`: a serialized list for each endpoint; `invited`: the graph's communicators.
+        `constants`: a serialized list for each endpoint, which a copy does without; `invited`: the graph's communicators. Waits for the
+        actors.
         """
+        try:
+            parts = self._ask(constants, invited)
+            self.host.wait_until(lambda: all(part.done() for part in parts), None)
+            self._open(parts)
+        except BaseException as error:
+            self.stop()
+            try:
+                if isinstance(error, Exception):
+                    raise_death(self.host, {actor: self.processes[endpoint] for endpoint, actor in self.actors.items()}, error)
+            finally:
+                self.end_workers()
+                self.release()
+            raise
+
+    def _ask(self, constants: Mapping[str, tuple[int, bytes]], invited: Sequence[Invitation]) -> list[Pending]:
+        """Make the segment, and ask every actor for its part."""
         plan = self.plan
         try:
             segment = self._segment = Segment.create(self.prefix, plan.size, offer=True)
@@ -80,15 +90,16 @@ class Allocation:
         for channel in plan.channels:
             RingWriter.format(segment, channel.offset, channel.layout)
         # POINT graph segment formatted
+        verb = ATTACH if plan.copy_of else ALLOCATE
         pendings = []
         for actor in self.actors:
-            assignment = self._assignment(actor, constants[actor], invited)
-            pendings.append(self.host.request(self.processes[actor], ALLOCATE, pickle.dumps(assignment)))
+            assignment = self._assignment(actor, constants.get(actor), invited)
+            pendings.append(self.host.request(self.processes[actor], verb, pickle.dumps(assignment)))
         # POINT graph parts asked
         return pendings
 
-    def open(self, pendings: Sequence[Pending]) -> None:
-        """Open the own ends, once all requests of `ask` are done; raises what an actor has raised."""
+    def _open(self, pendings: Sequence[Pending]) -> None:
+        """Open the own ends, once all actors have answered; raises what an actor has raised."""
         assert self._segment is not None
         for pending in pendings:
             pending.result()
@@ -101,12 +112,13 @@ class Allocation:
         if segment is not None:
             segment.unlink()
 
-    def _assignment(self, actor: str, constants: tuple[int, bytes], invited: Sequence[Invitation]) -> Assignment:
+    def _assignment(self, actor: str, constants: tuple[int, bytes] | None, invited: Sequence[Invitation]) -> Assignment:
         plan = self.plan
         channels = tuple(channel for channel in plan.channels if actor == channel.writer or actor in channel.readers)
         endpoints = {endpoint for channel in channels for endpoint in (channel.writer, *channel.readers)}
         return Assignment(
             graph_id=plan.graph_id,
+            copy_of=plan.copy_of,
             actor=actor,
             owner=self.host.process,
             segment=self.prefix,
@@ -134,26 +146,20 @@ class Allocation:
         for endpoint in self.actors:
             with contextlib.suppress(Exception):
                 self._left[endpoint] = self.host.request(self.processes[endpoint], STOP, graph_id)
-        self._tell_copiers(ENDED, b"" if error is None else pickle_error(error))
+        told = pickle.dumps((self.plan.graph_id, b"" if error is None else pickle_error(error)))
+        for process in tuple(self._copiers):
+            with contextlib.suppress(Exception):
+                self.host.request(process, ENDED, told)
         return list(self._left.values())
 
-    def add_copier(self, process: str) -> None:
-        """A process makes a copy of the graph; it is told of recalls and of the end for as long as it lives."""
-        if process not in self.copiers:
-            self.copiers.add(process)
+    def note_copier(self, process: str) -> None:
+        """A process makes a copy of the graph; it is told of the end for as long as it lives."""
+        if process not in self._copiers:
+            self._copiers.add(process)
             self.host.watch_process(process, "", weakly(self._forget_copier, process))
 
     def _forget_copier(self, process: str, _error: Exception) -> None:
-        self.copiers.discard(process)
-
-    def recall(self) -> None:
-        """Have all executions come by way of this process again."""
-        self._tell_copiers(RECALL)
-
-    def _tell_copiers(self, verb: str, error: bytes = b"") -> None:
-        for process in tuple(self.copiers):
-            with contextlib.suppress(Exception):
-                self.host.request(process, verb, pickle.dumps((self.plan.graph_id, error)))
+        self._copiers.discard(process)
 
     def end_workers(self) -> None:
         """Give the workers of the graph's functions back. Idempotent."""

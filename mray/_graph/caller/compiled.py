@@ -26,8 +26,8 @@ from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
 from mray._common.clock import monotonic, now
 from mray._common.places import is_amidst
-from mray._graph.caller.allocation import Allocation, Recipe
-from mray._graph.caller.executions import Completions, Retired
+from mray._graph.caller.allocation import Allocation
+from mray._graph.caller.executions import Completions
 from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room
 from mray._graph.caller.handle import GraphHandle, restore_graph
 from mray._graph.caller.limits import Limits, deadline_of, too_many_text
@@ -54,8 +54,6 @@ from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChann
 logger = logging.getLogger(__name__)
 
 
-#: Processes that may have a copy of one graph: each is one more program that its actors look after.
-MOST_COPIES = 16
 #: Seconds after which an `execute` that waits for room logs that.
 PATIENCE = 10.0
 
@@ -110,8 +108,6 @@ class CompiledGraph(Depicted):
         self._broken: Exception | None = None
         #: Invariant: true when torn down or broken. One check on the hot path.
         self._stopped = False
-        #: Whether it takes no executions any more; `_most` is 0 then.
-        self._is_retired = False
 
         writers = [made.ends.writers[channel.index] for channel in plan.channels_of(INPUT)]
         self._writer: ChannelWriter = writers[0]
@@ -122,7 +118,7 @@ class CompiledGraph(Depicted):
         self._arity = -1 if graph.keywords or graph.form == MIXED or limits.enable_asyncio else graph.positional
         self._direct = graph.form == DIRECT
         self._pack = packer(graph)
-        self.outputs = range(len(graph.outputs)) if graph.returns_list else None
+        self._outputs = range(len(graph.outputs)) if graph.returns_list else None
 
         sources = graph.results
         self._readers = tuple(made.ends.readers[_channel_index(plan, source)] for source in sources)
@@ -136,13 +132,10 @@ class CompiledGraph(Depicted):
         self._only_read = self._fast_read
         self.note_drop: Callable[[tuple[int, int | None]], None] = self._results.dropped.append
         self._room_wanted = 0
-        #: Whether other processes hold it.
-        self._is_exported = False
         self.completions = Completions(self, self._lock)
         #: Whether `get` refuses to keep more results of other refs than may be kept. Not for futures, as in Ray, nor where
         #: callers wait.
-        self._strict = not (limits.wait or limits.enable_asyncio or limits.reads_ahead)
-        self._reads_ahead = limits.wait or limits.reads_ahead
+        self._strict = not (limits.wait or limits.enable_asyncio)
         #: The number of submitted executions whose refs were made: as many as the input channel has messages, unless `_is_cut`.
         self._submitted = 0
         #: An exception from outside may have come between a message of the input and its ref (see `_mend`).
@@ -186,10 +179,10 @@ class CompiledGraph(Depicted):
                 self._write_later(value)
             # Not before: waiting releases the lock.
             index = self._submitted
-            if self.outputs is None:
+            if self._outputs is None:
                 made: CompiledDAGRef | list[CompiledDAGRef] = CompiledDAGRef(self, index)
             else:
-                made = [CompiledDAGRef(self, index, output) for output in self.outputs]
+                made = [CompiledDAGRef(self, index, output) for output in self._outputs]
             self._submitted = index + 1
             self._is_cut = False
         return made
@@ -247,17 +240,15 @@ class CompiledGraph(Depicted):
         return args[0] if self._direct else self._pack(args, kwargs)
 
     def _futures(self, index: int) -> CompiledDAGFuture | list[CompiledDAGFuture]:
-        if self.outputs is None:
+        if self._outputs is None:
             return CompiledDAGFuture(self, index)
-        return [CompiledDAGFuture(self, index, output) for output in self.outputs]
+        return [CompiledDAGFuture(self, index, output) for output in self._outputs]
 
     def submit_nowait(self, value: Any, wait: bool) -> int:
         """Submit; the execution's index, or -1 when there is no room now. Without `wait` too many in flight are an error."""
         with self._lock:
             if self._stopped:
                 self._raise_stopped()
-            if self._is_retired:
-                raise Retired
             if self._is_cut:
                 self._mend()
             if not self._way_is_clear():
@@ -298,7 +289,7 @@ class CompiledGraph(Depicted):
         if results.dropped:
             results.note_dropped()
         while self._submitted - results.finished >= self._most:
-            if not results.next_is_unwanted() and (not self._reads_ahead or self._keeps_most()):
+            if not results.next_is_unwanted() and (not self.limits.wait or self._keeps_most()):
                 return False
             if self._is_teardown or not results.advance():
                 return False
@@ -315,8 +306,6 @@ class CompiledGraph(Depicted):
             while not self._way_is_clear():
                 if self._stopped:
                     self._raise_stopped()
-                if self._is_retired:
-                    raise Retired
                 stuck = self._keeps_most() and not results.next_is_unwanted()
                 if not results.next_is_unwanted():
                     if not self.limits.wait:
@@ -337,16 +326,16 @@ class CompiledGraph(Depicted):
         results = self._results
 
         def may_be_clear() -> bool:
-            if self._is_retired or results.dropped or self._submitted - results.finished < self._most or (stuck and not self._keeps_most()):
+            if results.dropped or self._submitted - results.finished < self._most or (stuck and not self._keeps_most()):
                 return True
             return not stuck and self.may_finish()
 
         return self._wait_unlocked(may_be_clear, deadline)
 
     def _others_may_read(self) -> bool:
-        """Whether there is a thread, or another process, that could take results."""
+        """Whether there is another thread that could take results."""
         own = threading.current_thread()
-        return self._is_exported or any(thread is not own and not thread.name.startswith("mray-") for thread in threading.enumerate())
+        return any(thread is not own and not thread.name.startswith("mray-") for thread in threading.enumerate())
 
     def _keeps_most(self) -> bool:
         return len(self._results.kept) >= self.limits.kept
@@ -357,7 +346,7 @@ class CompiledGraph(Depicted):
 
     def may_submit(self) -> bool:
         """Whether `submit_nowait` would find room, or raise. Lock held."""
-        return self._stopped or self._is_retired or (self._way_is_clear() and self.has_room())
+        return self._stopped or (self._way_is_clear() and self.has_room())
 
     def has_room(self) -> bool:
         """Whether the input channel has room."""
@@ -689,46 +678,12 @@ class CompiledGraph(Depicted):
             self.host.defer(end)
 
     # ------------------------------------------------------------------------------------ copies
-    def recipe_for(self, process: str) -> Recipe | None:
-        """The facts that another process needs for a copy; None: not now, for there is a profile, which sees the executions of this
-        process, or there are as many copies as there may be.
-        """
+    def note_copier(self, process: str) -> None:
+        """Tell a process of the graph's end, which is about to make a copy of it."""
         with self._lock:
             if self._stopped:
                 self._raise_stopped()
-            copiers = self._made.copiers
-            if self._profile is None and (process in copiers or len(copiers) < MOST_COPIES):
-                self._made.add_copier(process)
-                return self._made.recipe
-        return None
-
-    def retire(self) -> None:
-        """Take no executions any more (`Retired`); those under way come to their ends."""
-        with self._lock:
-            self._is_retired = True
-            self._most = 0
-        self.completions.look()
-        self.host.wake()
-
-    def has_settled(self) -> bool:
-        """Whether no result of any execution is to come any more; those that have come are kept. Does not wait."""
-        with self._lock:
-            return self._has_settled()
-
-    def _has_settled(self) -> bool:
-        self.read_up_to(self._submitted)
-        results = self._results
-        return self._stopped or (results.finished == self._submitted and results.catch_up())
-
-    def wait_until_settled(self) -> None:
-        """Wait until `has_settled`, of a graph that is retired."""
-        with self._lock:
-            self.want_room(1)  # who takes a result wakes this thread
-            try:
-                while not self._has_settled():
-                    self._wait_unlocked(lambda: self.any_ready() or self._results.finished == self._submitted, 1.0 + now())
-            finally:
-                self.want_room(-1)
+            self._made.note_copier(process)
 
     # ------------------------------------------------------------------------------------ looking
     def report(self) -> str:
@@ -810,7 +765,6 @@ class CompiledGraph(Depicted):
             if profile.begun:
                 raise ValueError("This profile has ended; make another one.")
             self._profile = profile
-            self._made.recall()
             profile.begun = clock()
 
     def _put_probes(self, execute: Probe, results: Probe) -> None:
@@ -880,11 +834,8 @@ class CompiledGraph(Depicted):
         return f"CompiledDAG({self.get_id()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._is_exported = True
         made = self._made
-        return restore_graph, (
-            GraphHandle(self.host.process, self._plan, self.limits, self._names, made.processes, made.recipe is not None),
-        )
+        return restore_graph, (GraphHandle(self.host.process, self._plan, self.limits, self._names, made.actors, made.processes),)
 
 
 #: Ray's name.

@@ -1,171 +1,243 @@
-"""Copies: channels of its own for a process that executes another's graph often.
+"""A compiled graph in another process than the one that compiled it: a copy, with channels of its own to the same actors.
 
-    process that got the graph (the copier)      process that compiled it (the owner)      each actor
-    executions by way of the owner ────────────▶ `mray._graph.caller.remote` ────────────▶ its program
-    after so many of them:
-    COPY ──────────────────────────────────────▶ CompiledGraph.recipe_for
-         ◀────────────────────────────── Recipe
-    ALLOCATE (`Allocation`) ─────────────────────────────────────────────────────────────▶ one more program, of the same steps
-    from the first moment at which none of its executions is on its way to the owner: straight to the actors
-         ◀─────── RECALL: a profile begins     the copy takes no more; by way of the owner again, once those under way have settled
-         ◀─────── ENDED, or the owner's death  the copy ends
+    process that was passed the graph (the copier)            process that compiled it (the owner)      each actor
+    first execution:
+    COPY ────────────────────────────────────────────────────▶ notes the copier
+    ATTACH (`Allocation`) ─────────────────────────────────────────────────────────────────────────────▶ one more program, of the same
+    from then on: straight to the actors                                                                 steps and constants
+         ◀─────────────────── ENDED, or the owner's death      the copy ends
 
-A copy is a graph like any other, to the actors and to the process that has it: it has their limits, errors and ends. It is made bit by bit,
-at the executions that come meanwhile, which do not wait for its actors' main threads; what goes wrong in the making leaves the way by the
-owner.
+A graph crosses processes inside of arguments and values, as handles of actors do. A copy is a graph like any other, to the actors and to
+the process that has it, with its limits, errors and reports. It is made at the first execution, goes with the last handle of its process,
+and lives no longer than the graph that its owner keeps: after that, executing it and waiting for it raise RayChannelError.
 
-The executions of one process keep their order at every actor. Those of several processes follow each other at an actor, in an order that
-may be another one at the next; and in a graph whose actors wait in the middle of an execution they would meet there: such graphs are not
-copied (`may_be_copied`).
+The reading thread of an actor notes ATTACH, and a thread of its own makes the program: no main thread is waited for, which might be the
+one that waits. The executions of one process keep their order at every actor. Those of several processes follow each other there in any
+order; where an actor waits in the middle of an execution, one of another process may come in between. So nothing is copied that actors do
+together, or with devices that were tried between the processes that there were (`why_not`).
+
+Rejected: sending executions by way of the owner. They cost ten times as much, and two ways need an order between them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import threading
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mray._channel.select import SHM
-from mray._graph.caller.allocation import Allocation, Recipe
-from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.caller.limits import copied
+from mray._graph.caller.allocation import Allocation
+from mray._graph.caller.future import in_a_thread
+from mray._graph.caller.handle import restore_graph
 from mray._graph.host import weakly
 from mray._graph.messages import COPY
-from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Operation, Plan
-from mray._ipc.handlers import is_of_handler
-from mray.exceptions import RayChannelError
+from mray._graph.plan import DRIVER, Plan
+from mray.exceptions import OwnerDiedError, RayChannelError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mray._graph.caller.compiled import CompiledGraph
     from mray._graph.caller.handle import GraphHandle
-    from mray._graph.host import GraphHost, Pending
+    from mray._graph.host import GraphHost
 
-#: A copy is wanted after so many executions by way of the owner.
-AFTER = 16
-#: Bytes of constants that an owner keeps for copies.
-MOST_CONSTANTS = 1 << 20
+_HINT = (
+    "Have the process that compiled it execute it, as an actor does that compiles it and has a method for that; or compile it here, "
+    "since handles of actors may be passed on."
+)
 
 
-# ----------------------------------------------------------------------------- in the process that compiles
-def may_be_copied(plan: Plan, constants: Mapping[str, tuple[int, bytes]]) -> bool:
-    """Whether another process may have channels of its own to the actors.
-
-    Not where actors wait for each other, or for a value, in the middle of an execution, nor where tensors go by a device: its memory was
-    tried between the processes that there were.
-    """
+def why_not(plan: Plan) -> str:
+    """Why other processes cannot have channels of their own to the actors of a graph; empty if they can."""
     if plan.groups or any(step.group >= 0 for step in plan.graph.steps):
-        return False
-    if any(channel.transport != SHM or channel.transfer.device != "default" for channel in plan.channels):
-        return False
-    if sum(len(payload) for _form, payload in constants.values()) > MOST_CONSTANTS:
-        return False
-    return all(_runs_through(operations) for operations in plan.schedule.values())
+        return "its actors take part in collective operations"
+    for channel in plan.channels:
+        if channel.transport != SHM:
+            return f"{channel.name} travels by {channel.transport}"
+        if channel.transfer.device != "default":
+            return f"{channel.name} goes to a device"
+    return ""
 
 
-def _runs_through(operations: Sequence[Operation]) -> bool:
-    """Whether an actor reads everything before it computes anything, and writes after that."""
-    kinds = [operation.kind for operation in operations]
-    return kinds == sorted(kinds, key=(READ, COMPUTE, WRITE).index)
+# ----------------------------------------------------------------------------------------- in the owner
+def find_graph(host: GraphHost, graph_id: str) -> CompiledGraph | None:
+    """The graph with that id that this process has compiled; None if it is gone."""
+    return next((graph for graph in list(host.graphs) if graph.get_id() == graph_id), None)
 
 
-# ----------------------------------------------------------------------------------- in the process that copies
-class Copying:
-    """One copy, from the first execution by way of the owner until it takes executions. Any thread; no method waits."""
+def note_copier(host: GraphHost, graph_id: str, process: str) -> bytes:
+    """COPY: tell a process of a graph's end, which is about to make a copy of it."""
+    graph = find_graph(host, graph_id)
+    if graph is None:
+        raise RayChannelError("Channel closed.")
+    graph.note_copier(process)
+    return b""
+
+
+# ----------------------------------------------------------------------------------- in other processes
+def copy_of(host: GraphHost, handle: GraphHandle) -> GraphCopy:
+    """The graph of another process as this one holds it: one object for all its handles, unless that was torn down here."""
+    graph_id = handle.plan.graph_id
+    with _making:
+        graph: GraphCopy | None = host.copies.get(graph_id)
+        if graph is None or graph.is_teardown:
+            graph = host.copies[graph_id] = GraphCopy(host, handle)
+        return graph
+
+
+#: Held while a process looks whether it has a graph already.
+_making = threading.Lock()
+
+
+def end_copy(host: GraphHost, payload: bytes) -> bytes:
+    """ENDED: the owner of a graph that this process has a copy of has ended it. In the reading thread; holds no lock."""
+    graph_id, error = pickle.loads(payload)
+    graph = host.copies.get(graph_id)
+    if graph is not None:
+        ended = host.exception(error) if error else None
+        graph.end_with(ended if isinstance(ended, Exception) else RayChannelError("Channel closed."))
+    return b""
+
+
+class GraphCopy:
+    """A graph that another process has compiled. Any thread, any event loop.
+
+    It has the methods of `CompiledGraph`, whose first call makes the copy; `teardown` ends the graph for this process alone.
+    """
 
     def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
         self._host = host
         self._handle = handle
-        self._executions = 0
-        #: Held while a step is taken.
-        self._lock = threading.Lock()
-        self._asked: Pending | None = None
-        self._made: Allocation | None = None
-        self._parts: list[Pending] = []
-        #: The copy, once it can take executions; it may have ended since.
-        self.graph: CompiledGraph | None = None
-        #: Why there is no copy, or will be none any more: told by the owner, or found in the making.
+        #: The copy, once it is made; it may have ended since.
+        self._copy: CompiledGraph | None = None
+        #: Held by the thread that makes it.
+        self._making = threading.Lock()
+        #: Why there is to be no copy any more.
         self._over: Exception | None = None
+        self._is_teardown = False
 
-    def advance(self) -> CompiledGraph | None:
-        """Take the next step, at an execution; returns `graph`."""
-        if self.graph is None and self._over is None and self._lock.acquire(False):
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        """As `CompiledGraph.execute`. The first call waits until the actors' processes have answered, but not for their methods.
+
+        RayChannelError when the owner has ended the graph or died, NotImplementedError for a graph that cannot be copied.
+        """
+        return (self._copy or self.made()).execute(*args, **kwargs)
+
+    async def execute_async(self, *args: Any, **kwargs: Any) -> Any:
+        """As `CompiledGraph.execute_async`."""
+        return await (self._copy or await in_a_thread(self.made)).execute_async(*args, **kwargs)
+
+    async def stream(self, inputs: Any) -> AsyncIterator[Any]:
+        """As `CompiledGraph.stream`."""
+        async for value in (self._copy or await in_a_thread(self.made)).stream(inputs):
+            yield value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.made(), name)
+
+    # ------------------------------------------------------------------------------------ making
+    def made(self) -> CompiledGraph:
+        """The copy, which the first call makes."""
+        while self._copy is None:
+            if not self._making.acquire(False):
+                self._host.wait_until(lambda: not self._making.locked(), None)
+                continue
             try:
-                self._step()
-            except BaseException as error:
-                self.graph = None  # it goes by itself
-                self._over = RayChannelError("The copy could not be made.")
-                if not isinstance(error, Exception) or is_of_handler(error):
-                    raise
+                if self._copy is None:
+                    self._make()
             finally:
-                self._lock.release()
-                self._clean_up()
-        return self.graph
+                self._making.release()
+                self._host.wake()
+        return self._copy
 
-    def _step(self) -> None:
-        handle = self._handle
-        if self._asked is None:
-            self._executions += 1
-            if self._executions > AFTER:
-                self._asked = self._host.request(handle.owner, COPY, handle.plan.graph_id.encode())
-        elif self._made is None:
-            if self._asked.done():
-                recipe: Recipe | None = pickle.loads(self._asked.result())
-                if recipe is None:
-                    self._executions, self._asked = 0, None
-                else:
-                    self._ask_for_parts(recipe)
-        elif all(part.done() for part in self._parts):
-            self._made.open(self._parts)
-            watch = self._host.watch_process(handle.owner, "", weakly(self._on_death))
-            weakref.finalize(self, watch).atexit = False
-            self.graph = CompiledGraph(self._host, self._made.plan, self._made, copied(handle.limits), names=handle.names)
-            # POINT graph copied
-
-    def _ask_for_parts(self, recipe: Recipe) -> None:
-        handle = self._handle
-        plan = replace(handle.plan, graph_id=uuid.uuid4().hex, copy_of=handle.plan.graph_id)
-        processes = {endpoint: process for endpoint, process in handle.processes.items() if endpoint != DRIVER}
-        made = self._made = Allocation(self._host, plan, recipe.actors, processes)
-        self._parts = made.ask(recipe.constants)
-
-    def _on_death(self, _error: Exception) -> None:
-        self.end(died(self._handle))
-
-    def end(self, error: Exception) -> None:
-        """There is to be no copy any more: those who wait for it get the error. In the reading thread."""
-        self._over = error
-        self._clean_up()
-
-    def _clean_up(self) -> None:
-        """Give back what was made, if it is over. The thread that takes a step does it after that."""
-        if self._over is None or not self._lock.acquire(False):
-            return
+    def _make(self) -> None:
+        host, handle = self._host, self._handle
+        if (over := self._reason()) is not None:
+            raise over
+        if handle.owner == host.process:  # which has dropped it
+            raise RayChannelError("Channel closed.")
+        if reason := why_not(handle.plan):
+            raise NotImplementedError(f"Compiled graph {self.get_id()} cannot be executed in another process: {reason}. {_HINT}")
+        unwatch = self._ask_owner()
         try:
-            made, self._made = self._made, None
-            if self.graph is not None:
-                self.graph.end_with(self._over)
-            elif made is not None:
-                _give_back(made)
-        finally:
-            self._lock.release()
+            plan = replace(handle.plan, graph_id=uuid.uuid4().hex, copy_of=handle.plan.graph_id)
+            processes = {endpoint: process for endpoint, process in handle.processes.items() if endpoint != DRIVER}
+            made = Allocation(host, plan, handle.actors, processes)
+            made.make()
+            self._copy = host.graph_kind(host, plan, made, handle.limits, names=handle.names)
+        except BaseException:
+            unwatch()
+            raise
+        # POINT graph copied
+        weakref.finalize(self, unwatch).atexit = False
+        if (over := self._reason()) is not None:  # meanwhile
+            self._copy.end_with(over)
 
-    def __del__(self) -> None:
-        made = getattr(self, "_made", None)
-        if made is not None and self.graph is None:
-            with contextlib.suppress(Exception):  # the session may be gone by now
-                self._host.defer(lambda: _give_back(made))
+    def _ask_owner(self) -> Callable[[], None]:
+        """Have the owner tell of the graph's end; returns the function that ends the watch over the owner itself."""
+        host, handle = self._host, self._handle
+        try:
+            unwatch = host.watch_process(handle.owner, "", weakly(self._on_death))
+            asked = host.request(handle.owner, COPY, self.get_id().encode())
+        except OSError:
+            raise self._died() from None
+        try:
+            host.wait_until(asked.done, None)
+            asked.result()
+        except BaseException as error:
+            unwatch()
+            if isinstance(error, OwnerDiedError):
+                raise self._died() from None
+            raise
+        return unwatch
 
+    def _died(self) -> RayChannelError:
+        return RayChannelError(f"The process {self._handle.owner} that compiled the graph {self.get_id()} has died.")
 
-def _give_back(made: Allocation) -> None:
-    with contextlib.suppress(Exception):
-        made.stop()
-        made.release()
+    # ------------------------------------------------------------------------------------ ending
+    def _on_death(self, _error: Exception) -> None:
+        self.end_with(self._died())
 
+    def _reason(self) -> Exception | None:
+        return self._over
 
-def died(handle: GraphHandle) -> RayChannelError:
-    """The error of those who use a graph whose owner has died."""
-    return RayChannelError(f"The process {handle.owner} that compiled the graph {handle.plan.graph_id} has died.")
+    def end_with(self, error: Exception) -> None:
+        """There is to be no copy any more; those who wait for it, and who execute it later, get the error."""
+        self._over = error
+        if self._copy is not None:
+            self._copy.end_with(error)
+
+    def teardown(self, kill_actors: bool = False) -> None:
+        """Use the graph no more in this process, as after `CompiledGraph.teardown`; its owner goes on. Idempotent."""
+        if kill_actors:
+            raise ValueError("only the process that compiled a graph can kill its actors")
+        self._is_teardown = True
+        self._over = RayChannelError("Channel closed.")
+        if self._copy is not None:
+            self._copy.teardown()
+
+    @property
+    def is_teardown(self) -> bool:
+        """Whether `teardown` was called in this process."""
+        return self._is_teardown
+
+    # ------------------------------------------------------------------------------------ looking
+    def report(self) -> str:
+        """As `CompiledGraph.report`."""
+        return f"{self}, which this process has not executed." if self._copy is None else self._copy.report()
+
+    def get_id(self) -> str:
+        """The id of the graph, not that of the copy."""
+        return self._handle.plan.graph_id
+
+    def __str__(self) -> str:
+        return f"CompiledDAG({self.get_id()})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore_graph, (self._handle,)

@@ -1,7 +1,6 @@
-"""`Executions`, the interface of a compiled graph for its refs, futures and remote callers; `Completions`, its callbacks.
+"""`Executions`, the interface of a compiled graph for its refs and futures; `Completions`, its callbacks.
 
-    an event loop awaits (`mray._graph.caller.event_loop`)   another process has asked (`mray._graph.caller.remote`)
-            └───────────── add(execution, callback) ───────────────┘
+    an event loop awaits (`mray._graph.caller.event_loop`): add(execution, callback)
     look() reads the results that have come, and calls back those whose execution is finished by now
 
 The event loop itself looks, or the thread that reads for the process: no thread waits for a single execution. A callback means only that
@@ -13,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,15 +20,10 @@ from mray._ipc.spin import AdaptiveSpinner
 
 if TYPE_CHECKING:
     from mray._channel.base import Failed
-    from mray._graph.caller.allocation import Recipe
     from mray._graph.caller.limits import Limits
     from mray._graph.host import GraphHost, Service
 
 Callback = Callable[[], None]
-
-
-class Retired(Exception):
-    """The graph takes no executions any more: it is a copy that its owner has recalled."""
 
 
 class Executions(Protocol):
@@ -59,10 +53,6 @@ class Executions(Protocol):
         """How long a thread that waits for the graph spins before it sleeps."""
 
     @property
-    def outputs(self) -> Sequence[int] | None:
-        """The positions of the outputs; None when the graph has one output and no list."""
-
-    @property
     def completions(self) -> Completions:
         """The callbacks of callers that wait without a thread."""
 
@@ -78,12 +68,6 @@ class Executions(Protocol):
         """The graph's id."""
 
     # ------------------------------------------------------------------------------------ submitting
-    def recipe_for(self, process: str) -> Recipe | None:
-        """The facts that another process needs for a copy of the graph; None: not now."""
-
-    def checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The input's value, of the arguments of `execute`. Raises ValueError when the graph does not take them."""
-
     def submit_nowait(self, value: Any, wait: bool) -> int:
         """Submit; the execution's index, or -1 when there is no room now. Without `wait` too many in flight are an error."""
 

@@ -116,17 +116,17 @@ async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
     while (index := graph.submit_nowait(value, True)) < 0:
         now = clock.now()
         if deadline is not None and now >= deadline:
-            raise await _in_a_thread(partial(graph.submit_timed_out, limit))
+            raise await in_a_thread(partial(graph.submit_timed_out, limit))
         if complaint is not None and now >= complaint:
             complaint = None
-            await _in_a_thread(graph.complain_of_waiting)
+            await in_a_thread(graph.complain_of_waiting)
         until = [moment - now for moment in (deadline, complaint) if moment is not None]
         await _Room(graph, min(until, default=None))
     return index
 
 
-async def _in_a_thread(function: Any) -> Any:
-    """Call a function that waits for actors, without holding up the event loop."""
+async def in_a_thread(function: Any) -> Any:
+    """Call a function that waits, without holding up the event loop."""
     import asyncio  # noqa: PLC0415
 
     return await asyncio.get_running_loop().run_in_executor(None, function)

@@ -19,13 +19,12 @@ class GraphHandle:
     owner: str
     plan: Plan
     limits: Limits
-    #: endpoint -> name of its actor's class, and endpoint -> process.
+    #: endpoint -> name of its actor's class, endpoint -> the actor's id, and endpoint -> process.
     names: Mapping[str, str]
+    actors: Mapping[str, str]
     processes: Mapping[str, str]
-    #: Whether others may have channels of their own to the actors (`mray._graph.caller.copies`).
-    may_be_copied: bool = False
 
 
 def restore_graph(handle: GraphHandle) -> Any:
-    """Unpickles a graph: the graph itself in its owner, elsewhere a `mray._graph.caller.remote.RemoteGraph`."""
+    """Unpickles a graph: the graph itself in its owner, elsewhere a `mray._graph.caller.copies.GraphCopy`."""
     return current_backend().restore_graph(handle)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mray._common.clock import now
 
@@ -22,13 +21,6 @@ class Limits:
     wait: bool = False
     wait_timeout: float | None = None
     enable_asyncio: bool = False
-    #: Whether results are read and kept when more executions would be in flight than may be; so it is wherever callers wait.
-    reads_ahead: bool = False
-
-
-def copied(limits: Limits) -> Limits:
-    """The limits of a copy: as by way of the owner, an execution is in flight until its results are there, and all of these are kept."""
-    return replace(limits, kept=sys.maxsize, reads_ahead=True)
 
 
 def deadline_of(timeout: float | None) -> float | None:

@@ -1,13 +1,12 @@
 """`CompiledDAGRef`, which `execute` returns: a claim to one output of one execution; and `mray.wait` on such refs.
 
-Lives where the graph was compiled (`mray._graph.caller.remote` has the refs of other processes). Dropping it unread frees its result: the
-finalizer, which may run between any two byte codes, only appends to the graph's list of dropped refs.
+Dropping a ref unread frees its result: the finalizer, which may run between any two byte codes, only appends to the graph's list of
+dropped refs.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mray._api.dag_node import GraphRef
@@ -20,106 +19,24 @@ from mray._graph.caller.receive import receive_into
 from mray._graph.host import GraphHost
 
 
-class Claim(GraphRef):
-    """A result as `mray.wait` sees it."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def host(self) -> GraphHost:
-        """The process, as graphs see it."""
-
-    @property
-    @abstractmethod
-    def runs_here(self) -> bool:
-        """Whether the result needs the main thread of this process."""
-
-    @property
-    @abstractmethod
-    def ready(self) -> bool:
-        """Whether `get` would not wait. From any thread."""
-
-    @abstractmethod
-    def look(self) -> None:
-        """Read results that have come; may make it `ready`."""
-
-    @abstractmethod
-    def may_be_ready(self) -> bool:
-        """Whether `look` may make it `ready`. From any thread."""
-
-    @abstractmethod
-    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        """Wait as `get` does; the predicate's last value."""
-
-    def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-        return _wait(refs, num_returns, timeout)
-
-
-def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-    """See `mray.wait`; one of the refs at least is a graph's.
-
-    A ref whose execution has failed is ready, and so is every ref of a graph that has ended: `get` would not wait.
-    RayCgraphCapacityExceeded when a graph has more results than it may keep before one that is waited for.
-    """
-    claims = [ref for ref in refs if ref.__class__ is not ObjectRef and isinstance(ref, Claim)]
-    waiting = next((claim for claim in claims if claim.runs_here), claims[0])
-    host = waiting.host
-    for claim in claims:
-        claim.look()
-    found = _split(refs, num_returns, host)
-    if len(found[0]) == num_returns:
-        return found
-    count_objects = host.fetch([ref for ref in refs if isinstance(ref, ObjectRef)])
-    deadline = None if timeout is None else now() + timeout
-
-    def count() -> int:
-        return sum(claim.ready for claim in claims) + count_objects()
-
-    def decides() -> bool:
-        return count() >= num_returns or any(claim.may_be_ready() for claim in claims if not claim.ready)
-
-    while waiting.wait_until(decides, deadline):
-        for claim in claims:
-            claim.look()
-        if count() >= num_returns:
-            break
-    return _split(refs, num_returns, host)
-
-
-def _split(refs: Sequence[Any], num_returns: int, host: GraphHost) -> tuple[list[Any], list[Any]]:
-    """The first refs that are ready, `num_returns` at most, and the others."""
-    ready: list[Any] = []
-    rest: list[Any] = []
-    for index, ref in enumerate(refs):
-        if not (ref.ready if isinstance(ref, Claim) else host.is_ready(ref)):
-            rest.append(ref)
-            continue
-        ready.append(ref)
-        if len(ready) == num_returns:
-            rest += refs[index + 1 :]
-            break
-    return ready, rest
-
-
-class CompiledDAGRef(Claim):
+class CompiledDAGRef(GraphRef):
     """The result of one execution of a compiled graph, to be got once.
 
     Cannot be copied, pickled or passed to a task.
     """
 
-    __slots__ = ("_channel", "_done", "_graph", "_index")
+    __slots__ = ("_channel", "_done", "graph", "index")
 
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
-        self._graph = graph
-        self._index = index
+        self.graph = graph
+        self.index = index
         #: The position of the output; None when the graph has one output and no list.
         self._channel = channel
         self._done = False
 
     def put_back(self, value: Any) -> None:
         """Undo `get`."""
-        self._graph.put_back(self._index, self._channel, value)
+        self.graph.put_back(self.index, self._channel, value)
         self._done = False
 
     @undone(lambda local, value: local["self"].put_back(value))
@@ -135,10 +52,10 @@ class CompiledDAGRef(Claim):
         """
         if self._done:
             raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
-        value = self._graph.fetch(self._index, self._channel, timeout)
+        value = self.graph.fetch(self.index, self._channel, timeout)
         self._done = True
         if value.__class__ is Failed:
-            raise self._graph.error(value)
+            raise self.graph.error(value)
         if out is None:
             return value
         try:
@@ -150,40 +67,76 @@ class CompiledDAGRef(Claim):
     def get_until(self, deadline: float, timeout: float) -> Any:
         if self._done:
             raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
-        value = self._graph.fetch(self._index, self._channel, timeout, deadline)
+        value = self.graph.fetch(self.index, self._channel, timeout, deadline)
         self._done = True
         if value.__class__ is Failed:
-            raise self._graph.error(value)
+            raise self.graph.error(value)
         return value
-
-    # ------------------------------------------------------------------------------------ waiting
-    @property
-    def host(self) -> GraphHost:
-        return self._graph.host
-
-    @property
-    def runs_here(self) -> bool:
-        return self._graph.runs_here
 
     @property
     def ready(self) -> bool:
-        return self._index < self._graph.finished or self._graph.is_stopped
+        """Whether `get` would not wait. From any thread."""
+        return self.index < self.graph.finished or self.graph.is_stopped
 
-    def look(self) -> None:
-        self._graph.read_ahead(self._index)
-
-    def may_be_ready(self) -> bool:
-        return self._graph.may_finish()
-
-    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        return self._graph.wait_until(predicate, deadline)
+    def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
+        return _wait(refs, num_returns, timeout)
 
     # ------------------------------------------------------------------------------------ looking
     def __str__(self) -> str:
-        return f"CompiledDAGRef({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"
+        return f"CompiledDAGRef({self.graph.get_id()}, execution_index={self.index}, channel_index={self._channel})"
 
     __repr__ = __str__
 
     def __del__(self) -> None:
         if not self._done:
-            self._graph.note_drop((self._index, self._channel))
+            self.graph.note_drop((self.index, self._channel))
+
+
+def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
+    """See `mray.wait`; one of the refs at least is a graph's.
+
+    A ref whose execution has failed is ready, and so is every ref of a graph that has ended: `get` would not wait.
+    RayCgraphCapacityExceeded when a graph has more results than it may keep before one that is waited for.
+    """
+    claims = [ref for ref in refs if ref.__class__ is CompiledDAGRef]
+    graphs = [claim.graph for claim in claims]
+    waiting = next((graph for graph in graphs if graph.runs_here), graphs[0])
+    host = waiting.host
+    _read_ahead(claims)
+    found = _split(refs, num_returns, host)
+    if len(found[0]) == num_returns:
+        return found
+    count_objects = host.fetch([ref for ref in refs if isinstance(ref, ObjectRef)])
+    deadline = None if timeout is None else now() + timeout
+
+    def count() -> int:
+        return sum(claim.ready for claim in claims) + count_objects()
+
+    def decides() -> bool:
+        return count() >= num_returns or any(claim.graph.may_finish() for claim in claims if not claim.ready)
+
+    while waiting.wait_until(decides, deadline):
+        _read_ahead(claims)
+        if count() >= num_returns:
+            break
+    return _split(refs, num_returns, host)
+
+
+def _read_ahead(claims: Sequence[CompiledDAGRef]) -> None:
+    for claim in claims:
+        claim.graph.read_ahead(claim.index)
+
+
+def _split(refs: Sequence[Any], num_returns: int, host: GraphHost) -> tuple[list[Any], list[Any]]:
+    """The first refs that are ready, `num_returns` at most, and the others."""
+    ready: list[Any] = []
+    rest: list[Any] = []
+    for index, ref in enumerate(refs):
+        if not (ref.ready if ref.__class__ is CompiledDAGRef else host.is_ready(ref)):
+            rest.append(ref)
+            continue
+        ready.append(ref)
+        if len(ready) == num_returns:
+            rest += refs[index + 1 :]
+            break
+    return ready, rest

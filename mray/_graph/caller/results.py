@@ -99,15 +99,6 @@ class Results:
             self._came[number] = there
         self.is_cut = False
 
-    def catch_up(self) -> bool:
-        """Read what executions that have failed left behind; whether nothing of finished ones is to come any more."""
-        for number, read in enumerate(self._reads):
-            while self._came[number] < self.finished:
-                if read() is NOTHING:
-                    return False
-                self._came[number] += 1
-        return True
-
     def missing(self) -> list[int]:
         """The readers that have not brought their value of the first unfinished execution."""
         finished = self.finished

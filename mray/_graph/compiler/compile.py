@@ -1,7 +1,7 @@
 """Compiling a graph: the passes, in order. Decide first, then act.
 
 validate -> (ask for sites, try pairs of them) -> resolve -> schedule -> check_deadlock      decide; no channel exists yet
-allocate                                                           make all parts, on all actors at once
+Allocation.make                                                    all parts, on all actors at once: the only pass with effects
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from mray._api.dag_node import DAGNode
 from mray._api.decorator import make_remote
 from mray._channel.select import DEVICE
 from mray._channel.site import Site
-from mray._graph.caller.allocation import Recipe
+from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.caller.copies import may_be_copied
 from mray._graph.caller.limits import Limits
 from mray._graph.caller.liveness import Liveness, LivenessReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
-from mray._graph.compiler.allocate import allocate
 from mray._graph.compiler.deadlock import check_deadlock, find_circle
 from mray._graph.compiler.resolve import device_pairs, resolve
 from mray._graph.compiler.schedule import schedule
@@ -69,9 +67,8 @@ def compile_graph(
     overlap_gpu_communication: bool | None = None,
     default_communicator: Any = "create",
     when_full: str = "raise",
-    kind: type[CompiledGraph] = CompiledGraph,
 ) -> CompiledGraph:
-    """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`, and the class of the compiled graph.
+    """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
 
     Waits until all actors live and have made their part. Raises ValueError or NotImplementedError for a graph that cannot be compiled,
     ActorDiedError for an actor that is dead, and leaves nothing behind then.
@@ -116,15 +113,16 @@ def compile_graph(
     communicators = with_streams(
         [*validated.communicators, *(NcclGroup(group, [actors[endpoint] for endpoint in group]) for group in plan.groups)], overlap
     )
-    made = allocate(host, plan, carried, workers, invitations(communicators))
+    ids = {endpoint: workers[endpoint].__actor_outline__().key if endpoint in workers else endpoint for endpoint in plan.graph.actors}
+    made = Allocation(host, plan, ids, {endpoint: host.actor_process(actor) for endpoint, actor in ids.items()}, workers)
+    made.make(carried, invitations(communicators))
     if any(channel.transport in DEVICE for channel in plan.channels) or any(isinstance(each, NcclGroup) for each in communicators):
         liveness = Liveness(site.pid for site in sites.values() if not site.is_driver)
         made.ends.readers = {number: LivenessReader(reader, liveness) for number, reader in made.ends.readers.items()}
         made.ends.leave.append(liveness.close)
     refs = [each.refs for each in constants.values() if each.refs]
-    if not refs and may_be_copied(plan, carried):
-        made.recipe = Recipe(made.actors, carried)
-    return kind(host, plan, made, limits, validated.handles, (refs, communicators))
+    compiled: CompiledGraph = host.graph_kind(host, plan, made, limits, validated.handles, (refs, communicators))
+    return compiled
 
 
 def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:

@@ -347,7 +347,7 @@ class GraphState(StateSchema):
     max_in_flight: int = column("Executions that may be in flight.", filterable=False)
     waits: str | None = column("The waits between its participants, if there are any.", filterable=False)
     owner_id: str | None = column("The id of that process.", detail=True)
-    copy_of: str | None = column("The id of the graph that this is a copy of, for a process that executes it often.", detail=True)
+    copy_of: str | None = column("The id of the graph that this is a copy of, for a process that it was passed to.", detail=True)
     error: str | None = column("Why it is broken.", detail=True, filterable=False)
     size_bytes: int | None = column("Bytes of its shared segment, without large values.", detail=True, filterable=False, shown=_bytes)
     executions: dict[str, int] | None = column("Actor id -> executions that it has finished.", detail=True, filterable=False)
