@@ -30,6 +30,7 @@ import threading
 from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from mray._common.clock import monotonic
@@ -52,10 +53,8 @@ _BUFFER_BYTES = 256 * 1024
 
 #: Ring pairs that a process has at a time: each is looked into by every wait that spins, and keeps a descriptor before Python 3.13.
 MOST_RINGS = 16
-#: Looks into rings, all together, between two questions to the kernel: some microseconds, in which nobody else gets the core. And so many
-#: waits in a row may end without a question.
+#: Looks into rings, all together, between two questions to the kernel.
 RING_LOOKS = 12
-MOST_UNASKED = 32
 
 #: How often the background reader looks whether anybody reads, in seconds, while the process is active.
 TICK = 0.004
@@ -122,7 +121,7 @@ class Reactor:
         #: That one, and further eventfds that wake this process.
         self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
         self._pollers: tuple[Callable[[], None], ...] = ()
-        #: Connections with rings; and waits since the kernel was asked.
+        #: Connections with rings; and looks into rings since the kernel was asked.
         self._rings: tuple[Connection, ...] = ()
         self._unasked = 0
         #: Event loops that sleep for this process in selectors of their own.
@@ -412,23 +411,38 @@ class Reactor:
         if predicate():
             return True
         self.waits += 1
-        deadline = None if timeout is None else monotonic() + timeout
+        begun = monotonic()
+        deadline = None if timeout is None else begun + timeout
         thread = get_ident()
-        if self._reader == thread:
-            # A deferred callback of the user waits: nobody else reads.
-            return self._read_until(predicate, deadline, spin, before_sleep)
+        # A deferred callback of the user may wait in the thread that reads: nobody else does then.
+        reads = self._reader == thread
+        spinner = self.spinner if spin else None
         try:
-            if not self._reading.acquire(False):
-                if before_sleep is not None:
-                    before_sleep()
-                if not self._become_reader(predicate, deadline):
+            if not reads:
+                if not self._reading.acquire(False):
+                    if before_sleep is not None:
+                        before_sleep()
+                    if not self._become_reader(predicate, deadline):
+                        return bool(predicate())
+                self._reader = thread
+                if self.closed and predicate():
+                    return True  # the session ended before this thread became the reader, and the waiter was told
+            if spinner is not None and spinner.spin(partial(self._look_for, predicate), takes_turns=True, deadline=deadline):
+                return True
+            if before_sleep is not None:
+                before_sleep()
+            while True:
+                remaining = None if deadline is None else deadline - monotonic()
+                if remaining is not None and remaining <= 0:
+                    self._run_once_and_notify(0)
                     return bool(predicate())
-            self._reader = thread
-            if self.closed and predicate():
-                return True  # the session ended before this thread became the reader, and the waiter was told
-            return self._read_until(predicate, deadline, spin, before_sleep)
+                self._park(predicate, remaining)
+                if predicate():
+                    if spinner is not None:
+                        spinner.slept(monotonic() - begun)
+                    return True
         finally:
-            if self._reader == thread or self._reading._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
+            if not reads and (self._reader == thread or self._reading._is_owned()):  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
                 self._release_reading()
 
     def is_amidst(self) -> bool:
@@ -483,68 +497,21 @@ class Reactor:
             with contextlib.suppress(RuntimeError):
                 self._background_alarm.release()
 
-    def _read_until(self, predicate: Predicate, deadline: float | None, spin: bool, before_sleep: Callable[[], None] | None) -> bool:
-        spinner = self.spinner
-        begun = monotonic()
-        if spin and spinner is not None and spinner.may_take_turns():
-            until = begun + spinner.window
-            if deadline is not None and deadline < until:
-                until = deadline
-            if self._rings and self._unasked < MOST_UNASKED:
-                self._unasked += 1
-                if self._look_into_rings(predicate, spinner, until):
-                    return True
-            while True:
-                self._run_once_and_notify(0)
-                if predicate():
-                    spinner.succeeded()
-                    return True
-                if self._rings and self._look_into_rings(predicate, spinner, until):
-                    return True
-                if monotonic() >= until:
-                    spinner.failed()
-                    break
-                os.sched_yield()
-        if before_sleep is not None:
-            before_sleep()
-        while True:
-            remaining = None
-            if deadline is not None:
-                remaining = deadline - monotonic()
-                if remaining <= 0:
-                    self._run_once_and_notify(0)
-                    return bool(predicate())
-            self._park(predicate, remaining)
-            if predicate():
-                if spin and spinner is not None:
-                    spinner.slept(monotonic() - begun)
-                return True
-
     @dispatches
-    def _look_into_rings(self, predicate: Predicate, spinner: Spinner, until: float) -> bool:
-        """Look into the rings for a moment; whether the predicate holds.
-
-        There is no system call, but on oversubscribed cores a yield between two looks. Processes that compute may make it a long one: an
-        answer that is found later than `until` counts as a failure of spinning.
-        """
-        rings, yields = self._rings, spinner.oversubscribed
-        for _ in range(RING_LOOKS // len(rings)):
-            for connection in rings:
-                if connection.read_ring() and predicate():
-                    if self._waiters:
-                        self._notify()
-                    if yields and monotonic() > until:
-                        spinner.failed()
-                    else:
-                        spinner.succeeded()
+    def _look_for(self, predicate: Predicate) -> bool:
+        """Look into the rings, now and then ask the kernel; whether the predicate holds."""
+        rings = self._rings
+        for connection in rings:
+            self._unasked += 1
+            if connection.read_ring():
+                if self._waiters:
+                    self._notify()
+                if predicate():
                     return True
-            if yields:
-                if monotonic() >= until:
-                    break
-                os.sched_yield()
-        if self._waiters:
-            self._notify()
-        return False
+        if rings and self._unasked < RING_LOOKS:
+            return False
+        self._run_once_and_notify(0)
+        return bool(predicate())
 
     def _park(self, predicate: Predicate, timeout: float | None) -> None:
         """One iteration that may sleep."""

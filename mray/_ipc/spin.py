@@ -10,7 +10,8 @@ that somebody else may need: with more awake processes than cores, spinning make
   takes much longer than that: between two calls of a small array, say, either side computes for longer than the first window on a slow
   core, and sleeping doubled what such a call took (two cores of a virtual machine: 380 µs against 215).
 
-A process that spins for more than `YIELD_AFTER` yields its core between looks. Mostly no other one wants it; but the kernel may have put
+There is one loop, `AdaptiveSpinner.spin`: every wait of a thread says how it looks. A process that spins for more than `YIELD_AFTER` yields
+its core between looks. Mostly no other one wants it; but the kernel may have put
 both processes on one core (a process that is woken often lands beside its waker), and then the spinner would wait for a message that it
 keeps its peer from sending, learn that spinning brings nothing, and the two would stay where they are: 25 to 50 µs a round trip instead of
 3. Yielding after 3 µs and not after 10, the two on one core take 25 instead of 32 to 57, and the kernel parts them within some milliseconds
@@ -42,8 +43,11 @@ The same object serves all waits of a process; it is not locked, for a lost upda
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import sched_yield
+from typing import Any
 
 from mray._common import settings
+from mray._common.clock import monotonic
 from mray._ipc.table import SessionTable, usable_cores
 
 #: Seconds a wait spins at most; and where the waits before were over within so many.
@@ -70,17 +74,57 @@ RECOUNT = 32
 class AdaptiveSpinner:
     """A spinner that goes by the second rule alone."""
 
-    __slots__ = ("_failures", "_pause", "_waits", "window")
+    __slots__ = ("_failures", "_pause", "_waits", "oversubscribed", "window")
 
-    def __init__(self, window: float = WINDOW) -> None:
+    def __init__(self, window: float = WINDOW, *, oversubscribed: bool = False) -> None:
         self._failures = 0
         self._pause = PAUSE
         self._waits = 0
         #: Seconds that a wait may spin.
         self.window = window if settings.SPIN.get() else 0.0
+        #: Whether more processes are awake than there are cores: then it yields its core after every look.
+        self.oversubscribed = oversubscribed
 
-    def may_spin(self) -> bool:
-        """Whether the wait that begins now should spin."""
+    def spin(
+        self,
+        look: Callable[[], Any],
+        missed: Any = False,
+        *,
+        takes_turns: bool = False,
+        stop: Callable[[], object] | None = None,
+        deadline: float | None = None,
+    ) -> Any:
+        """Look until there is something or the window is over: the answer of `look` then, which is `missed` where there is nothing.
+
+        Does not look where the wait may not spin (see `may_spin`). When `stop()` is true between two looks, the wait ends as if it had not
+        spun. A yield may be a long one on cores that are oversubscribed: an answer later than the window counts as a failure there.
+        """
+        if not self.may_spin(takes_turns):
+            return missed
+        now = monotonic()
+        until = now + self.window
+        if deadline is not None and deadline < until:
+            until = deadline
+        polite = now if self.oversubscribed else now + YIELD_AFTER
+        while True:
+            found = look()
+            if found is not missed:
+                if self.oversubscribed and monotonic() >= until:
+                    self.failed()
+                elif self._failures:
+                    self.succeeded()
+                return found
+            if stop is not None and stop():
+                return missed
+            now = monotonic()
+            if now >= until:
+                self.failed()
+                return missed
+            if now >= polite:
+                sched_yield()
+
+    def may_spin(self, takes_turns: bool = False) -> bool:
+        """Whether the wait that begins now should spin. `takes_turns`: also on cores that are oversubscribed, by turns with others."""
         if self._waits:
             self._waits -= 1
             return False
@@ -103,7 +147,7 @@ class AdaptiveSpinner:
 class Spinner(AdaptiveSpinner):
     """A spinner that goes by both rules: that of a process."""
 
-    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_table", "_until_count", "oversubscribed")
+    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_table", "_until_count")
 
     def __init__(self, table: SessionTable, row: int, rows: Callable[[], int]) -> None:
         super().__init__()
@@ -112,16 +156,10 @@ class Spinner(AdaptiveSpinner):
         self._cores = usable_cores()
         self._allowed = self._cores > 1
         self._until_count = 0
-        #: Whether more processes were awake than there are cores when they were last counted.
-        self.oversubscribed = False
         #: Waits in a row that slept, and were over within the longer window.
         self._near = 0
 
-    def may_spin(self) -> bool:
-        return self.may_take_turns() and not self.oversubscribed
-
-    def may_take_turns(self) -> bool:
-        """As `may_spin`, for a wait that yields its core after every look while the cores are `oversubscribed`."""
+    def may_spin(self, takes_turns: bool = False) -> bool:
         if self._waits:
             self._waits -= 1
             return False
@@ -131,7 +169,7 @@ class Spinner(AdaptiveSpinner):
             cores, awake = self._cores, self._table.awake(self._rows())
             self._allowed = cores > 1 and awake <= cores * MAX_PROCESSES_PER_CORE and self.window > 0
             self.oversubscribed = awake > cores
-        return self._allowed
+        return self._allowed and (takes_turns or not self.oversubscribed)
 
     def is_oversubscribed(self) -> bool:
         """Whether more processes are awake now than there are cores."""

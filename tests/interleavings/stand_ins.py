@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from mray._channel import leases, shm
-from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, slots
+from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, slots, spin
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import (
@@ -408,16 +408,18 @@ class _Window:
         return _choose("has spun long enough")
 
 
-class Spinner:
+class Spinner(spin.AdaptiveSpinner):
     """`mray._ipc.spin.Spinner`, whatever it decides."""
 
-    window = _Window()
-    oversubscribed = False
+    window = _Window()  # type: ignore[assignment]
+    oversubscribed = True
+    _failures = 1
 
-    def may_spin(self) -> bool:
+    def __init__(self) -> None:
+        pass
+
+    def may_spin(self, takes_turns: bool = False) -> bool:
         return _choose("spins")
-
-    may_take_turns = may_spin
 
     def succeeded(self) -> None:
         pass
@@ -508,13 +510,14 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(shm, "marshal", tokens)
         patch.setattr(shm, "decode_short", tokens.loads)
         system = types.SimpleNamespace(eventfd_write=_eventfd_write, getpid=os.getpid, close=lambda _fd: None)
-        system.sched_yield = _marked(_yield)
+        patch.setattr(spin, "sched_yield", _marked(_yield))
         patch.setattr(doorbell, "os", system)
         patch.setattr(reactor, "os", system)
         patch.setattr(closed_descriptors, "os", system)
         patch.setattr(reactor, "select", types.SimpleNamespace(**{**vars(select), "epoll": Epoll}))
         patch.setattr(reactor, "new_wakeup_fd", lambda: None)
         patch.setattr(reactor, "monotonic", lambda: 0.0)
+        patch.setattr(spin, "monotonic", lambda: 0.0)
         yield
 
 

@@ -107,15 +107,15 @@ MUTANTS = [
     pytest.param(RingWriter._refresh, "layout.entries", "layout.entries + 1", {"entries": 1}, SEQUENTIAL, id="counts one entry too many"),
     pytest.param(RingReader.take, "<= number", "< number", {"messages": 1}, SEQUENTIAL, id="reads what is not there yet"),
     pytest.param(
-        Reactor._read_until,
-        "self._run_once_and_notify(0)\n            if predicate():",
-        "self._run_once_and_notify(None)\n            if predicate():",
+        Reactor._look_for,
+        "self._run_once_and_notify(0)",
+        "self._run_once_and_notify(None)",
         SPINS,
         SEQUENTIAL,
         id="sleeps where it is to spin",
     ),
     pytest.param(
-        Reactor._read_until, "self._park(predicate, remaining)", "self.run_once(remaining)", SPINS, SEQUENTIAL, id="sleeps in secret"
+        Reactor.wait_until, "self._park(predicate, remaining)", "self.run_once(remaining)", SPINS, SEQUENTIAL, id="sleeps in secret"
     ),
     pytest.param(Reactor._park, "or predicate() ", "", {"messages": 1}, SEQUENTIAL, id="parks without a second look"),
     pytest.param(

@@ -17,6 +17,7 @@ from mray._ipc.spin import (
     PAUSE,
     RECOUNT,
     WINDOW,
+    AdaptiveSpinner,
     Spinner,
 )
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
@@ -58,15 +59,15 @@ def test_a_wait_that_yields_spins_on_oversubscribed_cores_too(table: SessionTabl
     most = 2 * MAX_PROCESSES_PER_CORE
     spinner = Spinner(table, 0, lambda: most + 1)
     states(table, AWAKE, AWAKE)
-    assert spinner.may_take_turns()
+    assert spinner.may_spin(takes_turns=True)
     assert not spinner.oversubscribed
     states(table, *[AWAKE] * most)
-    assert all(spinner.may_take_turns() for _ in range(2 * RECOUNT))
+    assert all(spinner.may_spin(takes_turns=True) for _ in range(2 * RECOUNT))
     assert spinner.oversubscribed
     states(table, *[AWAKE] * (most + 1))
-    assert not all(spinner.may_take_turns() for _ in range(RECOUNT + 1))
+    assert not all(spinner.may_spin(takes_turns=True) for _ in range(RECOUNT + 1))
     states(table, AWAKE, *[PARKED] * most)
-    while not spinner.may_take_turns():
+    while not spinner.may_spin(takes_turns=True):
         pass
     assert not spinner.oversubscribed
 
@@ -132,4 +133,37 @@ def test_who_is_told_not_to_spin_never_does(table: SessionTable, monkeypatch: py
         spinner.slept(WINDOW)
     assert spinner.window == 0
     states(table, AWAKE, AWAKE, AWAKE)
-    assert not any(spinner.may_take_turns() for _ in range(2 * RECOUNT))
+    assert not any(spinner.may_spin(takes_turns=True) for _ in range(2 * RECOUNT))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Its one item is the time; each yield takes half a window."""
+    time = [100.0]
+    monkeypatch.setattr(spin, "monotonic", lambda: time[0])
+    monkeypatch.setattr(spin, "sched_yield", lambda: time.__setitem__(0, time[0] + WINDOW / 2))
+    return time
+
+
+def test_a_spin_ends_with_what_is_found_or_with_its_window(clock: list[float]) -> None:
+    spinner = AdaptiveSpinner(oversubscribed=True)
+    answers = iter([None, 0])
+    assert spinner.spin(answers.__next__, None) == 0
+    assert spinner.spin(lambda: None, None) is None
+    assert spinner.spin(lambda: False, deadline=clock[0]) is False
+    assert spinner.may_spin()
+
+
+def test_on_oversubscribed_cores_an_answer_after_the_window_is_a_failure(clock: list[float]) -> None:
+    spinner = AdaptiveSpinner(oversubscribed=True)
+    for _ in range(FAILURES_BEFORE_PAUSE):
+        answers = iter([False, False, True])
+        assert spinner.spin(answers.__next__)
+    assert not spinner.may_spin()
+
+
+def test_a_spin_that_is_stopped_says_nothing_of_spinning(clock: list[float]) -> None:
+    spinner = AdaptiveSpinner()
+    for _ in range(2 * FAILURES_BEFORE_PAUSE):
+        assert not spinner.spin(lambda: False, stop=lambda: True)
+    assert spinner.may_spin()

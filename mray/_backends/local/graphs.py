@@ -43,7 +43,7 @@ class NeverSpins(Spinner):
     def __init__(self) -> None:
         AdaptiveSpinner.__init__(self, 0.0)
 
-    def may_take_turns(self) -> bool:
+    def may_spin(self, takes_turns: bool = False) -> bool:
         return False
 
     def is_oversubscribed(self) -> bool:

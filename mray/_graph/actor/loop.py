@@ -18,13 +18,11 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from os import sched_yield
 from types import FrameType
 from typing import Any
 
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, WrappedReader
-from mray._common.clock import monotonic
 from mray._common.kept import os
 from mray._graph.actor.program import compile_program
 from mray._graph.communicators import join, leave
@@ -55,7 +53,7 @@ from mray._graph.watch.profiled import profile, unprofile
 from mray._graph.watch.profilers import ProgramProfilers
 from mray._ipc.segment import Segment
 from mray._ipc.slots import sweep_orphans
-from mray._ipc.spin import MAX_PROCESSES_PER_CORE, YIELD_AFTER, AdaptiveSpinner
+from mray._ipc.spin import MAX_PROCESSES_PER_CORE, AdaptiveSpinner
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
 from mray.exceptions import RayChannelError
@@ -249,7 +247,7 @@ class GraphService:
         self._host = host
         self._spinner: AdaptiveSpinner = host.spinner
         #: The spinner where a graph has more processes than there are cores.
-        self._spinner_oversubscribed = AdaptiveSpinner()
+        self._spinner_oversubscribed = AdaptiveSpinner(oversubscribed=True)
         self._programs: tuple[Program, ...] = ()
         #: Each of them with all others.
         self._turns: tuple[tuple[Program, tuple[Program, ...]], ...] = ()
@@ -416,30 +414,12 @@ class GraphService:
 
     def _spin(self, pending: Callable[[], object]) -> bool:
         """Wait a few microseconds until a program can go on; whether one can."""
-        if self._per_core <= 1:
-            spinner, yield_after = self._spinner, YIELD_AFTER
-        elif self._per_core <= MAX_PROCESSES_PER_CORE and all(program.waits_alone for program in self._programs):
-            spinner, yield_after = self._spinner_oversubscribed, 0.0
-        else:
-            return False
-        if not spinner.may_spin():
-            return False
-        ready = self._programs[0].ready if len(self._programs) == 1 else self.ready
-        begun = monotonic()
-        until = begun + spinner.window
-        politely = begun + yield_after
-        while True:
-            if ready() or ready() or ready() or ready():
-                spinner.succeeded()
-                return True
-            if pending():
+        spinner = self._spinner
+        if self._per_core > 1:
+            if self._per_core > MAX_PROCESSES_PER_CORE or not all(program.waits_alone for program in self._programs):
                 return False
-            now = monotonic()
-            if now > until:
-                spinner.failed()
-                return False
-            if now > politely:
-                sched_yield()
+            spinner = self._spinner_oversubscribed
+        return bool(spinner.spin(self._programs[0].ready if len(self._programs) == 1 else self.ready, stop=pending))
 
     def state(self, graph_id: str) -> bytes:
         """The pickled `ProgramState` of a graph's program, or of None when the actor takes no part in it (any more). Any thread."""

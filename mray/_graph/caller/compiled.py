@@ -18,13 +18,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from os import sched_yield
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
-from mray._common.clock import monotonic, now
+from mray._common.clock import now
 from mray._common.places import is_amidst
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.executions import Completions
@@ -45,7 +44,7 @@ from mray._graph.watch.probes import Probe, probed_writers
 from mray._graph.watch.profile import Attachment, Profile
 from mray._graph.watch.report import LEAST, counters, describe_caller, labelled, report_of
 from mray._graph.watch.report import PATIENCE as PATIENCE_OF_REPORT
-from mray._ipc.spin import CALLER_WINDOW, YIELD_AFTER, AdaptiveSpinner
+from mray._ipc.spin import CALLER_WINDOW, AdaptiveSpinner
 from mray._ipc.table import usable_cores
 from mray._trace.digest import Digest
 from mray._trace.span import MOST_SPANS, clock
@@ -143,7 +142,9 @@ class CompiledGraph(Depicted):
 
         #: Whether an actor of the graph lives in this very process, whose main thread must then run its program while it waits.
         cores = usable_cores()
-        self.spinner: AdaptiveSpinner = AdaptiveSpinner(CALLER_WINDOW) if 1 < cores < made.process_count else host.spinner
+        self.spinner: AdaptiveSpinner = (
+            AdaptiveSpinner(CALLER_WINDOW, oversubscribed=True) if 1 < cores < made.process_count else host.spinner
+        )
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         tell = weakly(self._break)
         #: The running profile, and the measures of the latest one that has ended.
@@ -377,8 +378,8 @@ class CompiledGraph(Depicted):
                 if index == results.finished and self._only_read is read and not results.is_cut:
                     results.is_cut = True
                     value = read()
-                    if value is NOTHING and timeout is None:
-                        value = self._spin(read)
+                    if value is NOTHING and timeout is None and not self.runs_here:
+                        value = self.spinner.spin(read, NOTHING)
                     if value is not NOTHING:
                         results.skip_one()
                     results.is_cut = False
@@ -390,26 +391,6 @@ class CompiledGraph(Depicted):
         if failed.fatal:
             self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
         return error
-
-    def _spin(self, read: Callable[[], Any]) -> Any:
-        spinner = self.spinner
-        if self.runs_here or not spinner.may_spin():
-            return NOTHING
-        begun = monotonic()
-        until = begun + spinner.window
-        politely = begun + YIELD_AFTER
-        while True:
-            for _ in _SOME:
-                value = read()
-                if value is not NOTHING:
-                    spinner.succeeded()
-                    return value
-            now = monotonic()
-            if self._stopped or now > until:
-                spinner.failed()
-                return NOTHING
-            if now > politely:
-                sched_yield()
 
     def _await(self, index: int, output: int | None, timeout: float | None, deadline: float | None) -> Any:
         if timeout is None:
@@ -525,29 +506,14 @@ class CompiledGraph(Depicted):
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         """Wait as `fetch` does; the predicate's last value."""
-        if len(self._readers) > 1 and not self.runs_here and self._spin_until(predicate, deadline):
+        if (
+            len(self._readers) > 1  # (`fetch` has spun for a single one)
+            and not self.runs_here
+            # Oversubscribed, actors compute at the same time, and one of them waits for the core that this thread would hold.
+            and self.spinner.spin(predicate, stop=self.host.spinner.is_oversubscribed, deadline=deadline)
+        ):
             return True
         return wait_until(self.host, self.runs_here, predicate, deadline)
-
-    def _spin_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        """Wait a few microseconds for several outputs (`_spin` has waited for a single one)."""
-        spinner = self.spinner
-        if not spinner.may_spin():
-            return False
-        until = monotonic() + spinner.window
-        if deadline is not None and deadline < until:
-            until = deadline
-        is_oversubscribed = self.host.spinner.is_oversubscribed
-        while monotonic() < until:
-            if predicate():
-                spinner.succeeded()
-                return True
-            if is_oversubscribed():
-                # Actors compute at the same time, and one of them waits for the core that this loop would hold.
-                return False
-            sched_yield()
-        spinner.failed()
-        return False
 
     def _raise_stopped(self) -> NoReturn:
         if self._broken is not None:
@@ -841,7 +807,6 @@ class CompiledGraph(Depicted):
 #: Ray's name.
 CompiledDAG = CompiledGraph
 
-_SOME = range(8)
 _LOST = "The result was lost: an exception came from outside (another thread raised it in this one) while it was being read."
 
 T = TypeVar("T")

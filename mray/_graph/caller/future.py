@@ -14,7 +14,6 @@ from typing import Any
 from mray._api.dag_node import Unique
 from mray._channel.base import NOTHING, Failed
 from mray._common import clock
-from mray._common.clock import monotonic
 from mray._graph.caller.event_loop import LoopWatcher, watcher_of
 from mray._graph.caller.executions import Executions
 from mray._ipc.spin import AdaptiveSpinner
@@ -67,17 +66,13 @@ class CompiledDAGFuture(Unique):
         value = graph.take_nowait(self._index, self._channel)
         if value is not NOTHING or not graph.spinner.may_spin():
             return value
-        if patience.may_spin():
-            until = monotonic() + patience.window
-            while value is NOTHING and monotonic() < until:
-                value = graph.take_nowait(self._index, self._channel)
-            if value is not NOTHING:
-                patience.succeeded()
-                graph.spinner.succeeded()
-                return value
-            patience.failed()
+        take = partial(graph.take_nowait, self._index, self._channel)
+        value = patience.spin(take, NOTHING)
+        if value is not NOTHING:
+            graph.spinner.succeeded()
+            return value
         sched_yield()  # the actor may be on this very core
-        return graph.take_nowait(self._index, self._channel)
+        return take()
 
     def _sleep(self, watcher: LoopWatcher) -> Generator[Any, None, None]:
         graph = self._graph
