@@ -238,9 +238,9 @@ class WorkerCrashedError(RayError):
         text = "The worker died unexpectedly while executing this task."
         if self.task:
             text += f" It was running {self.task}."
-        how = describe_status(self.args[2] if len(self.args) > 2 else None)
-        if self.pid or how:
-            text += f" The worker process{f' (pid {self.pid})' if self.pid else ''} {how or 'has ended'}."
+        status = self.args[2] if len(self.args) > 2 else None
+        if self.pid or status is not None:
+            text += f" The worker process{f' (pid {self.pid})' if self.pid else ''} {describe_status(status)}."
         return f"{text} {self.detail}" if self.detail else text
 
 
@@ -252,12 +252,12 @@ def split_status(status: int | None) -> tuple[int | None, int | None]:
 
 
 def describe_status(status: int | None) -> str:
-    """How a process ended, in words; "" when it is unknown."""
+    """How a process ended, in words."""
     number, code = split_status(status)
     if number is not None:
         name = {known.value: known.name for known in signal.Signals}.get(number)
         return f"was killed by {name} (signal {number})" if name else f"was killed by signal {number}"
-    return "" if code is None else f"exited with exit code {code}"
+    return "has ended" if code is None else f"exited with exit code {code}"
 
 
 class TaskUnschedulableError(RayError):

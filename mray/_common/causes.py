@@ -1,4 +1,4 @@
-"""`Cause`: how a process, an actor or a lease has ended.
+"""`Cause`: how a process, an actor or a lease has ended, and the words for it.
 
 The node finds it out, once, and sends it to whoever was concerned; errors and listings are made of it.
 """
@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mray._common import messages as m
+
+#: Kind of a cause to the sentence that programs look for.
+REASONS = {
+    m.CAUSE_CRASH: "The actor is dead because its worker process has died.",
+    m.CAUSE_KILL: "The actor is dead because it was killed by `ray.kill`.",
+    m.CAUSE_EXIT: "The actor is dead because its worker process has died.",
+    m.CAUSE_SCOPE: "The actor is dead because all references to the actor were removed.",
+    m.CAUSE_OWNER: "The actor is dead because its owner has died.",
+    m.CAUSE_INIT: "The actor died because of an error raised in its creation task.",
+    m.CAUSE_GROUP: "The actor is dead because its placement group was removed.",
+    m.CAUSE_NODE: "The actor is dead because its node process has died, or the session has ended.",
+}
+
 
 class Cause(NamedTuple):
     """One end."""
 
     #: One of the ``CAUSE_`` words of `mray._common.messages`.
     kind: str
-    #: A sentence; empty where kind and status say it all.
+    #: A sentence of its own, or more words behind that of the kind; empty where kind and status say it all.
     text: str = ""
     #: The process that has ended; 0 if none was begun.
     pid: int = 0
@@ -25,3 +39,13 @@ class Cause(NamedTuple):
     def packed(self) -> tuple[Any, ...]:
         """As it travels; ``Cause(*packed)`` is the cause again."""
         return tuple(self)
+
+    def reason(self) -> str:
+        """Why an actor is dead, in sentences."""
+        return self.text if self.text.startswith("The actor") else f"{REASONS.get(self.kind, 'The actor is dead.')} {self.text}".rstrip()
+
+    def last_output(self) -> str:
+        """The last lines that a process has printed which crashed, as the end of a text; "" when there are none."""
+        if self.kind != m.CAUSE_CRASH or not self.payload:
+            return ""
+        return "\n    ".join((" Its last output:", *self.payload.decode("utf-8", "replace").splitlines()))

@@ -171,16 +171,6 @@ def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def describe_exit(status: int) -> str:
-    """``killed by SIGKILL (9)`` or ``exit code 27``, from an exit status (negative: minus the signal)."""
-    if status >= 0:
-        return f"exit code {status}"
-    try:
-        return f"killed by {signal.Signals(-status).name} ({-status})"
-    except ValueError:
-        return f"killed by signal {-status}"
-
-
 def exit_status(info: os.waitid_result) -> int:
     """Exit code, or minus the signal, of a child that `os.waitid` reported."""
     return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from mray._common.causes import Cause
+from mray._common.causes import REASONS, Cause
 from mray._common.history import History
 from mray._common.messages import (
     ACTOR_STATE,
@@ -39,12 +39,6 @@ from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BY
 from mray._scheduler.records import ActorRecord, Member, Ordered, Site, Tenant
 from mray._scheduler.resources import to_quantities
 from mray.exceptions import describe_status
-
-KILL_TEXT = "The actor is dead because it was killed by `ray.kill`."
-OWNER_TEXT = "The actor is dead because its owner has died."
-SCOPE_TEXT = "The actor is dead because all references to it were removed."
-CRASH_TEXT = "The actor is dead because its worker process has died."
-INIT_TEXT = "The actor died because of an error raised in its creation task."
 
 
 class Floor(Protocol):
@@ -223,7 +217,7 @@ class Actors:
             self._tell_to_leave(actor)
         elif actor.worker is None:
             self._withdraw(actor)
-            self.bury(actor, Cause(CAUSE_SCOPE, SCOPE_TEXT))
+            self.bury(actor, Cause(CAUSE_SCOPE, REASONS[CAUSE_SCOPE]))
         # Otherwise its constructor runs: `constructed` looks again.
 
     def _tell_to_leave(self, actor: ActorRecord) -> None:
@@ -232,8 +226,8 @@ class Actors:
         if worker is not None and not actor.leaving:
             actor.leaving = True
             self._free_name(actor)
-            worker.intended = worker.intended or (CAUSE_SCOPE, SCOPE_TEXT)
-            self._floor.tell(worker.process, (EXIT, CAUSE_SCOPE, SCOPE_TEXT))
+            worker.intended = worker.intended or (CAUSE_SCOPE, REASONS[CAUSE_SCOPE])
+            self._floor.tell(worker.process, (EXIT, CAUSE_SCOPE, REASONS[CAUSE_SCOPE]))
 
     # ------------------------------------------------------------------------------------ lives
     def constructed(self, actor_id: bytes, process: str) -> None:
@@ -250,9 +244,9 @@ class Actors:
         if actor is None or actor.worker is None or actor.worker.process != process:
             return
         worker = actor.worker
-        worker.intended = (CAUSE_INIT, INIT_TEXT)
-        self._floor.tell(process, (EXIT, CAUSE_INIT, INIT_TEXT))
-        self._announce_death(actor, Cause(CAUSE_INIT, INIT_TEXT, worker.pid, None, error))
+        worker.intended = (CAUSE_INIT, REASONS[CAUSE_INIT])
+        self._floor.tell(process, (EXIT, CAUSE_INIT, REASONS[CAUSE_INIT]))
+        self._announce_death(actor, Cause(CAUSE_INIT, REASONS[CAUSE_INIT], worker.pid, None, error))
 
     def kill(self, actor_id: bytes, no_restart: bool) -> None:
         actor = self.records.get(actor_id)
@@ -265,10 +259,10 @@ class Actors:
         if actor.worker is not None:
             if no_restart:
                 self._free_name(actor)  # it is as good as dead: nobody finds it any more
-            self._floor.kill(actor, CAUSE_KILL, KILL_TEXT, may_restart=not no_restart)
+            self._floor.kill(actor, CAUSE_KILL, REASONS[CAUSE_KILL], may_restart=not no_restart)
         elif no_restart or not actor.restarts_left:
             self._withdraw(actor)
-            self.bury(actor, Cause(CAUSE_KILL, KILL_TEXT))
+            self.bury(actor, Cause(CAUSE_KILL, REASONS[CAUSE_KILL]))
 
     def evict(self, actor: ActorRecord, kind: str, text: str) -> None:
         """End an actor whose place is gone."""
@@ -282,10 +276,7 @@ class Actors:
 
     def worker_died(self, actor: ActorRecord, cause: Cause, may_restart: bool) -> None:
         """The process of an actor is dead; the floor has taken resources and worker away from it."""
-        kind = cause.kind
-        if kind == CAUSE_CRASH:
-            cause = cause._replace(text=CRASH_TEXT + (f" {cause.text}" if cause.text else ""))
-            may_restart = True
+        may_restart = may_restart or cause.kind == CAUSE_CRASH
         unheld = not actor.holders and not actor.detached
         if not (may_restart and actor.restarts_left) or actor.leaving or unheld or actor.state == DEAD:
             self.bury(actor, cause)
@@ -343,9 +334,9 @@ class Actors:
 
     def member_died(self, member: Member, cause: Cause | None = None) -> None:
         """A process is dead (or its root is over, without a cause): its actors die, its handles are gone."""
-        how = OWNER_TEXT
+        how = REASONS[CAUSE_OWNER]
         if cause is not None:
-            how += f" Its owner (pid {member.pid}) {describe_status(cause.status) or 'has ended'}."
+            how += f" Its owner (pid {member.pid}) {describe_status(cause.status)}."
             how += f" {cause.text.splitlines()[0]}" if cause.text else ""
         for actor_id in tuple(member.watched):
             if actor_id in self.records:
@@ -408,7 +399,7 @@ class Actors:
             "placement_group_id": belongs_to(actor),
             "environment": shown_variables(actor.environment),
             "holders": len(actor.holders),
-            "cause": list(cause[:4]) if cause is not None else None,
+            "cause": [cause.kind, cause.reason(), cause.pid, cause.status] if cause is not None else None,
         }
 
     def validate(self) -> None:

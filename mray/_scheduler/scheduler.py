@@ -181,14 +181,14 @@ class Scheduler:
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
-        how = cause.text or describe_status(cause.status) or "has ended"
+        how = cause.text or describe_status(cause.status)
         # Names alone: what they are set to may be a secret.
         names = [name for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)]
         text = f"{NO_PROCESS} with the env_vars {names}: it {how} as it started"
         if cause.kind == CAUSE_REFUSED:
             text = f"{NO_PROCESS}: {cause.text}"
         if cause.payload:
-            text += f". Its last output:\n{cause.payload.decode('utf-8', 'replace')}"
+            text += f".{cause.last_output()}"
         for tenant in self.workers.give_up(environment):
             self._vacate(tenant)
             if isinstance(tenant, Lease):

@@ -339,7 +339,7 @@ def test_a_builder_that_is_killed_is_named_to_who_waits(fresh, hanging, place):
     ray = fresh
     ref, pid, _path = hanging
     os.kill(pid, 9)
-    with pytest.raises(ray.exceptions.RuntimeEnvSetupError, match="pip failed .killed by SIGKILL"):
+    with pytest.raises(ray.exceptions.RuntimeEnvSetupError, match="pip failed .it was killed by SIGKILL"):
         ray.get(ref)
     assert ray.get(ray.remote(lambda: 1).remote()) == 1
 

@@ -239,6 +239,8 @@ class TestTexts:
         assert "12" in str(error)
         assert (error.signal, error.exit_code) == (11, None)
         assert "exit code 27" in str(x.WorkerCrashedError("f", 12, 27))
+        assert "(pid 12) was killed by signal 63." in str(x.WorkerCrashedError("f", 12, -63))
+        assert "(pid 12) has ended." in str(x.WorkerCrashedError("f", 12))
 
     def test_of_a_cancelled_task(self) -> None:
         task = TaskID.from_random()

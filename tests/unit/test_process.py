@@ -13,11 +13,6 @@ import pytest
 from mray._ipc import process, reaper
 
 
-@pytest.mark.parametrize(("status", "text"), [(27, "exit code 27"), (-9, "killed by SIGKILL (9)"), (-63, "killed by signal 63")])
-def test_an_exit_is_described(status: int, text: str):
-    assert process.describe_exit(status) == text
-
-
 def test_variables_are_expanded():
     assert process.expand("a:${X}:${NO}:${no}:$X:${", {"X": "1"}) == "a:1::${no}:$X:${"
 

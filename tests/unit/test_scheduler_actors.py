@@ -100,9 +100,9 @@ def test_a_crash_without_restarts_is_final_and_says_how():
     stage = Actors()
     process = stage.start()
     stage.die(process)
-    kind, text, pid, status, error = stage.last_cause()
-    assert (kind, pid, status, error) == (m.CAUSE_CRASH, 7, -9, None)
-    assert text.startswith("The actor is dead because its worker process has died")
+    cause = Cause(*stage.last_cause())
+    assert cause == CRASH
+    assert cause.reason() == "The actor is dead because its worker process has died."
 
 
 def test_a_crashed_actor_restarts_as_often_as_allowed():
@@ -113,13 +113,9 @@ def test_a_crashed_actor_restarts_as_often_as_allowed():
         stage.die(process)
         assert stage.heard(m.ACTOR_STATE)[0][1:4] == ("restarting", "", incarnation)
         process = stage.construct()
-        assert stage.heard(m.ACTOR_STATE) == [(b"a", "alive", process, incarnation, (m.CAUSE_CRASH, *stage_cause()))]
+        assert stage.heard(m.ACTOR_STATE) == [(b"a", "alive", process, incarnation, CRASH)]
     stage.die(process)
     assert stage.states() == ["dead"]
-
-
-def stage_cause() -> tuple[Any, ...]:
-    return ("The actor is dead because its worker process has died.", *CRASH[2:])
 
 
 def test_a_crash_in_the_constructor_restarts_and_a_raising_one_does_not():

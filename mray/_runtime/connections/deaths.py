@@ -31,21 +31,10 @@ RESET = "it was made before the session was reset, which has freed everything ma
 
 _UNKNOWN = Cause(m.CAUSE_CRASH)
 
-#: Kind of a cause to the sentence that programs look for.
-_ACTOR_REASONS = {
-    m.CAUSE_CRASH: "The actor is dead because its worker process has died.",
-    m.CAUSE_KILL: "The actor is dead because it was killed by `ray.kill`.",
-    m.CAUSE_EXIT: "The actor is dead because its worker process has died.",
-    m.CAUSE_SCOPE: "The actor is dead because all references to the actor were removed.",
-    m.CAUSE_OWNER: "The actor is dead because its owner has died.",
-    m.CAUSE_GROUP: "The actor is dead because its placement group was removed.",
-    m.CAUSE_NODE: "The actor is dead because its node process has died, or the session has ended.",
-}
-
 
 def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None, doing: str = "") -> BaseException:
     """The error of a call to a dead actor; `method` was in flight when it died, or `doing` is a sentence about what it was doing."""
-    kind, text, pid, status, pickled = cause or _UNKNOWN
+    kind, text, pid, status, pickled = cause = cause or _UNKNOWN
     if kind == m.CAUSE_MEMORY:
         return OutOfMemoryError(text)
     if kind == m.CAUSE_INIT and pickled is not None:
@@ -57,15 +46,15 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
         return ActorUnschedulableError(text)
     if kind == m.CAUSE_REFUSED:
         return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else ActorUnschedulableError(text)
-    reason = text if text.startswith("The actor") else f"{_ACTOR_REASONS.get(kind, 'The actor is dead.')} {text}".rstrip()
-    how = describe_status(status) if kind == m.CAUSE_CRASH else ""
-    if how and how not in reason:
+    reason = cause.reason()
+    how = describe_status(status)
+    if kind == m.CAUSE_CRASH and status is not None and how not in reason:
         reason += f" The process (pid {pid}) {how}."
     if method is not None:
         reason += f" It was running, or about to run, {class_name}.{method}."
     elif doing:
         reason += f" {doing}"
-    reason += _last_output(cause)
+    reason += cause.last_output()
     return ActorDiedError.because(reason, actor_id=actor_id.hex(), class_name=class_name or None, pid=pid or None, status=status)
 
 
@@ -74,29 +63,21 @@ def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, met
     kind, text, pid, status, _pickled = cause or _UNKNOWN
     if kind == m.CAUSE_MEMORY and method:
         return OutOfMemoryError(text)
-    how = describe_status(status) or "has ended"
+    how = describe_status(status)
     doing = f", {class_name}.{method} was in flight" if method else ""
-    more = text.removeprefix(_ACTOR_REASONS[kind]).strip() if kind == m.CAUSE_CRASH else ""
-    what = f"The actor is temporarily unavailable: its process (pid {pid}) {how}{doing}. The actor is restarting. {more}"
+    what = f"The actor is temporarily unavailable: its process (pid {pid}) {how}{doing}. The actor is restarting."
+    what += f" {text}" if kind == m.CAUSE_CRASH else ""
     return ActorUnavailableError(what.rstrip(". "), actor_id)
 
 
 def worker_error(task: str, cause: Cause | None) -> BaseException:
     """The error of a task whose worker died."""
-    kind, text, pid, status, _payload = cause or _UNKNOWN
+    kind, text, pid, status, _payload = cause = cause or _UNKNOWN
     if kind == m.CAUSE_MEMORY:
         return OutOfMemoryError(text)
     if kind == m.CAUSE_GROUP:
         return TaskPlacementGroupRemoved()
-    return WorkerCrashedError(task or None, pid or None, status, (text + _last_output(cause)).lstrip())
-
-
-def _last_output(cause: Cause | None) -> str:
-    """The last output of a process that crashed, for the end of a text; "" when there is none."""
-    if cause is None or cause.kind != m.CAUSE_CRASH or not cause.payload:
-        return ""
-    lines = cause.payload.decode("utf-8", "replace").splitlines()
-    return " Its last output:\n" + "\n".join(f"    {line}" for line in lines)
+    return WorkerCrashedError(task or None, pid or None, status, (text + cause.last_output()).lstrip())
 
 
 def refused_error(text: str) -> BaseException:
@@ -146,7 +127,7 @@ def _how_ended(what: str, pid: int, status: int | None) -> str:
     if status is None and pid:
         status = status_of_dead(pid)
     subject = f"{what or 'its process'} (pid {pid})" if pid else what
-    return f"{subject} {describe_status(status) or 'has ended'}".lstrip()
+    return f"{subject} {describe_status(status)}".lstrip()
 
 
 def lost_error(object_id: bytes) -> BaseException:

@@ -9,6 +9,7 @@ table has what cannot be.
 from __future__ import annotations
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.supervisor import Supervisor
@@ -64,9 +65,10 @@ class StrayWorkers:
         setting_up, astray = self._setting_up.pop(process, ""), self._ended.pop(process, "")
         left = None
         if setting_up and (astray or (status or 0) >= 0):  # (a signal may come from elsewhere: another attempt may do better)
-            text = f"its {setting_up} did not return: the process (pid {pid}) {astray or describe_status(status) or 'has ended'}"
-            last = f". Its last output:\n{last_lines.decode('utf-8', 'replace')}" if last_lines else ""
-            left = events.WorkerLeft(process, m.CAUSE_REFUSED, f"{m.NO_PROCESS}: {text}{last}")
+            text = f"its {setting_up} did not return: the process (pid {pid}) {astray or describe_status(status)}"
+            left = events.WorkerLeft(
+                process, m.CAUSE_REFUSED, f"{m.NO_PROCESS}: {text}.{Cause(m.CAUSE_CRASH, payload=last_lines).last_output()}"
+            )
         elif setting_up:
             left = events.WorkerLeft(process, m.CAUSE_CRASH, f"It was in its {setting_up}.")
         elif astray:

@@ -24,6 +24,7 @@ from mray._ipc.frames import to_text
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import RECIPE_VARIABLE, is_complete, launch
 from mray._scheduler.policy import PRIVATE_VARIABLES
+from mray.exceptions import describe_status
 
 #: The end of a builder's log that an error shows, in lines and bytes.
 _TAIL_LINES = 40
@@ -141,5 +142,5 @@ class Interpreters:
                 said = "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
         except OSError:
             said = ""
-        how = build.ended_by or f"{build.recipe['tool']} failed ({processes.describe_exit(status)})"
+        how = build.ended_by or f"{build.recipe['tool']} failed (it {describe_status(status)})"
         return f"the packages {build.recipe['packages']} could not be installed: {how}. The installer's last output:\n{said}"

@@ -39,6 +39,7 @@ from mray._runtime.processes.worker_process import Stream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
 from mray._scheduler.jobs import ROOT_VARIABLE, job_of
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
+from mray.exceptions import describe_status
 
 #: Zygotes that may die in a row without having forked a worker.
 _ZYGOTE_ATTEMPTS = 3
@@ -185,10 +186,9 @@ class Supervisor:
         self._reactor.remove_fd(self._zygote.fileno())
         self._zygote.close()
         self._zygote_failures += 1
-        how = processes.describe_exit(status)
         if self._zygote_failures > _ZYGOTE_ATTEMPTS:
             self.zygote_pid = 0
-            self.failure = RuntimeError(f"the zygote cannot start: {how} ({_ZYGOTE_ATTEMPTS} times in a row)")
+            self.failure = RuntimeError(f"the zygote cannot start: it {describe_status(status)} ({_ZYGOTE_ATTEMPTS} times in a row)")
             return
         # A worker that was forked, and has neither been reported nor joined, is started again: two must not have one name.
         for pid in processes.children():

@@ -51,7 +51,7 @@ from mray._runtime.session.session import (
     private_directory,
     take_files,
 )
-from mray.exceptions import RaySystemError
+from mray.exceptions import RaySystemError, describe_status
 
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
@@ -208,8 +208,7 @@ class JoinedSession(SessionHold):
             reaper.clean_after_node(self.directory)
         if self._ending:
             return node_error(f"the session in {self.directory} has ended: {self._ending}")
-        how = "" if status is None else f": {processes.describe_exit(status)}"
-        return node_error(f"the node process (pid {pid}) of the session in {self.directory} has ended{how}")
+        return node_error(f"the node process (pid {pid}) of the session in {self.directory} {describe_status(status)}")
 
 
 def join_session(options: SessionOptions) -> JoinedSession:

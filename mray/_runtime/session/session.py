@@ -33,7 +33,7 @@ from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.listener import listen_at
-from mray._ipc.process import describe_exit, kill
+from mray._ipc.process import kill
 from mray._ipc.segment import PAGE, check_place
 from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
@@ -46,7 +46,7 @@ from mray._runtime.processes import line_coverage, template
 from mray._runtime.processes.host_program import check_host, interpreter
 from mray._runtime.processes.launch import launch, write_options
 from mray._runtime.session.breakpoints import has_terminal
-from mray.exceptions import ObjectStoreFullError, RaySystemError
+from mray.exceptions import ObjectStoreFullError, RaySystemError, describe_status
 
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
@@ -211,8 +211,7 @@ class Session(SessionHold):
         if not self._holds():
             return ended_error()
         status = reap_node(self.node_pid, 1.0)
-        how = "" if status is None else f": {describe_exit(status)}"
-        text = f"the node process (pid {self.node_pid}) has ended{how}"
+        text = f"the node process (pid {self.node_pid}) {describe_status(status)}"
         log = last_lines(self.directory)
         reaper.clean_after_node(self.directory)
         if self._ending:

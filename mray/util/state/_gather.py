@@ -364,7 +364,7 @@ def workers(view: View) -> Iterator[WorkerState]:
         )
     for dead in view.node["dead_workers"]:
         kind, text = dead["cause"] or (m.CAUSE_CRASH, "")
-        how = describe_status(dead["status"]) or ""
+        how = "" if dead["status"] is None else f"it {describe_status(dead['status'])}"
         yield WorkerState(
             worker_id=worker_id(dead["process"]),
             is_alive=False,
@@ -373,7 +373,7 @@ def workers(view: View) -> Iterator[WorkerState]:
             node_id=view.node_id,
             ip=view.ip,
             pid=dead["pid"],
-            exit_detail="; ".join(filter(None, (text, f"it {how}" if how else ""))),
+            exit_detail="; ".join(filter(None, (text, how))),
             end_time_ms=int(dead["end"] * 1000),
         )
 

@@ -237,7 +237,7 @@ def node_row(victim: str, phase: str, manner: str) -> Row:
     if phase == "shutdown":
         return Row(victim, phase, manner, seat, (value_of(seat, phase),))
     name, number = {"SIGSEGV": ("SIGSEGV", 11), "SIGTERM": ("SIGTERM", 15)}.get(manner, ("SIGKILL", 9))
-    dead = Told("RayError", (f"the node process (pid {{node}}) has ended: killed by {name} ({number})",))
+    dead = Told("RayError", (f"the node process (pid {{node}}) was killed by {name} (signal {number})",))
     if phase == "teardown":  # the value is there, and a graph whose actors are dead is torn down
         return Row(victim, phase, manner, seat, (value_of(seat, phase), dead))
     return Row(victim, phase, manner, seat, (dead,) * waits_of(seat, phase))

@@ -198,6 +198,6 @@ def test_a_zygote_that_dies_of_what_it_preloads_ends_the_session_with_the_reason
     run = run_text(program)
     assert run.wait() == 0, run.output()
     told = run.said()["TOLD"]
-    assert "has ended" in told and "the zygote cannot start: exit code 9" in told, run.output()
-    assert "the zygote cannot start: exit code 9" in (tmp_path / "stderr").read_text(), run.output()
+    assert "has ended" in told and "the zygote cannot start: it exited with exit code 9" in told, run.output()
+    assert "the zygote cannot start: it exited with exit code 9" in (tmp_path / "stderr").read_text(), run.output()
     run.assert_nothing_left()
