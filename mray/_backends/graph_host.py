@@ -33,7 +33,8 @@ from mray._objects.remote_error import pickle_error, task_error, unpickle_error
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
-from mray._runtime.connections.endpoint import HangUp
+from mray._runtime.connections.deaths import actor_error
+from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.requests import Answer
 from mray._runtime.worker.exits import ExitActor
 from mray.exceptions import AsyncioActorExit, OwnerDiedError, RaySystemError
@@ -76,9 +77,6 @@ class Host:
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
         self.copies: weakref.WeakValueDictionary[str, GraphCopy] = weakref.WeakValueDictionary()
         self._own_doorbell: Doorbell | None = None
-        #: By process: the actor in it, and whom to tell when it is gone.
-        self._watches: dict[str, list[tuple[ActorCaller | None, Callable[[Exception], None]]]] = {}
-        client.on_hang_up = self._on_hang_up
         _hosts.add(self)
 
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
@@ -147,13 +145,8 @@ class Host:
         except (OSError, OwnerDiedError) as lost:
             if isinstance(lost, OSError) and is_exhausted(lost):
                 return None  # it, or this process, has no descriptor left to ask with
-        actor_id = bytes.fromhex(actor)
-        with client.lock:
-            caller = client.actors.of(actor_id)
-        client.reactor.wait_until(lambda: caller.actor.state in (m.RESTARTING, m.DEAD) or caller.actor.process != process)
-        error = caller.error()
-        assert isinstance(error, Exception)
-        return error
+        client.reactor.wait_until(lambda: client.ends.of(process) or client.fatal)
+        return self._death(client.ends.of(process), actor)
 
     def request(self, process: str, verb: str, payload: bytes) -> Request:
         client = self._client
@@ -200,6 +193,7 @@ class Host:
             elif verb in AT_ONCE:
                 answer(partial(self.service.handle, verb, payload, None))
             else:
+                self._client.ends.then(connection.process, self._owner_ended)
                 self._enqueue(connection, number, verb, payload)
 
     def in_a_thread(self, callback: Callable[[], None]) -> None:
@@ -260,43 +254,27 @@ class Host:
         with client.lock:
             if process != self.process:
                 client.peer(process)  # which hangs up when it is gone
-            caller = client.actors.of(bytes.fromhex(actor)) if actor and process != self.process else None
-            if caller is not None:
-                caller.subscribe()
-            watch = (caller, callback)
-            self._watches.setdefault(process, []).append(watch)
+            return client.ends.then(process, lambda end: self._tell(callback, self._death(end, actor)))
 
-        def cancel() -> None:
-            watches = self._watches.get(process, [])
-            if watch in watches:
-                watches.remove(watch)
+    def _death(self, end: Ended | None, actor: str) -> Exception:
+        """The error of those who meet a process dead, or a broken conversation with it, or a session that is over."""
+        error: BaseException | None
+        if end is None:
+            error = self._client.fatal
+        elif end.cause is None:
+            error = end.error
+        elif actor:
+            actor_id = bytes.fromhex(actor)
+            caller = self._client.actors.get(actor_id)
+            error = actor_error(actor_id, caller.class_name if caller is not None else "", end.cause)
+        else:
+            error = RaySystemError(f"The {end}.")
+        assert isinstance(error, Exception)
+        return error
 
-        return cancel
-
-    def _on_hang_up(self, hang_up: HangUp) -> None:
-        """A peer has hung up. Client's lock held."""
-        process, error = hang_up.connection.process, hang_up.error
-        if self.service is not None and not hang_up.unread:
-            self.service.owner_gone(process)
-        for caller, callback in self._watches.pop(process, ()):
-            if error is not None:
-                self._tell(callback, error)
-            elif caller is None:
-                self._tell(callback, RaySystemError(f"The process {process} has ended."))
-            else:
-                self._tell_cause(caller, process, callback)
-
-    def _tell_cause(self, caller: ActorCaller, process: str, callback: Callable[[Exception], None]) -> None:
-        """The actor's process is gone: tell how, once the node has said so."""
-
-        def told(now: ActorCaller) -> None:
-            if now.actor.state in (m.DEAD, m.RESTARTING) or (now.actor.state == m.ALIVE and now.actor.process != process):
-                if told in now.watchers:
-                    now.watchers.remove(told)
-                self._tell(callback, now.error())
-
-        caller.watchers.append(told)
-        told(caller)
+    def _owner_ended(self, end: Ended) -> None:
+        assert self.service is not None
+        self.service.owner_gone(end.process)
 
     def _tell(self, callback: Callable[[Exception], None], error: BaseException) -> None:
         assert isinstance(error, Exception)

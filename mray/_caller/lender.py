@@ -5,7 +5,7 @@
     a process that holds refs:  borrowed ──▶ counted, each object once for each BORROW ──▶ released
     a reply with refs inside:   pinned ────▶ until its receiver has borrowed them     ──▶ unpinned
 
-    its connection breaks: what it holds is kept for its next connection             it dies: everything is returned
+    its connection breaks: what it holds is kept for its next connection             it has ended: everything is returned
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Account:
 class Lender:
     """The borrowers of this process's objects, by connection.
 
-    Invariant: `lent` is the count of objects in all accounts, an object once for each account. Every account is that of an open connection,
-    or of a process that lives although its connection has broken.
+    Invariant: `lent` is the count of objects in all accounts, an object once for each account. Every account is that of a process
+    that has not ended, as far as this one has heard.
     """
 
     def __init__(self, process: str) -> None:
@@ -117,11 +117,14 @@ class Lender:
         self._story.note("met again", process, len(account.borrows), len(account.pins))
         return self._merge(account, self._account(link))
 
-    def died(self, process: str, link: Link | None = None) -> do.Instructions:
-        """A process has ended, and the connection to it, if there was one."""
+    def died(self, process: str) -> do.Instructions:
+        """A process has ended, and all connections to it."""
+        accounts = [self.accounts.pop(link) for link in tuple(self.accounts) if link.process == process]
+        if process in self.kept:
+            accounts.append(self.kept.pop(process))
         out: do.Instructions = []
-        for account in (self.accounts.pop(link, None), self.kept.pop(process, None)):
-            if account is not None and account.borrows:
+        for account in accounts:
+            if account.borrows:
                 self._story.note("died", process, len(account.borrows))
                 self.lent -= len(account.borrows)
                 out.append(do.Expose([entry for entry, _count in account.borrows.values()]))

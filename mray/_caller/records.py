@@ -43,6 +43,8 @@ class Link(Protocol):
 
     #: The calls sent over it that are not answered, in the order they were sent, by task id.
     calls: dict[bytes, Any]
+    #: The process at the other end.
+    process: str
     #: Whether it has ended. Messages that came before may still be unread.
     closed: bool
 

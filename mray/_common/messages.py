@@ -146,7 +146,8 @@ NOTE_STREAM = 3  # the text is a JSON object about a progress bar or a breakpoin
 TRIM_NOW = 89  # -
 ACTOR_START = 90  # actor id, spec, incarnation               to a worker: become this actor
 EXIT = 91  # cause kind, text                                to a worker: finish what is queued and end
-WORKER_GONE = 92  # process, text, pid, status [, made]       a process of the session died: its borrows and objects go; made: segments
+WORKER_GONE = 92  # process, role, cause [, made]       a process of the session died: its borrows and objects go; cause as in ACTOR_STATE
+#                   role: what it was, in words, if it was no worker; made: segments that it has made for the addressee
 SAVE = 93  # -                                              to a worker whose lines are counted: write them, and die at once
 LEFT = 98  # -                                              to a driver of several that said SHUTDOWN: nothing of its work runs any more
 ENDING = 99  # text                                          to drivers: the session ends, and why

@@ -147,26 +147,29 @@ class Scheduler:
 
     def _member_died(self, event: events.MemberDied) -> None:
         member = self.members.pop(event.process, None)
+        worker = self.workers.workers.get(event.process)
+        cause, role = event.cause, event.cause.text
+        if worker is not None:
+            role = ""
+            if worker.intended is not None:
+                kind, text = worker.intended
+                cause = Cause(kind, text, cause.pid, cause.status, cause.payload if kind == CAUSE_CRASH else None)
         if member is not None:
             for lease in list(member.leases.values()):
                 self.abandon(lease)
             self.actors.member_died(member, event.cause)
             self.groups.member_died(event.process)
-            gone = (WORKER_GONE, event.process, event.cause.text, event.cause.pid, event.cause.status)
+            gone = (WORKER_GONE, event.process, role, cause.packed())
             for process in self.members:
                 made = event.made.get(process)
                 self.tell(process, (*gone, made) if made else gone)
-        worker = self.workers.workers.get(event.process)
         if worker is not None:
-            self._worker_died(worker, event.cause)
+            self._worker_died(worker, cause)
         elif member is not None:
             self.roots.end(member.root, at_once=True)
 
     def _worker_died(self, worker: WorkerRecord, cause: Cause) -> None:
         tenant = worker.tenant
-        if worker.intended is not None:
-            kind, text = worker.intended
-            cause = Cause(kind, text, cause.pid, cause.status, cause.payload if kind == CAUSE_CRASH else None)
         hopeless = self.workers.died(worker, for_good=cause.kind == CAUSE_REFUSED)
         if tenant is not None:
             self._vacate(tenant)

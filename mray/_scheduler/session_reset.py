@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from mray._common.causes import Cause
 from mray._common.messages import CAUSE_OWNER, WORKER_GONE
 from mray._scheduler.actors import Actors
 from mray._scheduler.events import DriverReset
@@ -18,7 +19,7 @@ from mray._scheduler.workers import WorkerPool
 
 RESET_TEXT = "the session was reset since"
 ACTOR_TEXT = "The actor is dead because its session was reset since."
-DRIVER_TEXT = "the driver, before its session was reset,"
+DRIVER_ROLE = "the driver, before its session was reset,"
 
 
 class Floor(Protocol):
@@ -48,7 +49,7 @@ def reset(floor: Floor, event: DriverReset) -> None:
     floor.actors.member_died(member)
     floor.groups.member_died(event.process)
     for process in floor.members:
-        floor.tell(process, (WORKER_GONE, event.process, DRIVER_TEXT, member.pid, None))
+        floor.tell(process, (WORKER_GONE, event.process, DRIVER_ROLE, Cause(CAUSE_OWNER, RESET_TEXT, member.pid).packed()))
     for worker in list(floor.workers.workers.values()):
         if not _may_stay(floor, worker, event.owners):
             _end(floor, worker)

@@ -18,8 +18,9 @@ X, Y = b"x", b"y"
 
 
 class Link:
-    def __init__(self) -> None:
+    def __init__(self, process: str = "borrower") -> None:
         self.calls: dict[bytes, Any] = {}
+        self.process = process
         self.closed = False
 
 
@@ -61,12 +62,13 @@ def test_an_object_that_is_gone_is_acknowledged_and_its_release_changes_nothing(
 
 
 def test_a_death_returns_everything_at_once() -> None:
-    lender, link, other = Lender("owner"), Link(), Link()
+    lender, link, second_link, other = Lender("owner"), Link(), Link(), Link("another")
     first, second = Entry(), Entry(Y)
     lender.borrowed(link, 0, [(X, first), (Y, second), (X, first)])
+    lender.borrowed(second_link, 0, [(X, first)])
     lender.borrowed(other, 0, [(X, first)])
     lender.pinned(link, b"task", [second])
-    assert lender.died("borrower", link) == [Expose([first, second])]
+    assert lender.died("borrower") == [Expose([first, second]), Expose([first])]
     assert (lender.lent, list(lender.accounts)) == (1, [other])
     assert lender.died("borrower") == []
 
@@ -251,7 +253,7 @@ class Wire(Link):
     """One end of a connection: `out` is on its way to the `other` end, in order."""
 
     def __init__(self, here: Process, there: Process) -> None:
-        super().__init__()
+        super().__init__(there.name)
         self.here, self.there = here, there
         self.out: deque[Any] = deque()
         self.other: Wire = self
@@ -473,9 +475,7 @@ class World(dict[str, Process]):
                 while wire.other.out:
                     self.deliver(wire.other)
                 wire.closed = wire.other.closed = True
-                other.follow(other.lender.died(name, wire))
-            else:
-                other.follow(other.lender.died(name))
+            other.follow(other.lender.died(name))
             other.follow(other.borrower.died(name))
         for wire in dead.wires.values():
             wire.there.inbox = [call for call in wire.there.inbox if call[0] is not wire.other]

@@ -206,7 +206,7 @@ def test_a_lost_worker_is_reported_with_its_cause_and_its_resources_come_back():
     [(_, lease, worker, _, _)] = stage.grants()
     stage.die(worker)
     assert stage.heard(m.LEASE_LOST) == [(lease, CRASH)]
-    assert stage.heard(m.WORKER_GONE) == [(worker, *CRASH[1:4])]
+    assert stage.heard(m.WORKER_GONE) == [(worker, "", CRASH)]
     assert stage.available() == {"CPU": 2.0}
 
 
@@ -217,8 +217,8 @@ def test_an_owner_hears_which_segments_the_dead_has_made_for_it():
     stage.ask(CPU=1)
     [(_, _, other, _, _)] = stage.grants()
     stage(events.MemberDied(worker, CRASH, {"driver": ["/a"], "gone before": ["/b"]}))
-    assert stage.heard(m.WORKER_GONE) == [(worker, *CRASH[1:4], ["/a"])]
-    assert stage.heard(m.WORKER_GONE, other) == [(worker, *CRASH[1:4])]
+    assert stage.heard(m.WORKER_GONE) == [(worker, "", CRASH, ["/a"])]
+    assert stage.heard(m.WORKER_GONE, other) == [(worker, "", CRASH)]
 
 
 def test_a_worker_that_announced_its_end_is_not_a_crash():

@@ -146,5 +146,6 @@ def test_a_detached_actor_is_restarted_in_its_own_work_without_its_driver():
 
 def test_everybody_is_told_who_has_gone_and_how():
     stage = Drivers()
-    stage(events.MemberDied("a", Cause(m.CAUSE_CRASH, "the driver of job 01000000", 1, -9, None)))
-    assert stage.heard(m.WORKER_GONE, "b") == [("a", "the driver of job 01000000", 1, -9)]
+    cause = Cause(m.CAUSE_CRASH, "the driver of job 01000000", 1, -9, None)
+    stage(events.MemberDied("a", cause))
+    assert stage.heard(m.WORKER_GONE, "b") == [("a", "the driver of job 01000000", cause)]

@@ -40,6 +40,7 @@ from mray._runtime.client.unschedulable import Unschedulable
 from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections.deaths import ended_error
 from mray._runtime.connections.endpoint import HangUp
+from mray._runtime.connections.ends import Ended
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
 from mray._runtime.objects.tensor_transport import TensorStore
@@ -49,8 +50,6 @@ from mray.exceptions import GetTimeoutError, ObjectLostError
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
 #: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
 GRACE_SECONDS = 0.05
-#: Seconds to wait for the node's report of how a process ended that is known to be gone; its end is reported in any case.
-_REPORT_SECONDS = 10.0
 
 
 class Client(Owner):
@@ -125,14 +124,15 @@ class Client(Owner):
 
     def _hung_up(self, hang_up: HangUp) -> None:
         connection, error = hang_up.connection, hang_up.error
-        self.borrowing.peer_gone(connection, error)
+        if error is not None:
+            self.borrowing.broke(connection, error)
         if connection.facts:
             self.tensors.peer_gone(connection)
             if not hang_up.unread:
                 self.segments.peer_gone(connection)
         super()._hung_up(hang_up)
         if error is None:
-            return  # the node reports how the process has ended, and calls to it fail with that
+            return  # the node reports how the process has ended, and all that waits for it fails with that
         if hang_up.unread:
             self._fail_calls(connection, error)
             self.leases.unread(connection)
@@ -140,6 +140,10 @@ class Client(Owner):
             self.leases.broken(connection, error)
             self._fail_calls(connection, error)
             self.on_broken(connection)
+
+    def _ended(self, end: Ended) -> None:
+        self.borrowing.ended(end.process)
+        super()._ended(end)
 
     def _fail_calls(self, connection: Connection, error: Exception) -> None:
         """Fail the calls over a connection that broke, although the process at the other end lives."""
@@ -162,7 +166,7 @@ class Client(Owner):
             caller.class_name = caller.class_name or class_name
             caller.subscribe()
             actor = caller.actor
-        self.reactor.wait_until(lambda: actor.state in (m.RESTARTING, m.DEAD) or actor.process not in ("", process), _REPORT_SECONDS)
+        self.reactor.wait_until(lambda: actor.state in (m.RESTARTING, m.DEAD) or actor.process not in ("", process))
         return caller.error() if actor.state == m.DEAD else None
 
     # ------------------------------------------------------------------------------------ hearing

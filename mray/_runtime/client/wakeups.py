@@ -14,6 +14,7 @@ from mray._runtime.client.descriptors import DOORBELL, Descriptors
 
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
+    from mray._runtime.connections.ends import Ended
 
 
 class Wakeups:
@@ -33,12 +34,13 @@ class Wakeups:
             fd, row = self.descriptors.fetch(process, "")
             assert self._client.reactor.table is not None
             doorbell = self._others[process] = Doorbell(fd, self._client.reactor.table, row)
-            self._client.keep_for(process, self._forget)
+            with self._client.lock:
+                self._client.ends.then(process, self._forget)
         return doorbell
 
-    def _forget(self, process: str) -> None:
-        """Close the doorbell of a dead process. Rings that it reads keep their doorbell until they are closed."""
-        self._others.pop(process, None)
+    def _forget(self, end: Ended) -> None:
+        """Let go of the doorbell of a dead process. Rings that it reads keep theirs until they are closed."""
+        self._others.pop(end.process, None)
 
     def join_group(self, writer: str, ring: str) -> int:
         """The descriptor of a group doorbell for a reader, watched from now on. Close it by `leave_group`."""

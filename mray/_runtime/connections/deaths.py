@@ -7,7 +7,6 @@ import stat
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.kept import os
-from mray._ipc.process import status_of_dead
 from mray._objects.remote_error import unpickle_error
 from mray.exceptions import (
     ActorDiedError,
@@ -16,7 +15,6 @@ from mray.exceptions import (
     NodeDiedError,
     ObjectLostError,
     OutOfMemoryError,
-    OwnerDiedError,
     RaySystemError,
     RayTaskError,
     RuntimeEnvSetupError,
@@ -85,49 +83,6 @@ def refused_error(text: str) -> BaseException:
     if m.GROUP_REMOVED in text:
         return TaskPlacementGroupRemoved()
     return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else TaskUnschedulableError(text)
-
-
-def note_end(process: str, what: str, pid: int, status: int | None = None) -> None:
-    """Remember how a process of the session has ended, for the errors of readers of its objects: at its hang-up, and as the node saw it."""
-    known = _ends.pop(process, None)
-    _ends[process] = (what, pid, status) if known is None or status is not None else known
-    if len(_ends) > _MOST_ENDS:
-        del _ends[next(iter(_ends))]
-
-
-def note_break(process: str, error: BaseException) -> None:
-    """Remember why the connection to a process broke: a worker ends after that, and errors of readers of its objects name the reason."""
-    _breaks[process] = str(error)
-    if len(_breaks) > _MOST_ENDS:
-        del _breaks[next(iter(_breaks))]
-
-
-#: Process to its name in errors, its pid, and its status if the node has told it; the oldest first.
-_ends: dict[str, tuple[str, int, int | None]] = {}
-#: Process to why the connection to it broke, the oldest first.
-_breaks: dict[str, str] = {}
-_MOST_ENDS = 1000
-
-
-def has_ended(process: str) -> bool:
-    """Whether this process has heard of the end of that one (or that it has hung up)."""
-    return process in _ends
-
-
-def owner_error(process: str, object_id: bytes | None = None) -> BaseException:
-    """The error of reading an object whose owner has died."""
-    end = _ends.get(process)
-    detail = f"Its owner, process {process}{'' if end is None else f': {_how_ended(*end)}'}." if process else ""
-    if process in _breaks:
-        detail += f" The connection to it had broken before: {_breaks[process]}"
-    return OwnerDiedError(object_id.hex() if object_id else "", detail=detail)
-
-
-def _how_ended(what: str, pid: int, status: int | None) -> str:
-    if status is None and pid:
-        status = status_of_dead(pid)
-    subject = f"{what or 'its process'} (pid {pid})" if pid else what
-    return f"{subject} {describe_status(status)}".lstrip()
 
 
 def lost_error(object_id: bytes) -> BaseException:

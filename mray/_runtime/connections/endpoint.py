@@ -4,15 +4,15 @@ In every driver and worker. Messages go to the handlers of two tables (`mray._ru
 
 How a connection ends::
 
-    the process at the other end dies:       it hangs up                         ──▶ HangUp without an error
+    the process at the other end dies:       it hangs up                         ──▶ HangUp without an error, then WORKER_GONE
     one end got a message that is invalid:   logs why, sends PROTOCOL_ERROR, hangs up   ──▶ HangUp with an error, on both sides
     one end failed at a message:             logs why, sends FAULT, hangs up     ──▶ the same
     the other end has no descriptor left:    sends REFUSED, has read nothing     ──▶ the same, `unread`
-    the node has seen the process end:       WORKER_GONE, also without a connection
+    the node has seen the process end:       WORKER_GONE, also without a connection ──▶ `Ended` (`mray._runtime.connections.ends`)
 
-A hang-up with an error is no death that the node would report: each end fails its own waiters for messages of that connection. Each end
-of a connection is handled here, once; the client tells its parts of it (`_hung_up`, `_all_lost`). The end of a process concerns the parts
-that keep something for it, and no other (`keep_for`).
+A hang-up with an error is no death that the node would report: each end fails its own waiters for messages of that connection. One
+without an error ends what belongs to the connection; who waits for the process waits for the node's word. Each end is handled here, once;
+the client tells its parts of it (`_hung_up`, `_ended`, `_all_lost`), and `Ends` those that keep something for that process, and no other.
 
 When a handler fails, a message that asks for an answer gets the error as its answer, a message that is an answer fails its waiter
 (`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call made over it fails.
@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._common.clock import monotonic
 from mray._common.ids import set_job
 from mray._common.kept import os, socket
@@ -46,8 +47,9 @@ from mray._ipc.reaper import segment_prefix
 from mray._ipc.segment import new_nonce
 from mray._ipc.table import SessionTable
 from mray._objects.remote_error import pickle_error
-from mray._runtime.connections.deaths import node_error, note_break, note_end
+from mray._runtime.connections.deaths import node_error
 from mray._runtime.connections.dispatch import Dispatch, Handler
+from mray._runtime.connections.ends import Ended, Ends
 from mray._runtime.connections.requests import Answer, Requests
 from mray.exceptions import GetTimeoutError, RaySystemError
 
@@ -94,9 +96,8 @@ class Endpoint:
         #: The error of every further operation, once the node is lost or the session is over.
         self.fatal: BaseException | None = None
         self.peers: dict[str, Connection] = {}
-        #: Process to the functions that let go of what this one keeps for it (`keep_for`), in order.
-        self._kept: dict[str, dict[Callable[[str], None], None]] = {}
-        self.requests = Requests()
+        self.ends = Ends()
+        self.requests = Requests(self.ends)
         #: Makes connections to other processes, and takes theirs; once this process has joined.
         self.introductions: Introductions
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
@@ -108,8 +109,6 @@ class Endpoint:
         #: The handlers of messages, of the node and of peers.
         self.from_node = Dispatch(FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
         self.from_peers = Dispatch(PEERS | OBSERVING, {**closing, m.HELLO: self._on_hello, **self._rings()})
-        #: Called in the reading thread, with the lock, for each peer that hangs up, after this process's own tables have heard of it.
-        self.on_hang_up: Callable[[HangUp], None] = lambda _hang_up: None
         #: Called when the connection to a peer has ended, although it lives: `Connection.refused` says why.
         self.on_broken: Callable[[Connection], None] = lambda _connection: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
@@ -354,11 +353,12 @@ class Endpoint:
             if self.peers.get(connection.process) is connection:
                 del self.peers[connection.process]
             error = _broken_error(connection)
-            if error is None:
-                note_end(connection.process, f"the {connection.role}" if connection.role else "", connection.pid)
-            else:
-                note_break(connection.process, error)
+            if error is not None:
+                self.ends.tell(Ended(connection.process, error=error))
             self._hung_up(HangUp(connection, error))
+            end = self.ends.of(connection.process)
+            if end is not None:  # the dead had called, and its call comes behind the node's word
+                self._ended(end)
 
     def _on_refused(self, connection: Connection, number: int, text: str) -> None:
         """REFUSED: the other process lives and hangs up. Later calls connect again, and are refused again or find it mended."""
@@ -371,20 +371,16 @@ class Endpoint:
             del self.peers[connection.process]
         self._hung_up(HangUp(connection, error, unread=True))
 
-    def _on_worker_gone(self, _node: Connection, process: str, text: str, pid: int, status: int | None, made: Sequence[str] = ()) -> None:
-        note_end(process, text, pid, status)
+    def _on_worker_gone(self, _node: Connection, process: str, role: str, cause: tuple[Any, ...], made: Sequence[str] = ()) -> None:
         connection = self.peers.get(process)
         if connection is not None and not connection.closed:
             connection.read_rest()
             connection.hang_up()  # a child that it left behind may hold the other end
-        for forget in tuple(self._kept.pop(process, ())):
-            forget(process)
+        end = Ended(process, Cause(*cause), role)
+        self.ends.tell(end)
+        self._ended(end)
         if made:
             self._bequeathed(made)
-
-    def keep_for(self, process: str, forget: Callable[[str], None]) -> None:
-        """Have `forget(process)` called, with the lock, when the node has seen that process end. Any thread, any number of times."""
-        self._kept.setdefault(process, {})[forget] = None
 
     def _on_node_hangup(self, node: Connection) -> None:
         """Fail everything: the node is dead, or ends the session, or reads no more from this process."""
@@ -413,9 +409,13 @@ class Endpoint:
         """Take note of a connection to a process; there may have been one before."""
 
     def _hung_up(self, hang_up: HangUp) -> None:
-        """Fail all waiters for answers over a connection."""
-        self.on_hang_up(hang_up)
-        self.requests.peer_gone(hang_up.connection, hang_up.error)
+        """Let go of what belongs to a connection; with an error, fail all waiters for answers over it."""
+        if hang_up.error is not None:
+            self.requests.broke(hang_up.connection, hang_up.error)
+
+    def _ended(self, end: Ended) -> None:
+        """Let go of what belongs to a process that has ended, and fail all waiters for it."""
+        self.requests.ended(end.process)
 
     def _bequeathed(self, segments: Sequence[str]) -> None:
         """Take note of segments that a process which has ended had made for this one."""

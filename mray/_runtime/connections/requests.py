@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._ipc.connection import Connection
-from mray._runtime.connections.deaths import owner_error
+from mray._runtime.connections.ends import Ends
 
 
 class Answer:
@@ -38,7 +38,8 @@ class Answer:
 class Requests:
     """Requests that wait for their answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
         self._waiting: dict[int, Answer] = {}
         self._numbers = 0
 
@@ -46,7 +47,7 @@ class Requests:
         """Send ``(code, number, *fields)``; the answer is set when it comes, or when the process at the other end has gone."""
         answer = Answer(connection)
         if connection.closed:
-            answer.set(None, owner_error(connection.process))
+            answer.set(None, self._ends.owner_error(connection.process))
             return answer
         self._numbers += 1
         self._waiting[self._numbers] = answer
@@ -65,10 +66,15 @@ class Requests:
         for number in [number for number, waiting in self._waiting.items() if waiting is answer]:
             del self._waiting[number]
 
-    def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
-        """Fail the requests over a connection that has ended: with the error, or without one because its process is dead."""
+    def broke(self, connection: Connection, error: BaseException) -> None:
+        """Fail the requests over a connection that has ended although its process lives."""
         for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
-            self.settle(number, None, error or owner_error(connection.process))
+            self.settle(number, None, error)
+
+    def ended(self, process: str) -> None:
+        """Fail the requests to a process that has ended."""
+        for number in [number for number, answer in self._waiting.items() if answer.connection.process == process]:
+            self.settle(number, None, self._ends.owner_error(process))
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all requests."""

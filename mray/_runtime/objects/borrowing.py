@@ -29,7 +29,7 @@ from mray._ipc.table import LENT, ROW_WORDS
 from mray._objects.ownership import Entry, ForeignEntry, Guard, why_unknown
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import is_noting, note_ref
-from mray._runtime.connections.deaths import lost_error, owner_error
+from mray._runtime.connections.deaths import lost_error
 from mray._runtime.objects.unheard_errors import hear
 from mray.exceptions import OufOfBandObjectRefSerializationException
 
@@ -139,7 +139,7 @@ class Borrowing:
         entry.object_id = object_id
         connection = own.try_peer(owner)
         if connection is None:
-            entry.complete(m.FAILED, pickle_error(owner_error(owner, object_id)))
+            entry.complete(m.FAILED, pickle_error(own.ends.owner_error(owner, object_id)))
             if then is not None:
                 then()
             return entry
@@ -369,30 +369,23 @@ class Borrowing:
             self._follow(self.borrower.handles_gone(actor_id))
 
     # ------------------------------------------------------------------------------------ ends
-    def peer_gone(self, connection: Connection, error: BaseException | None = None) -> None:
-        """Return the borrows of a process that has died, and fail entries that it owned. (With an error it lives and cannot be reached; it
-        keeps its borrows then.)
-        """
+    def broke(self, connection: Connection, error: BaseException) -> None:
+        """Fail entries that a process owns which lives and cannot be reached; it keeps its borrows."""
         process = connection.process
-        if error is None:
-            self._follow(self.lender.died(process, connection))
-            self._publish()
-            self._follow(self.borrower.died(process))
-        else:
-            self.lender.broke(connection, process)
-            self._owner.keep_for(process, self._process_gone)
-            self._publish()
-            self._follow(self.borrower.broke(process, error))
+        self.lender.broke(connection, process)
+        self._publish()
+        self._follow(self.borrower.broke(process, error))
 
     def peer_again(self, connection: Connection) -> None:
         """Move the borrows of a process to its new connection; the old one may have broken."""
         self.lender.met(connection, connection.process)
         self._publish()
 
-    def _process_gone(self, process: str) -> None:
-        """Return the borrows of a process that has died after its connection broke."""
+    def ended(self, process: str) -> None:
+        """Return the borrows of a process that has died, and fail entries that it owned."""
         self._follow(self.lender.died(process))
         self._publish()
+        self._follow(self.borrower.died(process))
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all borrowed entries that have no value."""
@@ -405,7 +398,7 @@ class Borrowing:
     def fail(self, fail: do.FailObjects) -> None:
         payload = None if fail.error is None else pickle_error(fail.error)
         for entry in fail.entries:
-            entry.complete(m.FAILED, payload or pickle_error(owner_error(entry.owner, entry.object_id)))
+            entry.complete(m.FAILED, payload or pickle_error(self._owner.ends.owner_error(entry.owner, entry.object_id)))
 
     def hold(self, hold: do.Hold) -> None:
         # POINT handle noted

@@ -27,8 +27,9 @@ from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import serialization_error
 from mray._objects.serializer import serialize
 from mray._objects.store import Payload, SegmentStore
-from mray._runtime.connections.deaths import has_ended, note_end, owner_error, removed_error
+from mray._runtime.connections.deaths import removed_error
 from mray._runtime.connections.endpoint import Endpoint
+from mray._runtime.connections.ends import Ended
 from mray.exceptions import ObjectStoreFullError
 
 if TYPE_CHECKING:
@@ -119,12 +120,10 @@ class Owner(Endpoint):
         Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
         """
         payload = self._find_room(value, owner)
-        if owner != self.process:
-            self.keep_for(owner, self.store.forget_owner)
         # POINT value stored
-        # An owner that dies from here on is handled when this process learns of it; one that died before would never free it.
-        if has_ended(owner) and not self._is_there(owner):
-            self.store.forget_owner(owner)
+        if owner != self.process:  # one that has died would never free it
+            with self.lock:
+                self.ends.then(owner, self._owner_ended)
         return payload
 
     def _find_room(self, value: Serialized, owner: str) -> Payload:
@@ -153,10 +152,9 @@ class Owner(Endpoint):
         was not possible or has failed.
         """
         if owner is not None and owner != self.process and not self._is_there(owner):
-            connection = self.peers.get(owner)
-            if connection is not None and not has_ended(owner):  # the node's message, with the cause, is still under way
-                note_end(owner, "", connection.pid)
-            return owner_error(owner, object_id)
+            if owner in self.peers:  # the node's word is still under way
+                self.reactor.wait_until(lambda: self.ends.of(owner) or self.fatal)
+            return self.ends.owner_error(owner, object_id)
         if self.node.is_cut():  # the memory ends with the session; this process is about to learn how that has ended
             self.reactor.wait_until(lambda: self.fatal is not None, _REPORT_SECONDS)
             if self.fatal is not None:
@@ -168,6 +166,13 @@ class Owner(Endpoint):
         return self.node.is_cut() or self.introductions.know(process)
 
     # ------------------------------------------------------------------------------------ ends
+    def _owner_ended(self, end: Ended) -> None:
+        """Let go of memory that this process has made for another one."""
+        if end.error is None:
+            self.store.forget_owner(end.process)
+        else:
+            self.ends.then(end.process, self._owner_ended)
+
     def _bequeathed(self, segments: Sequence[str]) -> None:
         self.reactor.defer(partial(self.segments.discard_unclaimed, segments))
 

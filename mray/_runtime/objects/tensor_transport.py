@@ -54,7 +54,7 @@ from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
 from mray._objects.store import mapped, read
-from mray._runtime.connections.deaths import lost_error, owner_error, tensors_error
+from mray._runtime.connections.deaths import lost_error, tensors_error
 from mray._runtime.connections.requests import Answer
 from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of
 from mray._runtime.objects.owner import INLINE_BYTES
@@ -504,7 +504,7 @@ class TensorStore:
         if process == own.process:
             return lost_error(fetch.object_id)
         if not actor_id:
-            return owner_error(process, fetch.object_id)
+            return own.ends.owner_error(process, fetch.object_id)
         return self._end_of(actor_id, class_name, process) or tensors_error(actor_id, class_name, pid, fetch.object_id)
 
     @staticmethod

@@ -1,0 +1,96 @@
+"""`Ends`: the ends of the other processes of a session, as one process hears of them.
+
+In every driver and worker. A process has ended when the node says so (WORKER_GONE): the node is its parent, or the parent's, and knows
+its exit status and whether the end was ordered. A connection that hangs up says less, and says it first; who waits for the process waits
+for the node's word, and is told once, with all that there is to tell::
+
+    the node's word                          ──▶ `Ended` with a cause
+    a conversation that breaks (see HangUp)  ──▶ `Ended` with an error: the process lives, and hears this one no more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mray._common.causes import Cause
+from mray.exceptions import OwnerDiedError, describe_status
+
+#: Ends, and breaks of conversations, that are remembered.
+MOST = 1000
+
+
+class Ended(NamedTuple):
+    """The end of a process, or of the conversation with it."""
+
+    process: str
+    #: How the process has ended; None while it lives.
+    cause: Cause | None = None
+    #: The process in words, if it is no worker.
+    role: str = ""
+    #: Why the conversation has ended although the process lives.
+    error: Exception | None = None
+
+    def __str__(self) -> str:
+        """The process, and how it has ended, in words."""
+        if self.cause is None:
+            return f"process {self.process}: {self.error}"
+        who = f"{self.role or 'its process'} (pid {self.cause.pid})" if self.cause.pid else self.role
+        return f"process {self.process}: {f'{who} {describe_status(self.cause.status)}'.lstrip()}"
+
+
+Callback = Callable[[Ended], None]
+
+
+class Ends:
+    """Ends by process, and those who wait for them. The client's lock is held, but for `of` and `owner_error`."""
+
+    def __init__(self) -> None:
+        #: The oldest first.
+        self._ended: dict[str, Ended] = {}
+        self._breaks: dict[str, Exception] = {}
+        self._callbacks: dict[str, dict[Callback, None]] = {}
+
+    def of(self, process: str) -> Ended | None:
+        """The end of a process; None as long as the node has not told it, and for one that ended before this process was there."""
+        return self._ended.get(process)
+
+    def then(self, process: str, callback: Callback) -> Callable[[], None]:
+        """Call back once, with the lock, when a process has ended or a conversation with it breaks: now, if it has ended.
+
+        Any number of times: an equal callback takes the other's place. Returns what ends that.
+        """
+        end = self._ended.get(process)
+        if end is not None:
+            callback(end)
+            return lambda: None
+        self._callbacks.setdefault(process, {})[callback] = None
+        return lambda: self._forget(process, callback)
+
+    def _forget(self, process: str, callback: Callback) -> None:
+        callbacks = self._callbacks.get(process, {})
+        callbacks.pop(callback, None)
+        if not callbacks:
+            self._callbacks.pop(process, None)
+
+    def tell(self, end: Ended) -> None:
+        """Take note of an end, and tell it."""
+        if end.error is None:
+            _keep(self._ended, end.process, end)
+        else:
+            _keep(self._breaks, end.process, end.error)
+        for callback in self._callbacks.pop(end.process, ()):
+            callback(end)
+
+    def owner_error(self, process: str, object_id: bytes | None = None) -> OwnerDiedError:
+        """The error of reading an object whose owner has died."""
+        detail = f"Its owner, {self.of(process) or f'process {process}'}." if process else ""
+        if process in self._breaks:
+            detail += f" The connection to it had broken before: {self._breaks[process]}"
+        return OwnerDiedError(object_id.hex() if object_id else "", detail=detail)
+
+
+def _keep(records: dict[str, Any], process: str, record: Any) -> None:
+    records[process] = record
+    if len(records) > MOST:
+        del records[next(iter(records))]

@@ -1,0 +1,75 @@
+"""The ends of processes: told once, with their cause; errors about an owner that has ended."""
+
+from __future__ import annotations
+
+from mray._common import messages as m
+from mray._common.causes import Cause
+from mray._runtime.connections import ends
+from mray._runtime.connections.ends import Ended, Ends
+from mray.exceptions import OwnerDiedError, RaySystemError
+
+KILLED = Ended("8c62cb31", Cause(m.CAUSE_CRASH, "", 7, -9))
+
+
+def test_an_end_is_told_once_and_at_once_where_it_is_known():
+    told: list[Ended] = []
+    known = Ends()
+    known.then("8c62cb31", told.append)
+    known.then("8c62cb31", told.append)
+    known.then("another", told.append)
+    known.tell(KILLED)
+    known.tell(KILLED)
+    assert told == [KILLED]
+    assert known.of("8c62cb31") == KILLED and known.of("another") is None
+    known.then("8c62cb31", told.append)()
+    assert told == [KILLED, KILLED]
+
+
+def test_who_has_ended_its_wait_is_not_told():
+    told: list[Ended] = []
+    known = Ends()
+    cancel = known.then("8c62cb31", told.append)
+    known.then("8c62cb31", lambda _end: cancel())
+    cancel()
+    cancel()
+    known.tell(KILLED)
+    assert told == []
+
+
+def test_a_conversation_that_breaks_is_no_end_of_its_process():
+    told: list[Ended] = []
+    known = Ends()
+    known.then("8c62cb31", told.append)
+    broken = Ended("8c62cb31", error=RaySystemError("The handler of BORROWED failed"))
+    known.tell(broken)
+    assert told == [broken] and known.of("8c62cb31") is None
+    known.then("8c62cb31", told.append)
+    known.tell(KILLED)
+    assert told == [broken, KILLED]
+
+
+def test_an_owner_that_ended_after_its_conversation_broke_is_told_with_the_reason():
+    known = Ends()
+    known.tell(Ended("8c62cb31", error=RaySystemError("The handler of BORROWED failed")))
+    known.tell(KILLED)
+    error = known.owner_error("8c62cb31", b"\x01")
+    assert isinstance(error, OwnerDiedError)
+    assert "Its owner, process 8c62cb31: its process (pid 7) was killed by SIGKILL (signal 9)." in str(error)
+    assert "had broken before: System error: The handler of BORROWED failed" in str(error)
+    assert "broken" not in str(known.owner_error("another"))
+
+
+def test_an_owner_that_was_no_worker_is_named():
+    known = Ends()
+    known.tell(Ended("8c62cb31", Cause(m.CAUSE_CRASH, "", 7, None), "the driver of job 01000000"))
+    assert "Its owner, process 8c62cb31: the driver of job 01000000 (pid 7) has ended." in str(known.owner_error("8c62cb31"))
+
+
+def test_only_so_many_ends_are_remembered(monkeypatch):
+    monkeypatch.setattr(ends, "MOST", 2)
+    known = Ends()
+    for process in "abc":
+        known.tell(Ended(process, error=RaySystemError(f"broke with {process}")))
+        known.tell(KILLED._replace(process=process))
+    assert known.of("a") is None and "broke with a" not in str(known.owner_error("a"))
+    assert known.of("c") is not None and "broke with c" in str(known.owner_error("c"))
