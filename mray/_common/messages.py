@@ -132,7 +132,6 @@ SETTING_UP = 73  # what                                    code of the user's be
 WELCOME = 80  # facts: dict                                facts of the session; with the descriptors of its table and of channels
 LEASE_GRANT = 81  # request, lease id, worker process, resources, gpu ids, and if it is pinned the CPUs, and other accelerators
 LEASE_REFUSED = 82  # request, text                        this machine can never satisfy it
-LEASE_LOST = 83  # lease id, cause                         the leased worker died; cause as in ACTOR_STATE
 LEASE_RECALL = 84  # lease id                               others wait: return it as soon as it is idle
 ACTOR_STATE = 85  # actor id, state, process, incarnation, cause
 #                   state: one of the following; cause: None or

@@ -278,7 +278,6 @@ _message(m.WELCOME, FROM_NODE, facts=dict)
 _PINNED = {"cpus": _Maybe([int]), "accelerators": _Maybe({str: [int]})}
 _message(m.LEASE_GRANT, FROM_NODE, request=int, lease=int, process=str, resources=_RESOURCES, gpus=list, **_PINNED)
 _message(m.LEASE_REFUSED, FROM_NODE, request=int, text=str)
-_message(m.LEASE_LOST, FROM_NODE, lease=int, cause=_CAUSE)
 _message(m.LEASE_RECALL, FROM_NODE, lease=int)
 _message(m.ACTOR_STATE, FROM_NODE, actor=bytes, state=str, process=str, incarnation=int, cause=_CAUSE)
 _message(m.HELD, FROM_NODE, number=int)

@@ -25,7 +25,6 @@ from mray._common.messages import (
     CAUSE_REFUSED,
     EXIT,
     LEASE_GRANT,
-    LEASE_LOST,
     LEASE_RECALL,
     LEASE_REFUSED,
     NO_PROCESS,
@@ -174,7 +173,7 @@ class Scheduler:
         if tenant is not None:
             self._vacate(tenant)
             if isinstance(tenant, Lease):
-                self._lease_lost(tenant, cause)
+                self._forget(tenant)
             elif isinstance(tenant, ActorRecord):
                 self.actors.worker_died(tenant, cause, worker.may_restart)
         if hopeless:
@@ -282,10 +281,6 @@ class Scheduler:
         self._vacate(lease)
         if worker is not None:
             self._settle(worker)
-
-    def _lease_lost(self, lease: Lease, cause: Cause) -> None:
-        self._forget(lease)
-        self.tell(lease.client.process, (LEASE_LOST, lease.id, cause.packed()))
 
     def _refuse(self, lease: Lease, text: str) -> None:
         self._forget(lease)

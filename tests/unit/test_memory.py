@@ -191,13 +191,13 @@ def test_those_who_wait_hear_that_memory_ran_low() -> None:
     stage.task(1, True)
     stage.actor(b"a", 0)
     stage.actor(b"b", 1)
-    (_request, lease, worker, *_rest), *_others = stage.heard(m.LEASE_GRANT)
+    (_request, _lease, worker, *_rest), *_others = stage.heard(m.LEASE_GRANT)
     for process in (worker, stage.worker_of(b"a"), stage.worker_of(b"b")):
         stage(events.ActorWatched("driver", b"a"))
         stage(events.ActorWatched("driver", b"b"))
         stage.low(process)
     cause = (m.CAUSE_MEMORY, "memory is low", 7, -9, None)
-    assert stage.heard(m.LEASE_LOST) == [(lease, cause)]
+    assert stage.heard(m.WORKER_GONE)[0] == (worker, "", cause)
     states = {(message[0], message[1]): message[4] for message in stage.heard(m.ACTOR_STATE)}
     assert states[b"a", "dead"] == cause
     assert states[b"b", "restarting"] == cause

@@ -231,8 +231,7 @@ def test_removal_ends_everybody_inside_and_returns_everything_when_they_are_dead
     assert stage.available() == {"CPU": 1}  # the bundles are in use until their processes are dead
     stage.join_all()
     assert stage.available() == {"CPU": 4}
-    (lost,) = stage.heard(m.LEASE_LOST)
-    assert lost[1][0] == m.CAUSE_GROUP
+    assert [gone[2][0] for gone in stage.heard(m.WORKER_GONE) if gone[0] == running] == [m.CAUSE_GROUP]
     dead = {state[0]: state[4][0] for state in stage.heard(m.ACTOR_STATE) if state[1] == "dead"}
     assert dead == {actor: m.CAUSE_GROUP, waiting: m.CAUSE_GROUP}
     stage.ask_in(group, CPU=1)

@@ -77,7 +77,6 @@ class Client(Owner):
                 m.ACTOR_STATE: self.actors.on_state,
                 m.LEASE_GRANT: self.leases.on_grant,
                 m.LEASE_REFUSED: self.leases.on_refused,
-                m.LEASE_LOST: self.leases.on_lost,
                 m.LEASE_RECALL: self.leases.on_recall,
                 m.HELD: lambda _node, number: self.borrowing.acknowledged(number),
                 m.TRIM_NOW: self._on_trim,
@@ -137,7 +136,6 @@ class Client(Owner):
             self._fail_calls(connection, error)
             self.leases.unread(connection)
         elif self.fatal is None:
-            self.leases.broken(connection, error)
             self._fail_calls(connection, error)
             self.on_broken(connection)
 

@@ -27,6 +27,7 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     from mray._objects.ownership import Entry
     from mray._runtime.client.arguments import Arguments
+    from mray._runtime.connections.ends import Ended
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
 
@@ -180,6 +181,7 @@ class Pool:
         if cpus or accelerators:
             options = {**(options or {}), "cpus": cpus, "accelerators": accelerators}
         lease.link.post((m.LEASED, lease.lease_id, resources, gpus, options))
+        self.client.ends.then(lease.process, self.pools.ended)
 
     def push(self, push: do.Push) -> None:
         lease, calls = push
@@ -322,11 +324,6 @@ class LeasePools:
             self._tell_refusal(text)
             pool.follow(pool.tasks.refused(number, text))
 
-    def on_lost(self, _node: Connection, lease_id: int, cause: tuple[Any, ...]) -> None:
-        pool, lease = self.leases.pop(lease_id, (None, None))
-        if pool is not None and lease is not None:
-            pool.lost(lease, Cause(*cause))
-
     def on_recall(self, _node: Connection, lease_id: int) -> None:
         pool, lease = self.leases.get(lease_id, (None, None))
         if pool is not None and lease is not None:
@@ -356,14 +353,18 @@ class LeasePools:
         if pool is not None and not lease.lost:
             pool.follow(pool.tasks.unread(lease, self.clock()))
 
-    def broken(self, connection: Connection, error: Exception) -> None:
-        """Have the node end a worker whose connection broke although it lives."""
-        pool, lease = connection.facts.get("lease", (None, None))
-        if pool is not None and not lease.lost:
-            self.leases.pop(lease.lease_id, None)
-            if not self.client.node.closed:  # the worker may not know of the lease
-                self.client.node.send((m.LEASE_BREAK, lease.lease_id, str(error)))
-            pool.lost(lease, Cause(m.CAUSE_CRASH, str(error), connection.pid))
+    def ended(self, end: Ended) -> None:
+        """A leased worker has ended; or its connection broke although it lives: then the node ends it."""
+        for pool, lease in tuple(self.leases.values()):
+            if lease.process != end.process or (end.error is not None and not lease.link.closed):
+                continue
+            del self.leases[lease.lease_id]
+            cause = end.cause or Cause(m.CAUSE_CRASH, str(end.error), lease.link.pid)
+            if end.error is not None and not self.client.node.closed:  # the worker may not know of the lease
+                self.client.node.send((m.LEASE_BREAK, lease.lease_id, cause.text))
+            pool.lost(lease, cause)
+        if end.error is not None:
+            self.client.ends.then(end.process, self.ended)
 
     # ------------------------------------------------------------------------------------ all pools
     def queued(self) -> Iterator[Call]:

@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).with_name("faults_program.py")
 #: By kind of process and place: scene -> the words that are raised at in it.
 HEARD: dict[tuple[str, str], dict[str, str]] = {
     ("driver", "node heard"): {
-        "actors": "ANSWER LEASE_LOST WORKER_GONE",
+        "actors": "ANSWER WORKER_GONE",
         "tasks": "LEASE_GRANT",
         "queues": "LEASE_RECALL",
         "generators": "ACTOR_STATE",
@@ -60,7 +60,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "tasks": "EXIT",
         "generators": "ACTOR_START",
         "store": "TRIM_NOW",
-        "actors@worker": "ANSWER LEASE_LOST WORKER_GONE",
+        "actors@worker": "ANSWER WORKER_GONE",
         "tasks@worker": "LEASE_GRANT",
         "queues@worker": "LEASE_RECALL",
         "generators@worker": "ACTOR_STATE",
@@ -84,7 +84,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
     ("worker", "main thread heard"): {"tasks": "EXIT FUNCTION LEASED TASK", "generators": "ACTOR_START"},
     ("actor", "node heard"): {
         "actors": "ACTOR_STATE EXIT HELD",
-        "actors@actor": "ANSWER LEASE_LOST WORKER_GONE",
+        "actors@actor": "ANSWER WORKER_GONE",
         "tasks@actor": "LEASE_GRANT",
         "queues@actor": "LEASE_RECALL",
         "groups@actor": "LEASE_REFUSED",
