@@ -30,7 +30,6 @@ from mray._ipc.limits import is_exhausted
 from mray._ipc.segment import Ask
 from mray._ipc.slots import sweep_orphans
 from mray._objects.remote_error import pickle_error, task_error, unpickle_error
-from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.connections.deaths import actor_error
@@ -228,22 +227,7 @@ class Host:
     def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
         client = self._client
         with client.lock:
-            caller = client.actors.of(bytes.fromhex(actor))
-
-            def watch(now: ActorCaller) -> None:
-                if now.actor.state in (m.DEAD, m.RESTARTING):
-                    self._tell(callback, now.error(doing))
-
-            caller.watchers.append(watch)
-            caller.subscribe()
-            if caller.actor.state in (m.DEAD, m.RESTARTING):
-                watch(caller)
-
-        def cancel() -> None:
-            if watch in caller.watchers:
-                caller.watchers.remove(watch)
-
-        return cancel
+            return client.actors.of(bytes.fromhex(actor)).on_death(callback, doing, (m.DEAD, m.RESTARTING))
 
     def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
         """Call `callback(error)` in the reading thread when a process is gone; returns what ends the watch. OSError if it is gone already.
@@ -254,7 +238,7 @@ class Host:
         with client.lock:
             if process != self.process:
                 client.peer(process)  # which hangs up when it is gone
-            return client.ends.then(process, lambda end: self._tell(callback, self._death(end, actor)))
+            return client.ends.then(process, lambda end: self.defer(partial(callback, self._death(end, actor))))
 
     def _death(self, end: Ended | None, actor: str) -> Exception:
         """The error of those who meet a process dead, or a broken conversation with it, or a session that is over."""
@@ -275,10 +259,6 @@ class Host:
     def _owner_ended(self, end: Ended) -> None:
         assert self.service is not None
         self.service.owner_gone(end.process)
-
-    def _tell(self, callback: Callable[[Exception], None], error: BaseException) -> None:
-        assert isinstance(error, Exception)
-        self._client.reactor.defer(lambda: callback(error))
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
         return self._calls.look_on(who, on)

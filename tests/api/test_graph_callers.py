@@ -652,7 +652,7 @@ def test_the_death_of_an_actor_is_told_in_other_processes(ray_session, actor, co
 
 
 @pytest.mark.only("mray", "local")
-def test_a_failed_operation_that_actors_share_ends_the_graph_that_other_processes_cannot_execute(engine, ray_session, actor, compiled, user):
+def test_a_failed_operation_that_actors_share_ends_a_graph_that_no_other_process_executes(engine, ray_session, actor, compiled, user):
     ray = ray_session
     actors = [actor(), actor()]
     group = importlib.import_module(f"{engine}.experimental.channel.cpu_communicator").CPUCommunicator(2, actors)

@@ -5,7 +5,8 @@ In the caller's process. A process that has sent ACTOR_SUBSCRIBE gets the place 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._caller import instructions as do
@@ -37,8 +38,8 @@ class ActorCaller:
         self.class_name = ""
         #: The arguments of its constructor, in the process that created it: every restart needs them.
         self.pins: Any = None
-        #: Called with each new state.
-        self.watchers: list[Any] = []
+        #: Called after each change of its state.
+        self.watchers: list[Callable[[], None]] = []
 
     def _follow(self, instructions: do.Instructions) -> None:
         for instruction in instructions:
@@ -138,7 +139,7 @@ class ActorCaller:
                 self._callers.tell_refusal(cause.text)
             self.pins = None
         for watcher in tuple(self.watchers):
-            watcher(self)
+            watcher()
         if self.actor.state == DEAD and not self._callers.borrowing.holds(self.actor_id):
             self._callers.forget(self.actor_id)
 
@@ -147,18 +148,26 @@ class ActorCaller:
         """The error of whoever meets the actor dead; `doing` is a sentence about what it was doing."""
         return actor_error(self.actor_id, self.class_name, self.actor.cause, doing=doing)
 
-    def on_death(self, callback: Callable[[Any], None]) -> None:
-        """Call back with the error, soon and without the lock, when the actor is dead for good."""
+    def on_death(self, callback: Callable[[Any], None], doing: str = "", states: Sequence[str] = (DEAD,)) -> Callable[[], None]:
+        """Call back with the error, soon and without the lock, when the actor has come to one of these states; returns what ends that.
 
-        def tell(_caller: ActorCaller) -> None:
+        The error's text has the sentence `doing`.
+        """
+
+        def tell() -> None:
+            if self.actor.state in states:
+                self.client.reactor.defer(partial(callback, self.error(doing)))
             if self.actor.state == DEAD:
+                cancel()
+
+        def cancel() -> None:
+            if tell in self.watchers:
                 self.watchers.remove(tell)
-                error = self.error()
-                self.client.reactor.defer(lambda: callback(error))
 
         self.watchers.append(tell)
         self.subscribe()
-        tell(self)
+        tell()
+        return cancel
 
     def connection_of(self, _call: Call) -> Connection | None:
         """The connection over which a call was sent."""
