@@ -111,6 +111,17 @@ def graph_echo(ray: Any) -> list[float]:
     return graph_times(ray, "echo", "hello", 3000, 300)
 
 
+def graph_parked(ray: Any) -> list[float]:
+    """Each message wakes a process that sleeps: by an eventfd."""
+    os.environ["MRAY_SPIN"] = "0"
+    return graph_echo(ray)
+
+
+def graph_semaphores(ray: Any) -> list[float]:
+    os.environ["MRAY_SEMAPHORES"] = "1"
+    return graph_parked(ray)
+
+
 def graph_chain4(ray: Any) -> list[float]:
     return graph_times(ray, "chain4", "hello", 1500, 200)
 

@@ -33,6 +33,8 @@ POOLS = ("pool", "executor")
 
 ROWS: tuple[Row, ...] = (
     Row("graph_echo", "compiled graph, one actor, echo of a str", 10, 12),
+    Row("graph_parked", "compiled graph, echo of a str, nobody spins", None, None, engines=("mray",)),
+    Row("graph_semaphores", "the same, woken by POSIX semaphores", None, None, engines=("mray",)),
     Row("graph_asyncio", "compiled graph, echo awaited in asyncio", 5, 8),
     Row("graph_attributes8", "compiled graph, 8 input attributes", 8, 12),
     Row("graph_chain4", "compiled graph, chain of 4 actors", 4, 5),

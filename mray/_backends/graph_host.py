@@ -215,7 +215,9 @@ class Host:
         return self._client.wakeups.descriptors.ask_of(process)
 
     def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
-        return GroupDoorbell(self._client.wakeups.group(key), doorbells)
+        group = self._client.wakeups.group(key)
+        group.rings(doorbells)
+        return group
 
     def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
         fd = self._client.wakeups.join_group(writer, key)

@@ -398,6 +398,12 @@ TASK_MAX_RETRIES = _declare(
 CANCEL_ON_INTERRUPT = _declare(
     "MRAY_CANCEL_ON_INTERRUPT", _flag, True, "Whether Ctrl-C in a `get` or `wait` of the driver cancels the tasks that it waits for."
 )
+SEMAPHORES = _declare(
+    "MRAY_SEMAPHORES",
+    _flag,
+    False,
+    "Whether processes wake each other by POSIX semaphores, which need no descriptors, and not by eventfds.",
+)
 SPIN = _declare(
     "MRAY_SPIN",
     _flag,

@@ -7,7 +7,8 @@
     ring_pair               two rings beside a connection that talks often: messages without the kernel while both ends are awake
     listener, introductions acceptors of connections; connections that the node makes for two processes
     frames                  the checks of a frame before it is read, as long as its sender is not known
-    doorbell, spin          wake-ups of a process that sleeps, and the decision not to sleep
+    doorbell, semaphore     wake-ups of a process that sleeps: by eventfds, by POSIX semaphores
+    spin                    the decision not to sleep
     event_loop, loop_spin   an asyncio loop that waits in the reactor; loops of users that wait for mray
     interrupts, handlers    Ctrl-C, and exceptions of the user's signal handlers, put off to a safe moment
     memory_order            the fences that make all of it safe on processors that reorder
@@ -22,7 +23,8 @@ process may die between any two instructions.
 word                  eight aligned bytes in shared memory, with one writer
 reader                the thread that polls and dispatches at the moment; the others sleep until it wakes them
 background reader     the thread that reads while no other thread of a busy process waits
-doorbell              an eventfd and a word that says whether its process sleeps; rung after publishing
+doorbell              an eventfd, or a semaphore, and a word that says whether its process sleeps; rung after publishing
+relay                 the thread of a process that waits for a semaphore, and rings the own eventfd
 ring pair             a page that two connected processes share, with a ring for each direction; offered after many calls waited for
 nudge                 a message without meaning through the socket: what lies in the ring came as its reader fell asleep
 wake-up descriptor    an eventfd as its own process sees it (`wakeup_fd`), which its reactor watches

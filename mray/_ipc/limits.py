@@ -12,6 +12,8 @@ from mray.exceptions import RaySystemError
 
 #: Error numbers of a process that may open no more files, or send no more of them, or for which the system has no room for more.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
+#: So many descriptors a process leaves free, where it can do without keeping them, for those that it needs for a moment.
+SPARE = 16
 
 
 def is_exhausted(error: OSError) -> bool:
@@ -54,6 +56,15 @@ def exhausted(error: BaseException, what: str) -> OSError:
     """The same error, which says `what` could not be done, and what to do."""
     assert isinstance(error, OSError)
     return OSError(error.errno, f"{advice(error)}. {what}")
+
+
+def kept(fd: int) -> int:
+    """A new descriptor that this process would keep, though it can do without. OSError, and it is closed, if it is among the last ones."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if fd >= soft - SPARE:  # the lowest free number
+        os.close(fd)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return fd
 
 
 @contextlib.contextmanager

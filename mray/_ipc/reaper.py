@@ -13,7 +13,7 @@ from mray._common import clock
 from mray._common.kept import fcntl, io, os
 from mray._ipc.limits import above_limit
 from mray._ipc.process import kill, shown_title, start_of, with_variable
-from mray._ipc.segment import unlink
+from mray._ipc.segment import SEMAPHORE, unlink
 
 SHM = "/dev/shm"
 LOCK = "lock"
@@ -58,7 +58,8 @@ def _names_in(place: str, start: str) -> list[str]:
 @above_limit()
 def unlink_segments(session: str) -> None:
     """Take away every shared-memory name of the session."""
-    for name in _names_in(SHM, segment_prefix(session)[1:]):
+    prefix = segment_prefix(session)[1:]
+    for name in (*_names_in(SHM, prefix), *_names_in(SHM, SEMAPHORE + prefix)):
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(SHM, name))
 
@@ -117,11 +118,11 @@ def remove_leftovers(directory: str, process: str, pid: int = 0) -> dict[str, li
     """
     prefix, spilled = segment_prefix(session_of(directory))[1:], os.path.join(directory, SPILLED)
     there = _names_in(SHM, "")
-    places = [f"/{name}" for name in there if process in name and name.startswith(prefix)]
+    places = [f"/{name}" for name in there if process in name and name.removeprefix(SEMAPHORE).startswith(prefix)]
     places += [os.path.join(spilled, name) for name in _names_in(spilled, "") if process in name]
     made: dict[str, list[str]] = {}
     for place in places:
-        owner, _, maker = os.path.basename(place).removeprefix(prefix).partition("-")
+        owner, _, maker = os.path.basename(place).removeprefix(SEMAPHORE).removeprefix(prefix).partition("-")
         if owner == process:
             with contextlib.suppress(OSError):
                 unlink(place)

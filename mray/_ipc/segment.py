@@ -34,6 +34,8 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 PAGE = mmap.PAGESIZE
 
 SHM = "/dev/shm"
+#: The C library's beginning of the names of semaphores there, before their own.
+SEMAPHORE = "sem."
 
 _MADV_POPULATE_WRITE = 23
 
@@ -342,6 +344,11 @@ def unlink(name: str) -> None:
             posix_ipc.unlink_shared_memory(name)
     except (FileNotFoundError, posix_ipc.ExistentialError, posix_ipc.PermissionsError):
         pass
+
+
+def unlink_semaphore(name: str) -> None:
+    """As `unlink`, of a semaphore."""
+    unlink(f"/{SEMAPHORE}{name[1:]}")
 
 
 def link(name: str, other: str) -> None:

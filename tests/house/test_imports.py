@@ -113,6 +113,11 @@ def test_only_one_package_imports_ray() -> None:
     assert not found
 
 
+def test_only_the_package_between_processes_imports_posix_ipc() -> None:
+    importing = {name for name, tree in modules().items() for _line, module in imports(tree) if top_package(module) == "posix_ipc"}
+    assert {name.rpartition("/")[0] for name in importing} == {"mray/_ipc"}
+
+
 def test_only_settings_reads_the_environment() -> None:
     readers = {name for name, tree in modules().items() if any(_reads_environment(expression) for expression in nodes(tree))}
     assert readers - set(ENVIRONMENT) == set()

@@ -6,6 +6,7 @@ step. Mutants: edits of the real code, each of which some scenario must find.
     message, entry      a ring's entries, one to three readers                                test_rings, crash, x86-64, weak; mutants
     room                a full ring: the writer waits for one to three readers                test_rings, crash, x86-64, weak; mutants
     bell                PARKED: a ringer and a sleeper; one bell for all readers of a ring    test_rings, crash, x86-64, weak; mutants
+    bell, semaphores    the same by semaphores, each with the thread that waits for it        test_rings, crash, x86-64; mutants
     bell, spinning      processes that spin for any time before they sleep (`mray._ipc.spin`)  test_rings, crash, x86-64; mutants
     bell, threads       DOZING, a thread that begins to wait, an event loop's poller          test_threads; mutants
     slot                slots used again, given away, held, that grow; one to three readers   test_slots, crash, x86-64, weak; mutants

@@ -13,7 +13,7 @@ from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.layout import RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import SEQUENTIAL, Explored, Explorer, Outcome, Run
-from tests.interleavings.stand_ins import GRAIN, DoorbellFd, Process, Segment, View, in_place
+from tests.interleavings.stand_ins import GRAIN, DoorbellFd, Process, Relay, Segment, View, in_place
 
 SMALL_VALUES = (b"first", b"second word", b"3")
 
@@ -38,6 +38,7 @@ class Channel:
     closed.
 
     `closes`: the writer closes the channel when it has written everything. `hold`: so many views, at least, a reader keeps.
+    `semaphores`: the doorbells are semaphores, and a group's readers are rung one by one.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Channel:
         closes: bool = False,
         before: int = 0,
         spins: bool = False,
+        semaphores: bool = False,
     ) -> None:
         self.layout = RingLayout(entries, 64, readers, slots)
         self.values = list(SMALL_VALUES[:messages]) if values is None else list(values)
@@ -63,6 +65,7 @@ class Channel:
         self.closes = closes
         self.before = before
         self.spins = spins
+        self.semaphores = semaphores
 
     def formatted(self) -> dict[Any, Any]:
         """The words before the first step."""
@@ -78,8 +81,8 @@ class Channel:
         """The writer, when it has written what is there before anything happens."""
         process = Process(run, "writer", self.names)
         run.is_early = True
-        doorbells = [process.doorbell_of(name) for name in self.readers]
-        fd: Any = DoorbellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
+        doorbells = [process.doorbell_of(name, by_semaphore=self.semaphores) for name in self.readers]
+        fd: Any = -1 if self.semaphores else DoorbellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
         segment: Any = Segment(run, "ring", self.layout.size)
         writer = ShmWriter(segment, 0, self.layout, "slot", doorbells, GroupDoorbell(fd, doorbells) if self.grouped else None)
         for value in self.values[: self.before]:
@@ -87,6 +90,20 @@ class Channel:
         return process, writer, doorbells
 
     # ------------------------------------------------------------------------------------------ actors
+    def relay(self, run: Run, name: str) -> None:
+        """The thread of a process that waits for its semaphore."""
+        Relay(Process(run, name, self.names))._run()
+
+    def ending(self, actor: Callable[[Run], Any], name: str) -> Callable[[Run], Any]:
+        """The actor of a process that ends its relay when it ends."""
+
+        def run_and_end(run: Run) -> Any:
+            result = actor(run)
+            Relay(Process(run, name, self.names)).end()
+            return result
+
+        return run_and_end
+
     def write(self, run: Run) -> int:
         """How many values were written."""
         process, writer, doorbells = self._make_writer(run)
@@ -120,11 +137,11 @@ class Channel:
         if self.spins:
             process.spins()
         run.is_early = True
-        if self.grouped:
+        if self.grouped and not self.semaphores:
             fd: Any = DoorbellFd(run, f"group of {process.name}")
             process.reactor.watch_wakeup(fd)
         segment: Any = Segment(run, "ring", self.layout.size)
-        reader = ShmReader(segment, 0, self.layout, number, "slot", process.doorbell_of("writer"), failure)
+        reader = ShmReader(segment, 0, self.layout, number, "slot", process.doorbell_of("writer", by_semaphore=self.semaphores), failure)
         run.is_early = False
         got: list[bytes] = []
         held: list[tuple[View, bytes]] = []
@@ -163,12 +180,18 @@ class Channel:
     # ------------------------------------------------------------------------------------------ exploring
     def actors(self) -> dict[str, Callable[[Run], Any]]:
         readers = {name: functools.partial(self.read, number=number) for number, name in enumerate(self.readers)}
-        return {"writer": self.write, **readers}
+        actors: dict[str, Callable[[Run], Any]] = {"writer": self.write, **readers}
+        if self.semaphores:
+            actors = {name: self.ending(actor, name) for name, actor in actors.items()}
+            actors |= {f"relay of {name}": functools.partial(self.relay, name=name) for name in self.names}
+        return actors
 
     def check(self, outcome: Outcome) -> None:
         """Nobody sleeps; nothing was torn, lost, doubled or overwritten."""
         crashed = [name for name, end in outcome.actors.items() if end.how == "crashed"]
         for name, end in outcome.actors.items():
+            if name.removeprefix("relay of ") in crashed:
+                continue
             assert end.how != "asleep", f"{name} sleeps for ever in {end.value}"
         for name in self.readers:
             if name not in crashed:
@@ -183,7 +206,11 @@ class Channel:
         """Raises Violation."""
         with in_place(order):
             explored = Explorer(self.actors(), initial=self.formatted(), order=order, victim=victim, check=self.check).explore()
-        assert all(ends == ({"returned", "crashed"} if name == victim else {"returned"}) for name, ends in explored.ends.items())
+        assert all(
+            ends == ({"returned", "crashed"} if name == victim else {"returned"})
+            for name, ends in explored.ends.items()
+            if name != f"relay of {victim}"
+        )
         return explored
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from mray._channel import leases, shm
-from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, slots, spin
+from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, semaphore, slots, spin
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import (
@@ -372,6 +372,42 @@ def _eventfd_write(fd: DoorbellFd, _count: int) -> None:
     fd.write()
 
 
+class Semaphore:
+    """`posix_ipc.Semaphore`, one for each process that sleeps; posts that nobody has waited for yet are one."""
+
+    def __init__(self, name: str, *_arguments: Any, **_options: Any) -> None:
+        assert explorer.current is not None
+        self.run = explorer.current
+        self.location = ("semaphore", name)
+
+    def release(self) -> None:
+        self.run.access(SET, self.location, 1)
+
+    def acquire(self) -> None:
+        self.run.mark("waits for", self.location)
+        self.run.access(AWAIT, (self.location,))
+
+    def close(self) -> None:
+        pass
+
+
+class Relay(semaphore.Relay):
+    """The relay of a process, whose thread is an actor of its own: `_run`."""
+
+    def __init__(self, process: Process) -> None:
+        self._semaphore = Semaphore(process.name)
+        self._wake = process.reactor.wake
+        self._location = ("relay is over", process.name)
+
+    @property
+    def _is_over(self) -> bool:  # type: ignore[override]
+        return bool(self._semaphore.run.access(GET, self._location))
+
+    @_is_over.setter
+    def _is_over(self, over: bool) -> None:
+        self._semaphore.run.access(SET, self._location, int(over))
+
+
 class Epoll:
     """Watches doorbells and hang-ups, all of them edges. A location is what is reported in place of a descriptor."""
 
@@ -514,6 +550,8 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(doorbell, "os", system)
         patch.setattr(reactor, "os", system)
         patch.setattr(closed_descriptors, "os", system)
+        patch.setattr(semaphore, "_semaphore", Semaphore)
+        patch.setattr(semaphore, "unlink_semaphore", lambda _name: None)
         patch.setattr(reactor, "select", types.SimpleNamespace(**{**vars(select), "epoll": Epoll}))
         patch.setattr(reactor, "new_wakeup_fd", lambda: None)
         patch.setattr(reactor, "monotonic", lambda: 0.0)
@@ -563,7 +601,12 @@ class Process:
         self.deaths.append(other)
         self.on_death(other)
 
-    def doorbell_of(self, name: str) -> doorbell.Doorbell:
+    def doorbell_of(self, name: str, *, by_semaphore: bool = False) -> doorbell.Doorbell:
+        if by_semaphore:
+            table: Any = self.table
+            doorbell_of_name = semaphore.SemaphoreDoorbell("", table, lambda _name: self.row(name))
+            doorbell_of_name._semaphore = Semaphore(name)
+            return doorbell_of_name
         return doorbell.Doorbell(DoorbellFd(self.run, name), self.table, self.row(name))
 
     def wait_until(self, predicate: Callable[[], object], *local: Any) -> None:

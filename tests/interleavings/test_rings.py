@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._ipc.doorbell import Doorbell
+from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.reactor import Reactor
 from mray._ipc.ring import RingReader, RingWriter
+from mray._ipc.semaphore import Relay, SemaphoreDoorbell
 from tests.full import FULL, full
 from tests.interleavings.channel import Channel
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
@@ -25,9 +26,11 @@ SMALL = [
     pytest.param({"readers": 2, "entries": 1, "messages": 1}, id="two readers"),
     pytest.param({"readers": 2, "messages": 1, "grouped": True}, id="two readers with one doorbell"),
     pytest.param(FULL_RING, id="a full ring with two readers"),
+    pytest.param({"entries": 1, "semaphores": True}, id="one entry, semaphores"),
 ]
 VICTIMS = [pytest.param(None, marks=full), "writer", "reader 0"]
 LARGE = [
+    pytest.param({"readers": 2, "messages": 1, "grouped": True, "semaphores": True}, id="two readers, semaphores"),
     pytest.param({"readers": 2}, id="two readers, two messages"),
     pytest.param({"readers": 3, "messages": 1}, id="three readers"),
     pytest.param({"readers": 3, "messages": 1, "grouped": True}, id="three readers with one doorbell"),
@@ -154,6 +157,18 @@ MUTANTS = [
     ),
     pytest.param(ShmReader.ready, "if ring.room_wanted():", "if False:", {"entries": 1}, SEQUENTIAL, id="never tells of room"),
     pytest.param(ShmWriter.has_room, "ring.want_room(True)", "pass", {"entries": 1}, SEQUENTIAL, id="never asks for room"),
+    pytest.param(
+        SemaphoreDoorbell.wake, "self._semaphore.release()", "pass", {"semaphores": True, "messages": 1}, SEQUENTIAL, id="posts nothing"
+    ),
+    pytest.param(Relay._run, "self._wake()", "pass", {"semaphores": True, "messages": 1}, SEQUENTIAL, id="passes nothing on"),
+    pytest.param(
+        GroupDoorbell.ring,
+        "for doorbell in self._doorbells:",
+        "for doorbell in self._doorbells[:1]:",
+        {"readers": 2, "messages": 1, "grouped": True, "semaphores": True},
+        SEQUENTIAL,
+        id="rings the first one only",
+    ),
     pytest.param(Doorbell.ring, "fence()", "pass", {"messages": 1}, TOTAL, id="rings without a fence"),
     pytest.param(Reactor._park, "fence()", "pass", {"messages": 1}, TOTAL, id="parks without a fence"),
     pytest.param(

@@ -190,31 +190,6 @@ def table():
     table.close()
 
 
-def test_a_reader_says_in_the_table_that_it_sleeps_and_a_ring_wakes_it(table):
-    from mray._ipc.doorbell import Doorbell
-    from mray._ipc.table import AWAKE, PARKED, ROW_WORDS
-
-    reactor = Reactor()
-    reactor.join_table(table, 1)
-    doorbell = Doorbell(os.dup(reactor.wakeup_fd), table, 1)
-    flag = []
-
-    def ring():
-        while table.words[ROW_WORDS] != PARKED:
-            time.sleep(0.001)
-        flag.append(1)
-        doorbell.ring()
-
-    ringer = threading.Thread(target=ring)
-    ringer.start()
-    assert reactor.wait_until(lambda: bool(flag), 10)
-    assert table.words[ROW_WORDS] == AWAKE
-    ringer.join()
-    doorbell.close()
-    reactor.close()
-    del reactor
-
-
 def test_what_a_callback_raises_does_not_reach_who_reads_and_is_told_to_who_owns_the_reactor(pair):
     reactor, _, got, _ = pair[1]
     other = pair[0][1]
@@ -343,48 +318,6 @@ def test_a_deferred_callback_may_wait(pair):
     assert reactor.wait_until(lambda: bool(ran), 20)
     assert ran == [True]
     assert got == [(1,), (2,)]
-
-
-def test_who_is_attended_is_rung_for_and_called_whoever_reads(table):
-    from mray._ipc.doorbell import Doorbell
-    from mray._ipc.table import AWAKE, PARKED, ROW_WORDS
-
-    reactor = Reactor()
-    reactor.join_table(table, 1)
-    calls = []
-
-    def poller():
-        calls.append(True)
-
-    try:
-        reactor.add_poller(poller)
-        assert table.words[ROW_WORDS] == PARKED
-        Doorbell(os.dup(reactor.wakeup_fd), table, 1).ring()
-        assert reactor.wait_until(lambda: bool(calls), 10)
-        assert table.words[ROW_WORDS] == PARKED, "it is rung for as long as there is a poller"
-        reactor.remove_poller(poller)
-        assert table.words[ROW_WORDS] == AWAKE
-        calls.clear()
-        reactor.run_once(0)
-        assert calls == []
-        reactor.remove_poller(poller)
-    finally:
-        reactor.close()
-
-
-def test_the_background_reader_calls_the_pollers(table):
-    from mray._ipc.doorbell import Doorbell
-
-    reactor = Reactor()
-    reactor.join_table(table, 1)
-    called = threading.Event()
-    reactor.start_background_reader()
-    try:
-        reactor.add_poller(called.set)
-        Doorbell(os.dup(reactor.wakeup_fd), table, 1).ring()
-        assert called.wait(10)
-    finally:
-        reactor.close()
 
 
 def test_a_poller_that_fails_does_not_end_the_reader(table, caplog):

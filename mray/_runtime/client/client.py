@@ -524,6 +524,7 @@ class Client(Owner):
         self.long_lists.clear()
         for awaited in tuple(self.awaited.values()):
             awaited.close()
+        self.wakeups.end_relays()
         reactor.close()
         self.announcements.close()
         if reactor.closed_descriptors.error is not None:

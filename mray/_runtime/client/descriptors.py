@@ -4,10 +4,12 @@ In every client. A descriptor travels over a socket of its own: the asking proce
 hang-up of a process that has died, or the reason why there is none.
 
     ""                   the process's own doorbell
-    "doorbell <ring>"        the doorbell that the readers of a ring share (`mray._runtime.client.wakeups`)
+    "doorbell <ring>"      the doorbell that the readers of a ring share (`mray._runtime.client.wakeups`)
+    "one by one <ring>"    none: the readers of that ring are to be rung one by one
+    "semaphore <process> <name>"    none: that process wakes this one by a semaphore (`mray._ipc.semaphore`)
     the name of a segment  that the process offers (`mray._ipc.segment`), for processes that cannot open it by its name
 
-The thread that reads answers, so a process that computes answers at once.
+The thread that reads answers, so a process that computes answers at once: by its row of the table, with a descriptor unless there is none.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
 
-#: The beginning of keys of shared doorbells.
+#: The beginnings of keys.
 DOORBELL = "doorbell "
+ONE_BY_ONE = "one by one "
+SEMAPHORE = "semaphore "
 #: Room for the frame that comes with a descriptor, or instead of it.
 _ANSWER_BYTES = 4096
 _HEADER_BYTES = 4
@@ -38,13 +42,13 @@ _HEADER_BYTES = 4
 class Descriptors:
     """The descriptors that this process and others ask each other for."""
 
-    def __init__(self, client: Endpoint, group_doorbell: Callable[[str], int]) -> None:
-        """`group_doorbell` makes the descriptor of the doorbell of a ring that this process writes."""
+    def __init__(self, client: Endpoint, doorbell: Callable[[str], int]) -> None:
+        """`doorbell` answers the keys of doorbells: a descriptor, or -1."""
         self._client = client
-        self._group_doorbell = group_doorbell
+        self._doorbell = doorbell
 
     def fetch(self, process: str, key: str) -> tuple[int, int]:
-        """A descriptor of another process, and that process's row in the table. Waits until it answers (or dies).
+        """A descriptor of another process, or -1 if there is none, and that process's row in the table. Waits until it answers (or dies).
 
         FileNotFoundError if it has no such descriptor (any more), ConnectionError if it has ended, RaySystemError if its handler failed.
         """
@@ -57,6 +61,8 @@ class Descriptors:
             sock.close()
         if fds:
             return fds[0], int(data)
+        if data and not cut and len(data) <= _HEADER_BYTES:
+            return -1, int(data)
         if cut:
             raise exhausted(OSError(errno.EMFILE, ""), f"There is none for the descriptor that process {process} has sent.")
         if len(data) > _HEADER_BYTES:
@@ -77,14 +83,16 @@ class Descriptors:
         """DESCRIPTOR: send another process a descriptor of this one."""
         client = self._client
         try:
-            if not key:
-                fd = client.reactor.wakeup_fd
-            elif key.startswith(DOORBELL):
-                fd = self._group_doorbell(key.removeprefix(DOORBELL))
+            if not key or key.startswith((DOORBELL, ONE_BY_ONE, SEMAPHORE)):
+                fd = self._doorbell(key)
             else:
                 descriptor = offered(key)  # held until it is sent
                 fd = descriptor.fd
-            socket.send_fds(connection.socket, [str(client.reactor.row).encode()], [fd])
+            row = str(client.reactor.row).encode()
+            if fd < 0:
+                connection.socket.send(row)
+            else:
+                socket.send_fds(connection.socket, [row], [fd])
         except FileNotFoundError as error:
             connection.send((m.REFUSED, error.errno, str(error)))
         except OSError:  # the asking process has died since

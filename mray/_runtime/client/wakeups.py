@@ -2,15 +2,23 @@
 
 A group doorbell (one for all readers of a ring) belongs to the ring's writer, and its name follows from the graph at both ends. It is made
 when the writer or a reader, the first of them, opens its end.
+
+A process that has few descriptors left (`mray._ipc.limits`) keeps none for another one's doorbell, and rings it by a semaphore. Where the
+writer of a ring, or one of its readers, has few, the readers share no doorbell and are rung one by one.
 """
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
+from mray._common import settings
 from mray._common.kept import os
-from mray._ipc.doorbell import Doorbell, new_wakeup_fd
-from mray._runtime.client.descriptors import DOORBELL, Descriptors
+from mray._ipc.doorbell import Doorbell, GroupDoorbell, new_wakeup_fd
+from mray._ipc.limits import kept, lacks_descriptor
+from mray._ipc.reaper import segment_prefix
+from mray._ipc.semaphore import Relay, SemaphoreDoorbell
+from mray._runtime.client.descriptors import DOORBELL, ONE_BY_ONE, SEMAPHORE, Descriptors
 
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
@@ -22,58 +30,121 @@ class Wakeups:
 
     def __init__(self, client: Endpoint) -> None:
         self._client = client
-        self.descriptors = Descriptors(client, self.group)
+        self.descriptors = Descriptors(client, self._answer)
         self._others: dict[str, Doorbell] = {}
+        #: By the processes that ring this one by semaphores.
+        self._relays: dict[str, Relay] = {}
         #: Group doorbells of rings that this process writes, by the ring's name.
-        self._groups: dict[str, int] = {}
+        self._groups: dict[str, GroupDoorbell] = {}
 
     def of(self, process: str) -> Doorbell:
         """The doorbell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
         doorbell = self._others.get(process)
         if doorbell is None:
-            fd, row = self.descriptors.fetch(process, "")
-            assert self._client.reactor.table is not None
-            doorbell = self._others[process] = Doorbell(fd, self._client.reactor.table, row)
+            doorbell = self._others[process] = self._open(process)
             with self._client.lock:
                 self._client.ends.then(process, self._forget)
         return doorbell
 
+    def _open(self, process: str) -> Doorbell:
+        client, fetch = self._client, self.descriptors.fetch
+        assert client.reactor.table is not None
+        if not settings.SEMAPHORES.get():
+            try:
+                fd, row = fetch(process, "")
+                return Doorbell(kept(fd), client.reactor.table, row)
+            except OSError as error:
+                if not lacks_descriptor(error):
+                    raise
+        asker = f"{SEMAPHORE}{client.process} "
+        return SemaphoreDoorbell(self._prefix_of(client.process), client.reactor.table, lambda name: fetch(process, asker + name)[1])
+
     def _forget(self, end: Ended) -> None:
-        """Let go of the doorbell of a dead process. Rings that it reads keep theirs until they are closed."""
+        """A process is dead: let go of its doorbell, and be rung by it no more. Rings that it reads keep theirs until they are closed."""
         self._others.pop(end.process, None)
+        relay = self._relays.pop(end.process, None)
+        if relay is not None:
+            relay.end()
+
+    def _prefix_of(self, process: str) -> str:
+        """How names in shared memory begin that a process has made."""
+        return f"{segment_prefix(self._client.facts['session'])}{process}-"
+
+    def _answer(self, key: str) -> int:
+        """The descriptor of a doorbell that another process asks for; -1 if it needs none."""
+        if not key:
+            return self._client.reactor.wakeup_fd
+        if key.startswith(SEMAPHORE):
+            process, _, name = key.removeprefix(SEMAPHORE).partition(" ")
+            self._be_rung_by(process, name)
+            return -1
+        group = self.group(key.removeprefix(ONE_BY_ONE).removeprefix(DOORBELL))
+        group.is_shared = group.is_shared and not key.startswith(ONE_BY_ONE)
+        return group.fd if group.is_shared else -1
+
+    def _be_rung_by(self, process: str, name: str) -> None:
+        if not name.startswith(self._prefix_of(process)):
+            raise FileNotFoundError(errno.ENOENT, "no semaphore of that process", name)
+        self._relays[process] = Relay(name, self._client.reactor.wake)
+        self._client.ends.then(process, self._forget)
 
     def join_group(self, writer: str, ring: str) -> int:
-        """The descriptor of a group doorbell for a reader, watched from now on. Close it by `leave_group`."""
-        if writer == self._client.process:
-            fd = os.dup(self.group(ring))
-        else:
-            fd, _row = self.descriptors.fetch(writer, DOORBELL + ring)
-        self._client.reactor.watch_wakeup(fd)
+        """The descriptor of a group doorbell for a reader, watched from now on; -1 if it is rung alone. Close it by `leave_group`."""
+        try:
+            fd = self._fetch(writer, (ONE_BY_ONE if settings.SEMAPHORES.get() else DOORBELL) + ring)
+        except OSError as error:
+            if not lacks_descriptor(error):
+                raise
+            fd = self._fetch(writer, ONE_BY_ONE + ring)
+        if fd >= 0:
+            self._client.reactor.watch_wakeup(fd)
         return fd
 
-    def leave_group(self, fd: int) -> None:
-        self._client.reactor.unwatch_wakeup(fd)
-        os.close(fd)
+    def _fetch(self, process: str, key: str) -> int:
+        if process != self._client.process:
+            fd, _row = self.descriptors.fetch(process, key)
+        else:
+            own = self._answer(key)
+            fd = own if own < 0 else os.dup(own)
+        return fd if fd < 0 else kept(fd)
 
-    def group(self, ring: str) -> int:
-        """The descriptor of a group doorbell for its writer."""
+    def leave_group(self, fd: int) -> None:
+        if fd >= 0:
+            self._client.reactor.unwatch_wakeup(fd)
+            os.close(fd)
+
+    def group(self, ring: str) -> GroupDoorbell:
+        """A group doorbell for its writer."""
         with self._client.lock:
-            fd = self._groups.get(ring)
-            if fd is None:
-                fd = self._groups[ring] = new_wakeup_fd()
-            return fd
+            group = self._groups.get(ring)
+            if group is None:
+                try:
+                    fd = -1 if settings.SEMAPHORES.get() else kept(new_wakeup_fd())
+                except OSError:
+                    fd = -1
+                group = self._groups[ring] = GroupDoorbell(fd)
+            return group
 
     def end_group(self, ring: str) -> None:
         """Close a group doorbell; its writer has closed the ring."""
         with self._client.lock:
-            fd = self._groups.pop(ring, None)
-        if fd is not None:
-            os.close(fd)
+            group = self._groups.pop(ring, None)
+        if group is not None:
+            group.close()
+
+    def end_relays(self) -> None:
+        """The process leaves its session: no thread rings its doorbell any more, which is about to be closed."""
+        relays = tuple(self._relays.values())
+        self._relays.clear()
+        for relay in relays:
+            relay.end()
+        for relay in relays:
+            relay.join()
 
     def close(self) -> None:
         """Close all doorbells: the process leaves its session."""
         for doorbell in self._others.values():
             doorbell.close()
-        for fd in self._groups.values():
-            os.close(fd)
+        for group in self._groups.values():
+            group.close()
         self._groups.clear()

@@ -41,11 +41,11 @@ mray.shutdown()
 """
 
 
-@pytest.mark.parametrize("point", ["graph segment opened", "graph part compiled"])
+@pytest.mark.parametrize("point", ["graph segment opened", "graph part compiled", "semaphore named", "semaphore opened"])
 def test_an_actor_that_dies_while_it_makes_its_part_of_a_graph(run_text, tmp_path, point):
     flag = tmp_path / "flag"
     rules = [{"at": point, "in": "actor", "once": str(flag), "do": "SIGKILL"}]
-    run = run_text(PROGRAM, env={"MRAY_POINTS": json.dumps({"rules": rules})})
+    run = run_text(PROGRAM, env={"MRAY_POINTS": json.dumps({"rules": rules}), "MRAY_SEMAPHORES": str(int("semaphore" in point))})
     assert run.wait() == 0, run.output()
     check(run, flag.read_text().split()[0])
 

@@ -108,6 +108,54 @@ def test_who_asks_an_actor_without_descriptors_for_the_first_time_is_told_so_at_
     run.assert_nothing_left()
 
 
+MANY_GRAPHS = """
+import os, resource, sys
+import mray
+from mray.dag import InputNode, MultiOutputNode
+
+mray.init(num_cpus=1, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class A:
+    def echo(self, value):
+        return value
+    def starve(self, free):
+        used = [int(name) for name in os.listdir("/proc/self/fd")]
+        limit = next(limit for limit in range(4096) if limit - sum(fd < limit for fd in used) == free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
+def graph():  # two rings with two readers each: one that the actor reads, and one that it writes
+    with InputNode() as value:
+        passed = starved.echo.bind(value)
+        return MultiOutputNode([other.echo.bind(value), other.echo.bind(passed), third.echo.bind(passed)]).experimental_compile()
+
+starved, other, third = actors = [A.remote() for _ in range(3)]
+mray.get([actor.echo.remote(0) for actor in actors])
+FREE, SPARE = 10, 3
+mray.get(starved.starve.remote(FREE))
+# A mapping keeps a descriptor before Python 3.13.
+graphs = [graph() for _ in range(30 if sys.version_info >= (3, 13) else FREE - SPARE)]
+for number, each in enumerate((*graphs, *graphs)):
+    assert mray.get(each.execute(number)) == [number] * 3
+print("GRAPHS", len(graphs), flush=True)
+mray.kill(other)
+for each in graphs:
+    try:
+        mray.get(each.execute(1))
+    except mray.exceptions.ActorDiedError as error:
+        print("TOLD", error.actor_id == other._actor_id.hex(), flush=True)
+mray.shutdown()
+"""
+
+
+def test_an_actor_with_few_descriptors_left_spends_none_on_waking_others_and_has_as_many_graphs(run_text):
+    run = run_text(MANY_GRAPHS)
+    assert run.wait() == 0, run.output()
+    assert int(run.said()["GRAPHS"]) >= 7
+    assert run.said()["TOLD"] == "True"
+    run.assert_nothing_left()
+
+
 PRINTS = """
 import glob, os, resource, sys, time
 import mray

@@ -1,0 +1,109 @@
+"""Doorbells made of named POSIX semaphores, which keep no descriptor: the other row of `mray._ipc.doorbell`.
+
+::
+
+    process that rings                       process that sleeps
+    makes a semaphore, tells its name ─────▶ opens it, and takes its name away: no more processes need that
+    ring: posts it ────────────────────────▶ thread of a `Relay`, which waits for it ── own eventfd ──▶ thread that reads
+    (ends) ────────────────────────────────▶ thread that hears of it ── posts the semaphore ──▶ the relay ends
+
+A thread waits for one semaphore, and for no socket besides. So each process that rings has a semaphore of its own, and each semaphore a
+thread in the process that sleeps. A process that can keep no more eventfds of others, because of `ulimit -n`, gets by with them; or all do
+(``MRAY_SEMAPHORES``). Each wake-up passes through one more thread: in a round trip of two, nothing that could be measured.
+
+A process that dies in between leaves a name of the session, which goes with its maker (`mray._ipc.reaper`). The C library itself makes
+the file under a random name first, for some microseconds: one that a process leaves by dying right then cannot be told from those of
+other programs, and stays.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import posix_ipc
+
+from mray._ipc.doorbell import Doorbell
+from mray._ipc.limits import exhausted
+from mray._ipc.segment import new_nonce, unlink_semaphore
+from mray._ipc.table import SessionTable
+
+
+class SemaphoreDoorbell(Doorbell):
+    """A doorbell whose process is told by a semaphore."""
+
+    __slots__ = ("_semaphore",)
+
+    def __init__(self, prefix: str, table: SessionTable, tell: Callable[[str], int]) -> None:
+        """`tell` its process the semaphore's name, which begins with `prefix`: waits until that has opened it, and returns its row."""
+        name = f"{prefix}bell-{new_nonce():x}"
+        self._semaphore = _semaphore(name, posix_ipc.O_CREX, mode=0o600)
+        try:
+            # POINT semaphore named
+            super().__init__(-1, table, tell(name))
+        finally:
+            unlink_semaphore(name)
+
+    def wake(self) -> None:
+        try:
+            self._semaphore.release()
+        except (posix_ipc.Error, OSError):  # it is closed; or has been rung more often than it counts
+            pass
+
+    def close(self) -> None:
+        try:
+            self._semaphore.close()
+        except (AttributeError, posix_ipc.Error):  # there never was one, or it is closed
+            pass
+
+
+class Relay:
+    """Calls `wake` whenever another process posts a semaphore, in a thread of its own, until `end`."""
+
+    def __init__(self, name: str, wake: Callable[[], None]) -> None:
+        """FileNotFoundError when there is no semaphore of this name."""
+        self._semaphore = _semaphore(name)
+        # POINT semaphore opened
+        unlink_semaphore(name)
+        self._wake = wake
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="mray-relay", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._semaphore.close()
+            raise
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._semaphore.acquire()
+            except posix_ipc.SignalError:  # a handler has run in this thread
+                continue
+            if self._is_over:
+                break
+            self._wake()
+        self._semaphore.close()
+
+    def end(self) -> None:
+        """The process that posts is gone, or this one leaves its session. Any thread, once."""
+        self._is_over = True
+        self._semaphore.release()
+
+    def join(self) -> None:
+        """Wait until it has ended: it calls nothing any more."""
+        self._thread.join()
+
+
+def _semaphore(name: str, flags: int = 0, **options: Any) -> Any:
+    try:
+        return posix_ipc.Semaphore(name, flags, **options)
+    except posix_ipc.ExistentialError:
+        raise FileNotFoundError(errno.ENOENT, "no semaphore of that name", name) from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # as it comes for want of a descriptor, which is needed for the moment
+        raise exhausted(OSError(errno.EMFILE, ""), f"The semaphore {name} could not be opened.") from error
