@@ -36,6 +36,11 @@ def cut(text: str, width: int) -> str:
     return text[: width - 1 - tail] + CUT + text[len(text) - tail :]
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 worker``, ``2 workers``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def is_meant(word: str, name: str) -> bool:
     """Whether a user who typed the word means this name: they are the same, or the word is the name as `cut` shows it."""
     head, mark, tail = word.partition(CUT)

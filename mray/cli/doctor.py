@@ -298,7 +298,7 @@ def leftovers() -> Iterator[Finding]:
         text = f"{len(names)} names in {SHM}, {_bytes(size)}, of no session that is known"
         yield Finding("left over", WARNING, text, "mray doctor --clean")
     if not dead and not names and not events:
-        yield Finding("left over", OK, f"nothing; {sum(alive for _path, alive in all_sessions())} sessions are running")
+        yield Finding("left over", OK, f"nothing; sessions that run: {sum(alive for _path, alive in all_sessions())}")
 
 
 def dead_sessions() -> list[str]:

@@ -176,7 +176,7 @@ def test_status_tells_resources_actors_and_what_waits(live: Live, eventually: Ev
     assert [(demand["label"], demand["resources"]) for demand in status["demands"]] == [("task hungry", {"CPU": 1.0})]
     text = mray("status").stdout
     assert "CPU: 2 of 2 used" in text
-    assert "waiting    1 x task hungry" in text
+    assert "waiting    1 x hungry() for CPU 1\n" in text
     live.go.touch()
     live.ray.get(refs)
 
@@ -212,6 +212,13 @@ def test_stack_of_one_actor_or_process(live: Live) -> None:
     done = mray("stack", "--no-py-spy", "driver", "nobody", check=1)
     assert f"=== driver pid {os.getpid()}" in done.stdout
     assert "no process or actor nobody" in done.stderr
+
+
+def test_stack_of_an_actor_in_a_graph_says_what_it_waits_for(live: Live) -> None:
+    graph = live.graph.get_id()[:8]
+    (row,) = rows("stack", "--no-py-spy", str(live.pids[1]))
+    assert row["waits_in_graphs"] == [f"a value of the driver (graph {graph})"]
+    assert f"\nwaits for a value of the driver (graph {graph})\n" in mray("stack", "--no-py-spy", str(live.pids[1])).stdout
 
 
 def test_stack_of_a_stopped_process_says_why_there_is_none(live: Live) -> None:
@@ -296,6 +303,8 @@ def test_metrics_are_prometheus_text(live: Live, tmp_path: Path) -> None:
     text = mray("metrics").stdout
     assert 'mray_resources_total{name="CPU"} 2.0\n' in text
     assert 'mray_actors{class="Stage",state="ALIVE"} 2.0\n' in text
+    used = re.search(r'^mray_resources_used{name="object_store_memory"} (\S+)$', text, re.MULTILINE)
+    assert used is not None and float(used[1]) >= 1 << 20
     labels = f'actor_id="{live.idle._actor_id.hex()}",class="Stage",pid="{live.pids[1]}",role="worker"'
     calls = re.search(rf"^mray_calls_total{{{labels}}} (\S+)$", text, re.MULTILINE)
     assert calls is not None, text
@@ -360,6 +369,8 @@ def test_who_waits_for_whom_is_shown(live: Live, tmp_path: Path, eventually: Eve
     ref = waits.remote([live.busy])
     wanted = re.compile(rf"task waits \(pid \d+\) for object {live.busy.hex()[:8]} \(pid {os.getpid()}\)")
     eventually(lambda: wanted.search(mray("top", "--once", "--interval", "0.1").stdout))
+    (waiting,) = [row for row in rows("list", "workers", "--detail") if row["current_task"] == "waits"]
+    assert [text.partition(" (")[0] for text in waiting["waits_for"]] == [f"object {live.busy.hex()[:8]}"]
     live.go.touch()
     live.ray.get(ref)
 
@@ -385,7 +396,11 @@ def test_of_several_sessions_one_must_be_chosen(live: Live, tmp_path: Path) -> N
     assert other.stdout is not None
     assert other.stdout.readline() == "1\n"
     try:
-        assert "Several sessions are running; say which one: session_" in mray("list", "actors", check=3).stderr
+        told = mray("list", "actors", check=3).stderr
+        assert "Several sessions are running; say which one, by --session" in told
+        lines = {line.split()[0]: line for line in told.splitlines()[1:]}
+        assert f"pid {os.getpid()}: " in lines[os.path.basename(live.directory)]
+        assert any(f"pid {other.pid}: " in line and "import mray, sys" in line for line in lines.values())
         assert {row["driver_pid"] for row in rows("status")} == {os.getpid(), other.pid}
         for word in (str(os.getpid()), os.path.basename(live.directory), live.directory, live.directory.rpartition("_")[2]):
             assert len(rows("list", "actors", "--session", word)) == 2

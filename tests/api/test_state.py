@@ -834,12 +834,10 @@ def test_a_worker_is_shown_with_the_task_that_it_runs_and_not_with_the_first_of_
 
     def shown() -> dict[str, list[str]]:
         view = look(session_directory(None), 30)
-        worker = next(row["process"] for row in view.node["workers"] if row["tenant"])
-        id_of = {row["worker_id"]: row for row in workers(view)}
         return {
-            "list workers, memory": [row["occupant"] for row in id_of.values() if row.get("occupant")],
-            "top": [process.occupant for process in take(view).processes if process.process == worker],
-            "stack": [row["occupant"] for row in processes_of(view) if row["process"] == worker],
+            "list workers, memory": [row.occupant for row in workers(view) if row.occupant],
+            "top": [process.occupant for process in take(view).processes if process.occupant],
+            "stack": [row["occupant"] for row in processes_of(view) if row["occupant"]],
         }
 
     first = session.get(earlier.remote())

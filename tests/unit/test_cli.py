@@ -19,10 +19,11 @@ from mray._device.peer_check import check_peers
 from mray._device.platform import forget_platform
 from mray._runtime.node.memory_usage import Process
 from mray._runtime.observe import observer
-from mray.cli import doctor, samples
+from mray.cli import doctor
 from mray.cli.commands.doctor import clean
 from mray.cli.commands.list import columns_help, split_filter
 from mray.cli.terminal import EXITS, table, yaml_lines
+from mray.util.state import _processes
 from mray.util.state._select import check_filters, matches
 from mray.util.state.api import is_named
 from mray.util.state.common import RECORDS, ActorState
@@ -403,8 +404,8 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nvidia_smi")
 def test_memory_of_gpus_is_asked_of_nvidia_smi() -> None:
-    assert samples.gpu_memory() == {17: 768 << 20, 18: 0}
-    one, two = samples.gpus()
+    assert _processes.gpu_memory() == {17: 768 << 20, 18: 0}
+    one, two = _processes.gpus()
     assert (one["index"], one["name"], one["used_bytes"], one["busy"]) == ("0", "NVIDIA H200", 1 << 30, 37.0)
     assert (two["used_bytes"], two["busy"]) == (0, 0.0)
 

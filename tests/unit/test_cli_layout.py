@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mray.cli.columns import Column, begins, cut, fit, is_meant, lines
 from mray.cli.commands.top import Screen, named_key, render, short_bytes
-from mray.cli.samples import Process, Sample
+from mray.cli.samples import Sample
 from mray.cli.terminal import table
+from mray.util.state.common import GraphState, NodeState, WorkerState
 
 LONG = "the-name-of-an-actor-{}-that-is-much-longer-than-any-column-of-a-terminal"
 
@@ -97,24 +98,24 @@ def test_sizes_are_numbers_also_where_one_is_not_known() -> None:
 
 # ------------------------------------------------------------------------------------------------ top
 def sample(processes: int, graphs: int = 1, moment: float = 1.0) -> Sample:
-    node = {
-        "resources": {"CPU": 4.0}, "available": {}, "demands": [], "object_store_memory": 1 << 30,
-        "jobs": [{"pid": 1, "end": None}],
-    }  # fmt: skip
-    view: Any = SimpleNamespace(node=node, directory=f"/tmp/session_{'x' * 100}", missing=[])
-    made = [Process("0", "driver", 1, "driver", "driver")]
+    told = {"demands": [], "object_store_memory": 1 << 30, "jobs": [{"pid": 1, "end": None}]}
+    view: Any = SimpleNamespace(node=told, directory=f"/tmp/session_{'x' * 100}", missing=[])
+    node = NodeState(resources_total={"CPU": 4.0}, resources_available={"CPU": 4.0}, object_store_bytes=0)
+    made = [WorkerState(worker_id="0", worker_type="DRIVER", pid=1, state="")]
     made += [
-        Process(
-            str(number), "worker", 4_000_000 + number, "A" * 90, "restarting" if number % 2 else "busy", "", LONG.format(number),
-            "A" * 80 + ".method", 12345, int(1e6 * moment), 3.0 * moment * number, number << 20, number << 30,
+        WorkerState(
+            worker_id=str(number), worker_type="WORKER", pid=4_000_000 + number, occupant="A" * 90,
+            state="restarting" if number % 2 else "busy", name=LONG.format(number), current_task="A" * 80 + ".method",
+            num_queued=12345, num_finished=int(1e6 * moment), cpu_seconds=3.0 * moment * number, rss_bytes=number << 20,
+            object_store_bytes=number << 30,
         )
         for number in range(1, processes)
     ]  # fmt: skip
-    row = {
-        "graph_id": "c96e8f6feff24e18bfd0aece0e871e04", "actors": {"a": "Stage" * 20, "b": "Other"}, "finished": int(1e6 * moment),
-        "in_flight": 3, "max_in_flight": 10, "state": "ALIVE", "waits": "driver for " + "Stage" * 40, "computing": ["Stage.step"],
-    }  # fmt: skip
-    return Sample(moment, view, made, [row] * graphs, [], {})
+    row = GraphState(
+        graph_id="c96e8f6feff24e18bfd0aece0e871e04", actors={"a": "Stage" * 20, "b": "Other"}, finished=int(1e6 * moment),
+        in_flight=3, max_in_flight=10, state="ALIVE", waits="driver for " + "Stage" * 40, computing=["Stage.step"],
+    )  # fmt: skip
+    return Sample(moment, view, node, made, [row] * graphs)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

@@ -30,7 +30,7 @@ def _get(given: argparse.Namespace, record: type[StateSchema]) -> int:
     rows = list(gather(record, view))
     wanted = given.id.lower().rstrip(CUT)
     found = [row for row in rows if str(row[record.KEY]) == wanted]
-    found = found or [row for row in rows if given.id and is_meant(given.id, str(row.get("name") or row.get("pid") or ""))]
+    found = found or [row for row in rows if any(is_meant(given.id, str(row.get(name) or "")) for name in ("name", "pid"))]
     found = found or [row for row in rows if str(row[record.KEY]).startswith(wanted)]
     # An object has a row for each process that holds it.
     if len({row[record.KEY] for row in found}) != 1:

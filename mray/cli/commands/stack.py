@@ -23,9 +23,9 @@ from mray._common import messages as m
 from mray._common.own_frames import OWN, kind_of, span_of_user
 from mray._runtime.observe import stack_signal
 from mray._runtime.observe.observer import SessionGoneError, ask_node
-from mray.cli.columns import begins, is_meant
+from mray.cli.columns import begins, counted, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
-from mray.util.state._gather import View, occupants
+from mray.util.state._gather import View, worker_id, workers
 from mray.util.state.api import look
 
 SUMMARY = "print the Python stacks of the driver, the workers, the node"
@@ -68,25 +68,12 @@ def _stack(given: argparse.Namespace) -> int:
 
 
 def processes_of(view: View) -> list[dict[str, Any]]:
-    """Every process of the session: role, pid, and the actor that lives there."""
-    actors = {actor["process"]: actor for actor in view.node["actors"] if actor["state"] != "dead" and actor["process"]}
-    states = {worker["process"]: worker["state"] for worker in view.node["workers"]}
-    occupied = occupants(view)
-    rows = []
-    for process in view.in_order():
-        actor = actors.get(process)
-        rows.append(
-            {
-                "role": view.processes[process]["role"],
-                "pid": view.pids[process],
-                "process": process,
-                "occupant": occupied.get(process) or states.get(process, ""),
-                "actor_id": actor["actor_id"].hex() if actor is not None else "",
-                "name": actor["name"] if actor is not None else "",
-            }
-        )
-    nobody = {"process": "", "occupant": "", "actor_id": "", "name": ""}
-    return [*rows, *({"role": role, "pid": view.node[f"{role}_pid"], **nobody} for role in (m.ROLE_NODE, m.ROLE_ZYGOTE))]
+    """Every process of the session: role, pid, the actor that lives there, and the waits of its threads."""
+    columns = ("pid", "worker_id", "occupant", "actor_id", "name", "waits_for", "waits_in_graphs")
+    living = [row for row in workers(view) if row.is_alive and row.pid]
+    rows = [{"role": row.worker_type.lower(), **{column: row[column] for column in columns}} for row in living]
+    nobody = {**dict.fromkeys(columns[1:-2], ""), **{column: [] for column in columns[-2:]}}
+    return [*rows, *({"role": role, **nobody, "pid": view.node[f"{role}_pid"]} for role in (m.ROLE_NODE, m.ROLE_ZYGOTE))]
 
 
 def _is_actor(row: dict[str, Any], word: str) -> bool:
@@ -108,8 +95,9 @@ def _of_process(view: View, row: dict[str, Any], program: str | None, variables:
         if text:
             return {**result, "through": "py-spy", "stacks": [["", text]]}
         reasons.append(reason)
-    if row["process"]:
-        answers = view.ask_one(row["process"], "stacks")
+    if row["worker_id"]:
+        process = next(process for process in view.pids if worker_id(process) == row["worker_id"])
+        answers = view.ask_one(process, "stacks")
         if not isinstance(answers, str):
             return {**result, "through": "itself", "stacks": [list(stack) for stack in answers]}
         reasons.insert(0, answers)
@@ -163,7 +151,7 @@ def of_user(row: dict[str, Any]) -> dict[str, Any]:
             shown.append([name, kept])
     if not hidden:
         return {**row, "stacks": shown}
-    what = f"{hidden} thread{'s' * (hidden > 1)} of mray's own"
+    what = f"{counted(hidden, 'thread')} of mray's own"
     if not shown:
         what = f"no code of the user's runs: {what}"
     return {**row, "stacks": [*shown, ["", f"({what}: --all)"]]}
@@ -206,6 +194,8 @@ def _kinds(files: Sequence[str], role: str) -> list[str]:
 def _in_words(row: dict[str, Any]) -> str:
     what = " ".join(filter(None, (row["occupant"], row["name"] and f"named {row['name']!r}", row["actor_id"])))
     lines = [f"=== {row['role']} pid {row['pid']}{f' ({what})' if what else ''}"]
+    if waits := [*(row["waits_for"] or ()), *(row["waits_in_graphs"] or ())]:
+        lines.append(f"waits for {'; '.join(waits)}")
     for name, text in row["stacks"]:
         lines.append(f"{f'--- {name}' if name else ''}\n{text.rstrip()}".lstrip("\n"))
     if not row["stacks"]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._runtime.observe.observer import sessions
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, guarded, parser, show
-from mray.util.state._gather import View, actors, jobs
+from mray.util.state._gather import View, actors, jobs, nodes
 from mray.util.state.api import look, session_directory
 from mray.util.state.common import _bytes
 from mray.util.state.exception import ServerUnavailable
@@ -48,7 +48,8 @@ def _status(given: argparse.Namespace) -> int:
 def status_of(view: View) -> dict[str, Any]:
     """One session, as data."""
     node = view.node
-    total, free = node["resources"], node["available"]
+    (record,) = nodes(view)
+    free = record.resources_available or {}
     return {
         "session": os.path.basename(view.directory),
         "session_dir": view.directory,
@@ -62,10 +63,10 @@ def status_of(view: View) -> dict[str, Any]:
         ],
         "resources": {
             name: {"total": amount, "used": round(amount - free.get(name, 0.0), 4)}
-            for name, amount in total.items()
+            for name, amount in record.resources_total.items()
             if not name.startswith("node:")
         },
-        "object_store_bytes": sum(row["bytes"] for row in view.processes.values()),
+        "object_store_bytes": record.object_store_bytes,
         "pooled_bytes": sum(row["pooled"] for row in view.processes.values()),
         "spilled_bytes": node["spilled_bytes"],
         "spilled_objects": node["spilled_objects"],
@@ -86,8 +87,6 @@ def _in_words(status: dict[str, Any]) -> str:
         lines.append(f"  driver     pid {driver['pid']}, since {since}: {driver['entrypoint'][:100]}")
     for name, amounts in status["resources"].items():
         if "memory" in name:
-            if name == "object_store_memory":
-                amounts = {**amounts, "used": status["object_store_bytes"]}
             pooled = f" ({_bytes(status['pooled_bytes'])} of it kept for reuse)" if name == "object_store_memory" else ""
             lines.append(f"  {name}: {_bytes(amounts['used'])} of {_bytes(amounts['total'])} used{pooled}")
         else:
@@ -99,9 +98,16 @@ def _in_words(status: dict[str, Any]) -> str:
     lines.append(f"  workers    {_counts(status['workers'])}{ended}")
     if status["placement_groups"]:
         lines.append(f"  groups     {_counts(status['placement_groups'])} (placement groups)")
-    waiting = Counter((demand["label"], str(demand["resources"])) for demand in status["demands"])
-    lines += [f"  waiting    {count} x {label} for {resources}" for (label, resources), count in waiting.items()]
+    waiting = Counter(map(_wish, status["demands"]))
+    lines += [f"  waiting    {count} x {wish}" for wish, count in waiting.items()]
     return "\n".join(lines)
+
+
+def _wish(demand: dict[str, Any]) -> str:
+    """``f() for CPU 1``: an actor or a task, and the resources that it waits for."""
+    kind, _space, name = demand["label"].partition(" ")
+    resources = ", ".join(f"{key} {amount:g}" for key, amount in demand["resources"].items())
+    return f"{f'{name}()' if kind == 'task' else demand['label']} for {resources or 'a worker'}"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mray.cli.columns import Column, cut, lines
-from mray.cli.samples import Process, Sample, is_driver, take
+from mray.cli.columns import Column, counted, cut, lines
+from mray.cli.samples import Sample, is_driver, take
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, guarded, lacks, parser
 from mray.util.state.api import look, session_directory
-from mray.util.state.common import _bytes
+from mray.util.state.common import WorkerState, _bytes
 from mray.util.state.exception import ServerUnavailable
 
 #: Columns where there is no terminal to tell.
@@ -37,11 +37,11 @@ _LEAST_ROWS = 3
 #: By key: the column that rows are ordered by, a word for it, and how. Of equal ones the pid decides.
 ORDERS: dict[str, tuple[str, str, Callable[[_Row], Any]]] = {
     "c": ("CPU%", "cpu", lambda row: -row.cpu),
-    "m": ("MEMORY", "mem", lambda row: -row.process.rss_bytes),
-    "o": ("OBJECTS", "obj", lambda row: -row.process.object_bytes),
+    "m": ("MEMORY", "mem", lambda row: -(row.process.rss_bytes or 0)),
+    "o": ("OBJECTS", "obj", lambda row: -(row.process.object_store_bytes or 0)),
     "r": ("CALLS/S", "calls", lambda row: -row.calls),
-    "u": ("QUEUED", "queue", lambda row: -row.process.queued),
-    "n": ("NAME", "name", lambda row: (row.process.name or row.process.occupant).lower()),
+    "u": ("QUEUED", "queue", lambda row: -(row.process.num_queued or 0)),
+    "n": ("NAME", "name", lambda row: (row.process.name or _what(row.process)).lower()),
     "p": ("PID", "pid", lambda row: row.process.pid),
 }
 _KEYS_LINE = f"sort: {' '.join(f'{key} {title}' for key, (title, _word, _order) in ORDERS.items())}"
@@ -53,7 +53,7 @@ SUMMARY = "watch a session: actors, CPU, memory, calls, graphs, who waits for wh
 class _Row(NamedTuple):
     """A process and its rates since the look before."""
 
-    process: Process
+    process: WorkerState
     cpu: float
     calls: float
 
@@ -240,24 +240,23 @@ def _styled(made: list[str]) -> list[tuple[str, str]]:
 
 def headline(now: Sample, width: int = _WIDTH) -> list[str]:
     """The first lines: the session and its resources."""
-    node = now.view.node
-    total, free = node["resources"], node["available"]
+    node, told = now.node, now.view.node
+    total, free = node.resources_total, node.resources_available or {}
     used = [
         f"{name} {amount - free.get(name, 0.0):g}/{amount:g}"
         for name, amount in total.items()
         if not name.startswith("node:") and "memory" not in name and not name.startswith("accelerator_type:")
     ]
-    objects = sum(process.object_bytes for process in now.processes)
-    waiting = [f"{len(node['demands'])} wait for resources"] if node["demands"] else []
-    store = f"objects {short_bytes(objects)} of {short_bytes(node['object_store_memory'])}"
+    waiting = [f"{len(told['demands'])} wait for resources"] if told["demands"] else []
+    store = f"objects {short_bytes(node.object_store_bytes or 0)} of {short_bytes(told['object_store_memory'])}"
     workers = sum(not is_driver(process) for process in now.processes)
-    made = [f"{os.path.basename(now.view.directory)}  {drivers(node['jobs'])}"]
-    for part in (", ".join(used), f"{workers} workers", *waiting, store, f"load {os.getloadavg()[0]:.2f}"):
+    made = [f"{os.path.basename(now.view.directory)}  {drivers(told['jobs'])}"]
+    for part in (", ".join(used), counted(workers, "worker"), *waiting, store, f"load {os.getloadavg()[0]:.2f}"):
         if len(made) > 1 and len(made[-1]) + len(part) + 2 <= width:
             made[-1] += f"; {part}"
         else:
             made.append(part)
-    for gpu in now.gpus:
+    for gpu in node.gpus or ():
         memory = f"{_bytes(gpu['used_bytes'])} of {_bytes(gpu['total_bytes'])}"
         made.append(f"GPU {gpu['index']} {gpu['name']}: {memory}, {gpu['busy']:g} % busy")
     return [*made, ""]
@@ -267,6 +266,10 @@ def drivers(jobs: list[dict[str, Any]]) -> str:
     """The owner of the session."""
     pids = [str(job["pid"]) for job in jobs if not job["end"]]
     return f"driver{'s' * (len(pids) > 1)} {', '.join(pids)}" if pids else "no driver"
+
+
+def _what(process: WorkerState) -> str:
+    return process.occupant or process.state or process.worker_type.lower()
 
 
 def short_bytes(count: float) -> str:
@@ -286,30 +289,31 @@ def process_table(now: Sample, before: Sample, elapsed: float, screen: Screen, w
     """Columns and a row for each process: the driver on top, the others in the order of the user."""
     earlier = before.by_process
 
-    def rate(process: Process, what: str) -> float:
-        old = earlier.get(process.process)
-        return float(getattr(process, what) - (getattr(old, what) if old is not None else 0)) / elapsed
+    def rate(process: WorkerState, column: str) -> float:
+        old = earlier.get(process.worker_id)
+        return float((process[column] or 0) - ((old[column] or 0) if old is not None else 0)) / elapsed
 
-    rows = [_Row(process, 100 * rate(process, "cpu_seconds"), rate(process, "served")) for process in now.processes]
+    rows = [_Row(process, 100 * rate(process, "cpu_seconds"), rate(process, "num_finished")) for process in now.processes]
     order = ORDERS[screen.order][2]
     rows.sort(key=lambda row: (not is_driver(row.process), order(row), row.process.pid))
     is_wide = width >= _WIDE
+    has_gpus = bool(now.node.gpus)
     columns = [
         Column("PID", True), Column("STATE"), Column("CPU%", True), Column("MEMORY", True), Column("OBJECTS", True),
-        *([Column("GPU MEM", True)] if now.gpus else []), Column("CALLS/S", True), Column("QUEUED", True),
+        *([Column("GPU MEM", True)] if has_gpus else []), Column("CALLS/S", True), Column("QUEUED", True),
         *([Column("WHAT", least=12), Column("NAME", least=12)] if is_wide else [Column("NAME", least=1)]),
         *([Column("RUNS", least=12)] if is_wide else []),
     ]  # fmt: skip
     cells = []
     for process, cpu, calls in rows:
         # In one column: its own name, or else what it runs, which says its class, too.
-        one = process.name or process.task or process.occupant
-        texts = [process.occupant, process.name, process.task] if is_wide else [one]
+        name, task, what = process.name or "", process.current_task or "", _what(process)
         cells.append(
             [
-                str(process.pid), process.state, f"{cpu:.0f}", short_bytes(process.rss_bytes), short_bytes(process.object_bytes),
-                *([short_bytes(process.gpu_bytes)] if now.gpus else []), "" if is_driver(process) else f"{calls:,.0f}",
-                str(process.queued or ""), *texts,
+                str(process.pid), process.state or "driver", f"{cpu:.0f}", short_bytes(process.rss_bytes or 0),
+                short_bytes(process.object_store_bytes or 0), *([short_bytes(process.gpu_bytes or 0)] if has_gpus else []),
+                "" if is_driver(process) else f"{calls:,.0f}", str(process.num_queued or ""),
+                *([what, name, task] if is_wide else [name or task or what]),
             ]
         )  # fmt: skip
     return columns, cells
@@ -344,8 +348,8 @@ def graph_rows(now: Sample, before: Sample, elapsed: float, screen: Screen) -> I
 def wait_lines(now: Sample) -> Iterator[str]:
     """The waits between processes, a line for each."""
     for process in now.processes:
-        for text in process.waits:
-            yield f"  {process.occupant} (pid {process.pid}) for {text}"
+        for text in process.waits_for or ():
+            yield f"  {_what(process)} (pid {process.pid}) for {text}"
     for row in now.graphs:
         for text in filter(None, row["waits"].split("; ")):
             yield f"  graph {row['graph_id'][:8]}: {text}"

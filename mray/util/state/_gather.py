@@ -13,13 +13,14 @@ from typing import Any, TypeVar
 from mray._common import messages as m
 from mray._common.clock import perf_counter, time
 from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
+from mray._graph.plan import WRITE
 from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._runtime.client.failed_calls import Failed
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._runtime.observe.process_snapshot import SENT
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
-from mray.util.state._processes import facts_of
+from mray.util.state._processes import facts_of, gpu_memory, gpus
 from mray.util.state.common import (
     ActorState,
     ChannelState,
@@ -76,25 +77,34 @@ class View:
         facts = self.node["facts"]
         self.node_id: str = facts["node_id"]
         self.ip: str = facts["node_ip_address"]
+        #: Actor id -> the name of the actor, or else of its class.
+        self.names = {actor["actor_id"].hex(): actor["name"] or actor["class_name"] for actor in self.node["actors"]}
+        self._asked: set[str] = set()
+        self._told: dict[str, dict[str, Any]] = {}
+        self._silent: dict[str, str] = {}
 
     def ask(self, *sections: str) -> dict[str, dict[str, Any]]:
-        """process -> section -> what it tells; without those that did not answer."""
-        told: dict[str, dict[str, Any]] = {}
-        for process, answers in ask_processes(self.directory, self.processes, list(sections), self.timeout).items():
+        """process -> section -> what it tells; without those that did not answer. Asked once by each view."""
+        new = [section for section in sections if section not in self._asked]
+        self._asked.update(new)
+        well = [process for process in self.processes if process not in self._silent] if new else ()
+        for process, answers in ask_processes(self.directory, well, new, self.timeout).items():
             if isinstance(answers, str):
+                self._silent[process] = answers
                 if answers != "has ended":  # who has just ended has nothing left to tell
                     self.missing.append(f"the {self.processes[process]['role']} of pid {self.pids[process]} {answers}")
                 continue
-            told[process] = {}
-            for section, (well, rows) in answers.items():
-                if well:
-                    told[process][section] = rows
+            for section, (done, rows) in answers.items():
+                if done:
+                    self._told.setdefault(process, {})[section] = rows
                 else:
                     self.missing.append(f"{section} of pid {self.pids[process]}: {rows}")
-        return told
+        return self._told
 
     def ask_one(self, process: str, section: str) -> Any:
         """The answer of one process about one section; a text when it does not."""
+        if process in self._silent:
+            return self._silent[process]
         answers = ask_processes(self.directory, [process], [section], self.timeout)[process]
         return answers if isinstance(answers, str) else answers[section][1]
 
@@ -340,13 +350,16 @@ def objects(view: View) -> Iterator[ObjectState]:
 # ----------------------------------------------------------------------------------- workers, node, job
 def workers(view: View) -> Iterator[WorkerState]:
     records = {worker["process"]: worker for worker in view.node["workers"]}
-    occupied = occupants(view)
+    told = view.ask("work", "waits", "programs") if view.detail else {}
+    actors = {actor["process"]: actor for actor in view.node["actors"] if actor["process"] and actor["state"] != "dead"}
+    on_gpus = gpu_memory() if view.detail else {}
     for process in dict.fromkeys([*view.in_order(), *records]):
-        known, record = view.processes.get(process), records.get(process, {})
+        known, record, answers = view.processes.get(process), records.get(process, {}), told.get(process, {})
         pid = known["pid"] if known is not None else record["pid"]
+        work, actor = answers.get("work") or {}, actors.get(process)
         yield made(
             WorkerState,
-            {"state": "", "actor_id": "", **record},
+            {"actor_id": "", **record},
             worker_id=worker_id(process),
             is_alive=True,
             worker_type="DRIVER" if known is not None and known["role"] == m.ROLE_DRIVER else "WORKER",
@@ -354,12 +367,20 @@ def workers(view: View) -> Iterator[WorkerState]:
             ip=view.ip,
             pid=pid,
             end_time_ms=0,
-            occupant=occupied.get(process, ""),
+            state=_activity(record, actor, work, bool(answers.get("programs"))),
+            occupant=actor["class_name"] if actor is not None else _task_in(record, work) if view.detail and record else "",
+            name=actor["name"] if actor is not None else "",
+            current_task=work.get("task", ""),
+            num_queued=work.get("queued"),
+            num_finished=work.get("served"),
+            waits_for=list(_debts(view, answers)),
+            waits_in_graphs=list(_edges_awaited(view, answers)),
             gpu_ids=record.get("gpus", []),
             cpu_affinity=record.get("cpus", []),
             object_store_bytes=known["bytes"] if known is not None else 0,
             pooled_bytes=known["pooled"] if known is not None else 0,
             spilled_bytes=known["spilled"] if known is not None else 0,
+            gpu_bytes=on_gpus.get(pid),
             **(facts_of(pid) if view.detail and pid else {}),
         )
     for dead in view.node["dead_workers"]:
@@ -378,25 +399,47 @@ def workers(view: View) -> Iterator[WorkerState]:
         )
 
 
-def occupants(view: View) -> dict[str, str]:
-    """Process -> the actor that lives there, or the task that it runs: many may have passed through a lease since it was granted."""
-    return {worker["process"]: worker["tenant"] if worker["actor_id"] else _task_in(view, worker) for worker in view.node["workers"]}
+def _activity(record: Row, actor: Row | None, work: Row, in_graph: bool) -> str:
+    if actor is None:
+        return str(record.get("state", ""))
+    return str(actor["state"]) if actor["state"] != "alive" else "busy" if work.get("task") else "graph" if in_graph else "idle"
 
 
-def _task_in(view: View, worker: Row) -> str:
+def _task_in(worker: Row, work: Row) -> str:
+    """The task that a worker runs: many may have passed through a lease since it was granted."""
     if not worker["tenant"]:
         return ""
     # The kernel knows, also of who has no time to answer; not in a session of one process, or where user code has set the title.
-    task = shown_title(worker["pid"])
-    if not task:
-        work = view.ask_one(worker["process"], "work")
-        task = work["task"] if isinstance(work, dict) else ""
+    task = shown_title(worker["pid"]) or work.get("task", "")
     return f"task {task}" if task and task != IDLE_TITLE else ""
+
+
+def _debts(view: View, answers: Row) -> Iterator[str]:
+    """The calls and objects that threads of a process wait for."""
+    for wait in answers.get("waits") or ():
+        for debt in wait["on"]:
+            actor, pid = view.names.get(debt["actor_id"].hex()), view.pids.get(debt["process"])
+            where = f" of {actor}" if actor and not debt["task"].startswith(actor) else ""
+            what = debt["task"] or f"object {debt['object_id'].hex()[:8]}"
+            yield f"{what}{where}{f' (pid {pid})' if pid else ', which has no worker yet'}"
+        if wait["count"] > len(wait["on"]):
+            yield f"{wait['count'] - len(wait['on'])} more objects"
+
+
+def _edges_awaited(view: View, answers: Row) -> Iterator[str]:
+    """The others in graphs that the actor of a process waits for: for values of theirs, or for room."""
+    for program in answers.get("programs") or ():
+        for each in program["waits_for"]:
+            what = "room at" if program["kind"] == WRITE else "a value of"
+            yield f"{what} {_actor_name(each, view.names) if each else 'the driver'} (graph {program['graph_id'][:8]})"
 
 
 def nodes(view: View) -> Iterator[NodeState]:
     facts = view.node["facts"]
     pid = view.node["node_pid"]
+    used = sum(process["bytes"] for process in view.processes.values())
+    # Nobody reserves room for objects: there is as much as is not full.
+    free = {**view.node["available"], "object_store_memory": view.node["object_store_memory"] - used}
     yield NodeState(
         node_id=view.node_id,
         node_ip=view.ip,
@@ -408,9 +451,10 @@ def nodes(view: View) -> Iterator[NodeState]:
         labels={"ray.io/node-id": view.node_id, **view.node["labels"]},
         start_time_ms=facts_of(pid).get("start_time_ms"),
         end_time_ms=0,
-        resources_available=view.node["available"],
+        resources_available=free,
         pid=pid,
-        object_store_bytes=sum(process["bytes"] for process in view.processes.values()),
+        object_store_bytes=used,
+        gpus=gpus() if view.detail else [],
     )
 
 

@@ -1,7 +1,9 @@
-"""Facts of the kernel about a process of this machine: memory, CPU time, when it began. From /proc; empty when it has gone."""
+"""Facts about processes of this machine: of the kernel from /proc, which has none of a process that has gone, and of the GPUs' driver."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any
 
@@ -10,6 +12,8 @@ from mray._common.kept import io, os
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+#: Seconds that nvidia-smi may take.
+_GPU_PATIENCE = 5.0
 
 
 def facts_of(pid: int) -> dict[str, Any]:
@@ -25,3 +29,46 @@ def facts_of(pid: int) -> dict[str, Any]:
         "cpu_seconds": (int(facts[11]) + int(facts[12])) / _TICKS,
         "start_time_ms": int((booted + int(facts[19]) / _TICKS) * 1000),
     }
+
+
+def _nvidia_smi(query: str) -> list[list[str]]:
+    """The rows of a query; none where there is no NVIDIA driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        words = [program, query, "--format=csv,noheader,nounits"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_GPU_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines()] if not done.returncode else []
+
+
+def gpus() -> list[dict[str, Any]]:
+    """``index, name, used_bytes, total_bytes, busy`` (percent) of each GPU of the machine."""
+    rows = _nvidia_smi("--query-gpu=index,name,memory.used,memory.total,utilization.gpu")
+    return [
+        {"index": row[0], "name": row[1], "used_bytes": _mebibytes(row[2]), "total_bytes": _mebibytes(row[3]), "busy": _number(row[4])}
+        for row in rows
+        if len(row) == 5
+    ]
+
+
+def gpu_memory() -> dict[int, int]:
+    """Bytes of GPU memory by pid, where the driver tells (inside a container it may know other pids)."""
+    found: dict[int, int] = {}
+    for row in _nvidia_smi("--query-compute-apps=pid,used_memory"):
+        if len(row) == 2 and row[0].isdigit():
+            found[int(row[0])] = found.get(int(row[0]), 0) + _mebibytes(row[1])
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # "[N/A]"
+        return 0.0
+
+
+def _mebibytes(text: str) -> int:
+    return int(_number(text) * 2**20)

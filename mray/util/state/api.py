@@ -27,7 +27,7 @@ from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import io, os
-from mray._runtime.observe.observer import SessionGoneError, sessions
+from mray._runtime.observe.observer import SessionGoneError, ask_node, sessions
 from mray.util.state._gather import View, gather
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
 from mray.util.state.common import (
@@ -106,8 +106,17 @@ def session_directory(address: str | None = None) -> str:
     if not running:
         which = "of this user" if address in (None, "auto") else repr(address)
         raise ServerUnavailable(f"No session {which} is running.")
-    names = ", ".join(map(os.path.basename, running))
-    raise ServerUnavailable(f"Several sessions are running; say which one: {names}.")
+    lines = "".join(f"\n  {os.path.basename(directory)}  {_programs_of(directory)}" for directory in running)
+    raise ServerUnavailable(f"Several sessions are running; say which one, by --session in a terminal or address= in a program:{lines}")
+
+
+def _programs_of(directory: str) -> str:
+    """The programs that are in a session, by their pids and command lines."""
+    try:
+        jobs = ask_node(directory, "snapshot", _LEAST_TIMEOUT)["jobs"]
+    except (SessionGoneError, TimeoutError, OSError):
+        return "(does not answer)"
+    return "; ".join(f"pid {job['pid']}: {job['entrypoint'][:100]}" for job in jobs if not job["end"]) or "(no driver)"
 
 
 def is_named(directory: str, address: str) -> bool:
@@ -203,7 +212,7 @@ def _complain(view: View, aloud: bool) -> None:
     warnings.warn(text, stacklevel=4)
 
 
-def _of_ray(
+def _of_a_listing(
     address: str | None = None,
     filters: Filters = None,
     limit: int = DEFAULT_LIMIT,
@@ -212,18 +221,7 @@ def _of_ray(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> None:
-    """The parameters of a listing that Ray has."""
-
-
-def _of_mray(
-    address: str | None = None,
-    filters: Filters = None,
-    limit: int = DEFAULT_LIMIT,
-    timeout: float = DEFAULT_RPC_TIMEOUT,
-    detail: bool = False,
-    raise_on_missing_output: bool = True,
-) -> None:
-    """The parameters of a listing that only mray has."""
+    """The parameters of a listing."""
 
 
 def _listing(record: type[_Record], parameters: Callable[_P, None]) -> Callable[[Callable[[], None]], Callable[_P, list[_Record]]]:
@@ -248,47 +246,47 @@ def _listing(record: type[_Record], parameters: Callable[_P, None]) -> Callable[
     return make
 
 
-@_listing(ActorState, _of_ray)
+@_listing(ActorState, _of_a_listing)
 def list_actors() -> None:
     """Actors, also the last thousand that are dead: ``list_actors(filters=[("state", "=", "ALIVE")])``."""
 
 
-@_listing(TaskState, _of_ray)
+@_listing(TaskState, _of_a_listing)
 def list_tasks() -> None:
     """Calls that are not answered, and the last thousand that each living worker has run."""
 
 
-@_listing(ObjectState, _of_ray)
+@_listing(ObjectState, _of_a_listing)
 def list_objects() -> None:
     """Objects, once for each process that holds refs of them. Every process looks through all its Python objects for that."""
 
 
-@_listing(WorkerState, _of_ray)
+@_listing(WorkerState, _of_a_listing)
 def list_workers() -> None:
     """The driver and the workers, also the last thousand that are dead."""
 
 
-@_listing(NodeState, _of_ray)
+@_listing(NodeState, _of_a_listing)
 def list_nodes() -> None:
     """The node."""
 
 
-@_listing(JobState, _of_ray)
+@_listing(JobState, _of_a_listing)
 def list_jobs() -> None:
     """The drivers, as Ray lists jobs; of a persistent session also the last thousand that are gone."""
 
 
-@_listing(PlacementGroupState, _of_ray)
+@_listing(PlacementGroupState, _of_a_listing)
 def list_placement_groups() -> None:
     """Placement groups, also the last 1,000 that were removed."""
 
 
-@_listing(GraphState, _of_mray)
+@_listing(GraphState, _of_a_listing)
 def list_graphs() -> None:
     """Compiled graphs that are not torn down, and who waits for whom in them. mray's own."""
 
 
-@_listing(ChannelState, _of_mray)
+@_listing(ChannelState, _of_a_listing)
 def list_channels() -> None:
     """The edges of compiled graphs: transport, messages written and waiting. mray's own."""
 
@@ -481,9 +479,9 @@ def get_log(
     which = {"node_id": node_id, "node_ip": node_ip, "filename": filename, "actor_id": actor_id, "task_id": task_id, "pid": pid}
     which |= {"submission_id": submission_id, "attempt_number": attempt_number}
     how = {"follow": follow, "tail": tail, "timeout": timeout, "suffix": suffix, "encoding": encoding, "errors": errors}
-    lines_of_ray = _ask_ray(address, "get_log", **which, **how, _interval=_interval, filter_ansi_code=filter_ansi_code)
-    if lines_of_ray is not None:
-        yield from lines_of_ray
+    lines_of_a_listing = _ask_ray(address, "get_log", **which, **how, _interval=_interval, filter_ansi_code=filter_ansi_code)
+    if lines_of_a_listing is not None:
+        yield from lines_of_a_listing
         return
     if follow:
         raise NotImplementedError("get_log(follow=True): use `mray logs --follow`")

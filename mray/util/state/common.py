@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar
 
 __all__ = [
@@ -67,10 +68,12 @@ def column(
     words: str = "",
     shown: Callable[[Any], str] | None = None,
     in_tables: bool = True,
+    metric: str = "",
 ) -> Any:
     """A field: its meaning, whether it comes only with ``detail=True``, may be filtered by, its possible words, how a table shows it.
 
-    Not `in_tables`: the same in every row of a session, so that a table has it only with its details.
+    Not `in_tables`: the same in every row of a session, so that a table has it only with its details. `metric`: the kind and the name of
+    the number in `mray metrics`.
     """
     metadata = {
         "doc": doc,
@@ -79,8 +82,13 @@ def column(
         "words": tuple(words.split()),
         "shown": shown,
         "in_tables": in_tables,
+        "metric": metric,
     }
     return dataclasses.field(default=None, metadata=metadata)
+
+
+#: A field that comes only with ``detail=True``, and cannot be filtered by.
+detail = partial(column, detail=True, filterable=False)
 
 
 class StateSchema:
@@ -164,23 +172,19 @@ class ActorState(StateSchema):
     node_id: str | None = column("The node, once it has a process.", in_tables=False)
     pid: int | None = column("The pid of its process; 0 before there is one.")
     ray_namespace: str | None = column("The namespace of its name.")
-    required_resources: dict[str, float] | None = column("The resources that it holds while it lives.", detail=True, filterable=False)
-    serialized_runtime_env: str | None = column(
-        "Its runtime_env as JSON: the names of its variables, without their values.", detail=True, filterable=False
-    )
-    death_cause: dict[str, Any] | None = column(
-        "Why it is dead, or why it was restarted: kind, text, pid, status.", detail=True, filterable=False
-    )
-    is_detached: bool | None = column("Whether it outlives its handles.", detail=True, filterable=False)
+    required_resources: dict[str, float] | None = detail("The resources that it holds while it lives.")
+    serialized_runtime_env: str | None = detail("Its runtime_env as JSON: the names of its variables, without their values.")
+    death_cause: dict[str, Any] | None = detail("Why it is dead, or why it was restarted: kind, text, pid, status.")
+    is_detached: bool | None = detail("Whether it outlives its handles.")
     placement_group_id: str | None = column("The placement group it lives in.", detail=True)
     repr_name: str | None = column("The text of its own `__repr__`, or empty.", detail=True)
-    num_restarts: int | None = column("How often it was restarted.", detail=True, filterable=False)
+    num_restarts: int | None = detail("How often it was restarted.")
     worker_id: str | None = column("The process that it lives in.", detail=True)
     owner_id: str | None = column("The process that created it.", detail=True)
-    num_holders: int | None = column("How many processes hold handles of it.", detail=True, filterable=False)
+    num_holders: int | None = detail("How many processes hold handles of it.")
     current_task: str | None = column("The method that it runs now, or empty.", detail=True)
-    num_queued: int | None = column("Calls that have arrived and wait.", detail=True, filterable=False)
-    num_finished: int | None = column("Calls that it has run.", detail=True, filterable=False)
+    num_queued: int | None = detail("Calls that have arrived and wait.")
+    num_finished: int | None = detail("Calls that it has run.")
 
 
 @dataclass
@@ -211,13 +215,13 @@ class TaskState(StateSchema):
     worker_id: str | None = column("The process that runs it.")
     worker_pid: int | None = column("The pid of that process.")
     error_type: str | None = column("TASK_EXECUTION_EXCEPTION when it raised, WORKER_DIED, TASK_CANCELLED, ...")
-    required_resources: dict[str, float] | None = column("The resources that it holds while it runs.", detail=True, filterable=False)
-    start_time_ms: int | None = column("When it began, once it is over.", detail=True, filterable=False, shown=_time)
-    end_time_ms: int | None = column("When it was over.", detail=True, filterable=False, shown=_time)
-    error_message: str | None = column("Its text, with the traceback.", detail=True, filterable=False)
+    required_resources: dict[str, float] | None = detail("The resources that it holds while it runs.")
+    start_time_ms: int | None = detail("When it began, once it is over.", shown=_time)
+    end_time_ms: int | None = detail("When it was over.", shown=_time)
+    error_message: str | None = detail("Its text, with the traceback.")
     owner_id: str | None = column("The process that submitted it.", detail=True)
-    retries_left: int | None = column("How often it may still be tried again; -1: without end.", detail=True, filterable=False)
-    waits_for: list[str] | None = column("Ids of arguments that are not there.", detail=True, filterable=False)
+    retries_left: int | None = detail("How often it may still be tried again; -1: without end.")
+    waits_for: list[str] | None = detail("Ids of arguments that are not there.")
 
 
 @dataclass
@@ -258,19 +262,34 @@ class WorkerState(StateSchema):
     node_id: str = column("The node.", in_tables=False)
     ip: str = column("The address of the node.", in_tables=False)
     pid: int = column("Its pid; 0 before it is forked.")
-    exit_detail: str | None = column("How it ended, in words.", detail=True, filterable=False)
-    start_time_ms: int | None = column("When it was started.", detail=True, filterable=False, shown=_time)
-    end_time_ms: int | None = column("When it ended.", detail=True, filterable=False, shown=_time)
-    state: str | None = column("starting, idle, busy, leaving; of the driver: empty.", detail=True)
-    occupant: str | None = column("The actor that lives there, or the task that it runs.", detail=True)
+    exit_detail: str | None = detail("How it ended, in words.")
+    start_time_ms: int | None = detail("When it was started.", shown=_time)
+    end_time_ms: int | None = detail("When it ended.", shown=_time)
+    state: str | None = column(
+        "starting, idle, busy, leaving; of an actor pending, restarting, busy, idle, or graph (it has no call, and a graph to run); of the "
+        "driver: empty.",
+        detail=True,
+    )
+    occupant: str | None = column("The class of the actor that lives there, or the task that it runs.", detail=True)
+    name: str | None = column("The name of that actor.", detail=True)
+    current_task: str | None = column("The call that it runs now.", detail=True)
+    num_queued: int | None = detail("Calls that have arrived and wait.", metric="gauge mray_calls_queued")
+    num_finished: int | None = detail("Calls that it has run.", metric="counter mray_calls")
+    waits_for: list[str] | None = detail("The calls and objects that its threads wait for.")
+    waits_in_graphs: list[str] | None = detail("The others in graphs that its actor waits for.")
     actor_id: str | None = column("The actor that lives in it, or empty.", detail=True)
-    gpu_ids: list[str] | None = column("The GPUs that it may use.", detail=True, filterable=False)
-    cpu_affinity: list[int] | None = column("The CPUs that it is pinned to; empty when it is not.", detail=True, filterable=False)
-    rss_bytes: int | None = column("Resident memory, shared pages included.", detail=True, filterable=False, shown=_bytes)
-    cpu_seconds: float | None = column("CPU time that it has used.", detail=True, filterable=False)
-    object_store_bytes: int | None = column("Shared memory that it holds for objects.", detail=True, filterable=False, shown=_bytes)
-    pooled_bytes: int | None = column("... of which nothing refers to: kept for reuse.", detail=True, filterable=False, shown=_bytes)
-    spilled_bytes: int | None = column("Objects that it has written to disk.", detail=True, filterable=False, shown=_bytes)
+    gpu_ids: list[str] | None = detail("The GPUs that it may use.")
+    cpu_affinity: list[int] | None = detail("The CPUs that it is pinned to; empty when it is not.")
+    rss_bytes: int | None = detail("Resident memory, shared pages included.", shown=_bytes, metric="gauge mray_resident_bytes")
+    cpu_seconds: float | None = detail("CPU time that it has used.", metric="counter mray_cpu_seconds")
+    object_store_bytes: int | None = detail(
+        "Shared memory that it holds for objects.", shown=_bytes, metric="gauge mray_object_store_bytes"
+    )
+    pooled_bytes: int | None = detail("... of which nothing refers to: kept for reuse.", shown=_bytes)
+    spilled_bytes: int | None = detail("Objects that it has written to disk.", shown=_bytes)
+    gpu_bytes: int | None = detail(
+        "Memory of GPUs that it holds, where the driver tells.", shown=_bytes, metric="gauge mray_process_gpu_memory_bytes"
+    )
 
 
 @dataclass
@@ -287,11 +306,12 @@ class NodeState(StateSchema):
     node_name: str = column("The name that `init` gave it.")
     resources_total: dict[str, float] = column("Its resources.", filterable=False)
     labels: dict[str, str] = column("Its labels.", filterable=False)
-    start_time_ms: int | None = column("When its process was started.", detail=True, filterable=False, shown=_time)
-    end_time_ms: int | None = column("0: it lives.", detail=True, filterable=False)
-    resources_available: dict[str, float] | None = column("Resources that nobody holds.", detail=True, filterable=False)
+    start_time_ms: int | None = detail("When its process was started.", shown=_time)
+    end_time_ms: int | None = detail("0: it lives.")
+    resources_available: dict[str, float] | None = detail("Resources that nobody holds.")
     pid: int | None = column("The pid of its process.", detail=True)
-    object_store_bytes: int | None = column("Shared memory that objects hold.", detail=True, filterable=False, shown=_bytes)
+    object_store_bytes: int | None = detail("Shared memory that objects hold.", shown=_bytes)
+    gpus: list[dict[str, Any]] | None = detail("The GPUs of the machine: index, name, used_bytes, total_bytes, busy (percent).")
 
 
 @dataclass
@@ -308,10 +328,10 @@ class JobState(StateSchema):
     message: str | None = column("Why it failed.", filterable=False)
     error_type: str | None = column("None.", filterable=False)
     driver_info: dict[str, Any] | None = column("The driver's id, address and pid.", filterable=False)
-    start_time: int | None = column("When the driver was started.", detail=True, filterable=False, shown=_time)
-    end_time: int | None = column("When the driver ended.", detail=True, filterable=False, shown=_time)
-    namespace: str | None = column("The namespace of its named actors.", detail=True, filterable=False)
-    session_dir: str | None = column("The session's directory.", detail=True, filterable=False)
+    start_time: int | None = detail("When the driver was started.", shown=_time)
+    end_time: int | None = detail("When the driver ended.", shown=_time)
+    namespace: str | None = detail("The namespace of its named actors.")
+    session_dir: str | None = detail("The session's directory.")
 
 
 @dataclass
@@ -324,9 +344,9 @@ class PlacementGroupState(StateSchema):
     name: str = column("Its name.")
     creator_job_id: str = column("The job that made it.")
     state: str = column("PENDING, CREATED or REMOVED.")
-    bundles: list[dict[str, Any]] | None = column("Its bundles.", detail=True, filterable=False)
+    bundles: list[dict[str, Any]] | None = detail("Its bundles.")
     is_detached: bool | None = column("Whether it outlives its creator.", detail=True)
-    stats: dict[str, Any] | None = column("How far its scheduling is, and why it can never be created.", detail=True, filterable=False)
+    stats: dict[str, Any] | None = detail("How far its scheduling is, and why it can never be created.")
 
 
 @dataclass
@@ -340,18 +360,18 @@ class GraphState(StateSchema):
     pid: int = column("The process that compiled it, or has a copy of it.")
     actors: dict[str, str] = column("Actor id -> name of its class.", filterable=False)
     num_tasks: int = column("Methods that one execution calls.", filterable=False)
-    submitted: int = column("Executions submitted.", filterable=False)
-    finished: int = column("Executions whose results have been read.", filterable=False)
-    in_flight: int = column("Executions submitted and not finished.", filterable=False)
+    submitted: int = column("Executions submitted.", filterable=False, metric="counter mray_graph_executions_submitted")
+    finished: int = column("Executions whose results have been read.", filterable=False, metric="counter mray_graph_executions_finished")
+    in_flight: int = column("Executions submitted and not finished.", filterable=False, metric="gauge mray_graph_in_flight")
     kept: int = column("Results that have come and were not asked for.", filterable=False)
     max_in_flight: int = column("Executions that may be in flight.", filterable=False)
     waits: str | None = column("The waits between its participants, if there are any.", filterable=False)
     owner_id: str | None = column("The id of that process.", detail=True)
     copy_of: str | None = column("The id of the graph that this is a copy of, for a process that it was passed to.", detail=True)
-    error: str | None = column("Why it is broken.", detail=True, filterable=False)
-    size_bytes: int | None = column("Bytes of its shared segment, without large values.", detail=True, filterable=False, shown=_bytes)
-    executions: dict[str, int] | None = column("Actor id -> executions that it has finished.", detail=True, filterable=False)
-    computing: list[str] | None = column("The methods that compute now.", detail=True, filterable=False)
+    error: str | None = detail("Why it is broken.")
+    size_bytes: int | None = detail("Bytes of its shared segment, without large values.", shown=_bytes)
+    executions: dict[str, int] | None = detail("Actor id -> executions that it has finished.")
+    computing: list[str] | None = detail("The methods that compute now.")
 
 
 @dataclass
@@ -368,8 +388,8 @@ class ChannelState(StateSchema):
     transport: str = column("The mechanism that carries it.")
     written: int | None = column("Messages written; None where the writer did not answer.", filterable=False)
     waiting: int | None = column("Messages written and not yet consumed.", filterable=False)
-    slots: int | None = column("Messages that fit.", detail=True, filterable=False)
-    counters: dict[str, int] | None = column("All counters of its writer.", detail=True, filterable=False)
+    slots: int | None = detail("Messages that fit.")
+    counters: dict[str, int] | None = detail("All counters of its writer.")
 
 
 #: Every kind of record, by its plural word on the command line.
