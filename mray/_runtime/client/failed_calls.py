@@ -40,21 +40,21 @@ _failed = History(MOST, MOST_BYTES)
 
 
 class Failed(NamedTuple):
-    """One failed call."""
+    """One failed call, under the names of the columns of `mray.util.state.common.TaskState`."""
 
     task_id: bytes
     name: str
-    function: str
+    func_or_class_name: str
     #: The task that made it; empty for none.
     parent: bytes
     #: The process that made the call, where its queue has that.
     owner: str
     #: The process that ran it; empty for none.
     process: str
-    resources: dict[str, float]
+    required_resources: dict[str, float]
     #: Ray's name of the error.
-    type: str
-    text: str
+    error_type: str
+    error_message: str
 
 
 def facts(error: BaseException) -> tuple[str, str]:

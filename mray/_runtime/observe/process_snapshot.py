@@ -153,23 +153,18 @@ def _calls(client: Client) -> dict[str, Any]:
 
 
 def _call(client: Client, call: Call, state: str, process: str) -> dict[str, Any]:
-    source = call.source
-    actor = source if isinstance(source, ActorCaller) else None
-    demand = getattr(source, "demand", None) or {}
-    method = call.method if isinstance(call.method, str) else ""
-    creation = method == "__init__"
+    demand = getattr(call.source, "demand", None) or {}
     name, function = call.names()
     return {
         "task_id": call.task_id,
         "name": name,
-        "function": function,
+        "func_or_class_name": function,
         "parent": call.parent or b"",
         "state": state,
-        "actor_id": actor.actor_id if actor is not None else b"",
-        "creation": creation,
+        "creation": call.method == "__init__",
         "process": process,
-        "retries": call.retries,
-        "resources": dict(demand.get("resources") or {}),
+        "retries_left": call.retries,
+        "required_resources": dict(demand.get("resources") or {}),
         "waits_for": [ref.binary() for ref in (call.arguments or ())[:MOST_AWAITED] if ref._entry.form is None],
     }
 

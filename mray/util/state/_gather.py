@@ -6,8 +6,8 @@ In whoever asks; see `mray._runtime.observe.observer`. The classes are those of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mray._common import messages as m
@@ -177,28 +177,43 @@ def tasks(view: View) -> Iterator[TaskState]:
         for call in view.rows_of(told, process, "calls"):
             if not call["creation"]:
                 seen.add(call["task_id"])
-                yield _pending_task(view, process, call, call["task_id"] in running, works.get(call["process"], {}))
+                work, now = works.get(call["process"], {}), {}
+                if call["task_id"] in running:
+                    now = {"name": _shown_name(call["name"], call["func_or_class_name"], work), "state": "RUNNING"}
+                elif call["state"] == SENT and work.get("groups"):
+                    now = {"state": "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"}
+                yield _task(view, call, call["process"], process, waits_for=[each.hex() for each in call["waits_for"]], **now)
     for process, answers in told.items():
-        for row in answers.get("failed") or ():
-            failed = Failed(*row)
+        for each in answers.get("failed") or ():
+            failed = Failed(*each)
             if failed.task_id not in seen:
                 seen.add(failed.task_id)
-                yield _failed_task(view, failed.owner or process, failed, works.get(failed.process, {}), over.get(failed.task_id))
+                times = over.get(failed.task_id)
+                work = works.get(failed.process, {}) if times is not None else {}
+                name = _shown_name(failed.name, failed.func_or_class_name, work)
+                yield _task(view, failed._asdict(), failed.process, failed.owner or process, name=name, state="FAILED", **_when(times))
     for process, work in works.items():
         failures = {task_id: error for task_id, *error in work.get("failures", ())}
-        for task_id, name, begin, end, resources in work.get("recent", ()):
+        for task_id, name, *_times, resources in work.get("recent", ()):
             if task_id not in seen:
                 seen.add(task_id)
                 function = work["named"].get(task_id, name or "")
-                name = _shown_name(name or "", function, work)
-                yield _finished_task(view, process, task_id, name, function, failures.get(task_id), (begin, end), resources)
+                how = dict(zip(("error_type", "error_message"), failures.get(task_id, ()), strict=False))
+                row = {"task_id": task_id, "required_resources": resources or {}, "func_or_class_name": function, **how}
+                name, state = _shown_name(name or "", function, work), "FAILED" if how else "FINISHED"
+                yield _task(view, row, process, name=name, state=state, **_when(over[task_id]))
     processes = {pid: process for process, pid in view.pids.items()}
     for pid, _worker, task_id, name, _begin, _end, resources in last:
         if task_id not in seen:
             seen.add(task_id)
-            yield _finished_task(view, processes.get(pid, ""), task_id, name or "", name or "", None, over[task_id], resources)
+            row = {"task_id": task_id, "required_resources": resources or {}, "func_or_class_name": name or "", "name": name or ""}
+            yield _task(view, row, processes.get(pid, ""), state="FINISHED", **_when(over[task_id]))
     for actor in view.node["actors"]:
         yield _creation(view, actor)
+
+
+def _when(times: tuple[float, float] | None) -> Row:
+    return {} if times is None else {"start_time_ms": int(times[0] * 1000), "end_time_ms": int(times[1] * 1000)}
 
 
 def _shown_name(name: str, function: str, work: Row) -> str:
@@ -214,49 +229,23 @@ def _running(work: Row) -> list[bytes]:
     return [*([work["task_id"]] if work.get("task_id") else []), *work.get("beside", ())]
 
 
-def _task(view: View, task_id: bytes, name: str, function: str, state: str, process: str, **values: Any) -> TaskState:
+def _task(view: View, row: Row, process: str, owner: str = "", **values: Any) -> TaskState:
+    """A call that this process runs, and that one has made: a row under the names of the columns, and values that count more."""
+    task_id = row["task_id"]
     is_task = task_id[8:-JOB_SIZE] == NO_ACTOR
-    plain = TaskState(
-        task_id=task_id.hex(),
-        attempt_number=0,
-        name=name,
-        state=state,
-        job_id=task_id[-JOB_SIZE:].hex(),
-        actor_id=None if is_task else task_id[8:].hex(),
-        type="NORMAL_TASK" if is_task else "ACTOR_TASK",
-        func_or_class_name=function,
-        parent_task_id="",
-        node_id=view.node_id if process else None,
-        worker_id=worker_id(process) or None,
-        worker_pid=view.pids.get(process),
-        required_resources={},
-        owner_id="",
-        retries_left=0,
-        waits_for=[],
-    )
-    return replace(plain, **values)
-
-
-def _pending_task(view: View, owner: str, call: Row, runs: bool, work: Row) -> TaskState:
-    """Of `work` of the process where it is."""
-    name, function, state = call["name"], call["function"], call["state"]
-    if runs:
-        name, state = _shown_name(name, function, work), "RUNNING"
-    elif state == SENT and work.get("groups"):
-        state = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
-    return _task(
-        view,
-        call["task_id"],
-        name,
-        function,
-        state,
-        call["process"],
-        parent_task_id=_parent(view, owner, call["parent"], call["task_id"]),
-        required_resources=call["resources"],
-        owner_id=worker_id(owner),
-        retries_left=call["retries"],
-        waits_for=[object_id.hex() for object_id in call["waits_for"]],
-    )
+    derived = {
+        "task_id": task_id.hex(),
+        "attempt_number": 0,
+        "job_id": task_id[-JOB_SIZE:].hex(),
+        "actor_id": None if is_task else task_id[8:].hex(),
+        "type": "NORMAL_TASK" if is_task else "ACTOR_TASK",
+        "parent_task_id": _parent(view, owner, row.get("parent", b""), task_id) if owner else "",
+        "node_id": view.node_id if process else None,
+        "worker_id": worker_id(process) or None,
+        "worker_pid": view.pids.get(process),
+        "owner_id": worker_id(owner),
+    }
+    return made(TaskState, {"retries_left": 0, "waits_for": [], "required_resources": {}, **row, **derived}, **values)
 
 
 def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
@@ -266,30 +255,6 @@ def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
         return _DRIVER_TASK + task_id[-JOB_SIZE:].hex()
     actor = next((worker["actor_id"] for worker in view.node["workers"] if worker["process"] == owner), "")
     return parent.hex() or ("ff" * 8 + actor if actor else "")
-
-
-def _failed_task(view: View, owner: str, failed: Failed, work: Row, times: tuple[float, float] | None) -> TaskState:
-    """As its caller knows it; of `work` of the process that ran it, if that lives."""
-    name = _shown_name(failed.name, failed.function, work) if times is not None else failed.name
-    row = _finished_task(view, failed.process, failed.task_id, name, failed.function, (failed.type, failed.text), times, failed.resources)
-    return replace(row, parent_task_id=_parent(view, owner, failed.parent, failed.task_id), owner_id=worker_id(owner))
-
-
-def _finished_task(
-    view: View,
-    process: str,
-    task_id: bytes,
-    name: str,
-    function: str,
-    error: Sequence[str] | None,
-    times: tuple[float, float] | None,
-    resources: dict[str, float] | None,
-) -> TaskState:
-    begin, end = (None, None) if times is None else (int(times[0] * 1000), int(times[1] * 1000))
-    kind, text = (None, None) if error is None else error
-    state = "FINISHED" if error is None else "FAILED"
-    more = {"required_resources": resources or {}, "start_time_ms": begin, "end_time_ms": end, "error_type": kind, "error_message": text}
-    return _task(view, task_id, name, function, state, process, **more)
 
 
 def _creation(view: View, actor: Row) -> TaskState:
@@ -302,23 +267,10 @@ def _creation(view: View, actor: Row) -> TaskState:
         state = "RUNNING"
     elif actor["state"] == "dead" and cause is not None and (cause[0] in (m.CAUSE_INIT, m.CAUSE_REFUSED) or not cause[2]):
         state = "FAILED"
-    row_id = b"\xff" * 8 + actor["actor_id"]
     kind, text = (_CREATION_ERRORS.get(cause[0], "ACTOR_DIED"), cause[1]) if state == "FAILED" else (None, None)
-    return _task(
-        view,
-        row_id,
-        name,
-        name,
-        state,
-        actor["process"],
-        type="ACTOR_CREATION_TASK",
-        required_resources=actor["resources"],
-        owner_id=worker_id(actor["owner"]),
-        worker_pid=actor["pid"] or None,
-        parent_task_id=_parent(view, actor["owner"], actor["parent"], row_id),
-        error_type=kind,
-        error_message=text,
-    )
+    row = {"task_id": b"\xff" * 8 + actor["actor_id"], "parent": actor["parent"], "required_resources": actor["resources"]}
+    what = {"name": name, "func_or_class_name": name, "state": state, "type": "ACTOR_CREATION_TASK", "worker_pid": actor["pid"] or None}
+    return _task(view, row, actor["process"], actor["owner"], error_type=kind, error_message=text, **what)
 
 
 # ----------------------------------------------------------------------------------------------- objects
