@@ -27,8 +27,9 @@ from mray._device.topology import read_topology
 from mray._ipc.process import all_pids, start_of
 from mray._ipc.reaper import SHM, events_by_pid, session_of
 from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
-from mray._runtime.observe.observer import all_sessions
+from mray._runtime.observe.observer import all_sessions, session_parents
 from mray._scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH
+from mray.cli.columns import counted
 from mray.cli.commands.stack import find_py_spy
 from mray.util.state.common import _bytes
 
@@ -38,8 +39,9 @@ NOTE = "note"
 WARNING = "warning"
 BAD = "bad"
 
-#: Less shared memory than this is docker's default, and too little for arrays.
-_SMALL_SHARED = 512 << 20
+#: A file system of less has too little for arrays, as docker's default for shared memory; and the part of memory that is too little.
+_SMALL = 512 << 20
+_SHORT = 0.1
 _FEW_FILES = 4096
 #: Memory that GPUs may want to pin.
 _LITTLE_LOCKED = 64 << 20
@@ -80,7 +82,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything."""
-    parts = (versions, processors, memory, shared_memory, limits, devices, topology, peers, extras, leftovers)
+    parts = (versions, processors, memory, shared_memory, disk, limits, devices, topology, peers, extras, leftovers)
     return [finding for part in parts for finding in part()]
 
 
@@ -110,7 +112,7 @@ def memory(groups: Sequence[Group] | None = None) -> Iterator[Finding]:
         return
     whose = f" (the limit of the control group {usage.group[1]})" if usage.group else ""
     text = f"{_bytes(usage.used)} of {_bytes(usage.total)}{whose} in use, {usage.share:.0%}"
-    if usage.share <= options["threshold"]:
+    if usage.share <= min(options["threshold"], 1 - _SHORT):
         yield Finding("memory", OK, text)
         return
     other = largest_other(processes(), (), lambda pid: is_in(usage.group, pid))
@@ -122,21 +124,37 @@ def memory(groups: Sequence[Group] | None = None) -> Iterator[Finding]:
 
 def shared_memory(path: str = SHM) -> Iterator[Finding]:
     """Whether objects have room."""
+    small = "objects must fit: give it more (docker: --shm-size=8g)"
+    return _room("shared memory", path, _SHORT, small, "see mray memory, and what else lies there")
+
+
+def disk() -> Iterator[Finding]:
+    """Whether logs, packages and objects that memory has no room for have room, where they go."""
+    seen = set()
+    for path in (*map(os.path.dirname, session_parents()), settings.OBJECT_SPILLING_DIRECTORY.get()):
+        if path and os.path.isdir(path) and (device := os.stat(path).st_dev) not in seen:
+            seen.add(device)
+            advice = "logs and spilled objects must fit: MRAY_TMPDIR names another place"
+            yield from _room("disk", path, 1 - settings.LOCAL_FS_CAPACITY_THRESHOLD.get(), advice, advice)
+
+
+def _room(subject: str, path: str, least: float, if_small: str, if_full: str) -> Iterator[Finding]:
+    """Whether a file system has room, this part of it at least; with the advice where it has not."""
     try:
         facts = os.statvfs(path)
     except OSError as error:
-        yield Finding("shared memory", BAD, f"{path}: {error.strerror}", "mray needs /dev/shm: mount a tmpfs there")
+        yield Finding(subject, BAD, f"{path}: {error.strerror}", f"mray needs {path}")
         return
     total, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
     text = f"{path}: {_bytes(free)} of {_bytes(total)} free"
     if not os.access(path, os.W_OK):
-        yield Finding("shared memory", BAD, text + ", and not writable", "let this user write there")
-    elif total < _SMALL_SHARED:
-        yield Finding("shared memory", WARNING, text, "objects must fit: give it more (docker: --shm-size=8g)")
-    elif free < total * 0.1:
-        yield Finding("shared memory", WARNING, text, "almost full: see mray memory, and what else lies there")
+        yield Finding(subject, BAD, text + ", and not writable", "let this user write there")
+    elif total < _SMALL:
+        yield Finding(subject, WARNING, text, if_small)
+    elif free < max(total * least, _SMALL / 2):
+        yield Finding(subject, WARNING, text, f"almost full: {if_full}")
     else:
-        yield Finding("shared memory", OK, text)
+        yield Finding(subject, OK, text)
 
 
 def limits() -> Iterator[Finding]:
@@ -290,15 +308,15 @@ def leftovers() -> Iterator[Finding]:
         yield Finding("left over", WARNING, f"{directory}: its processes are dead", "mray doctor --clean")
     events = orphaned_events()
     if events:
-        text = f"{len(events)} names in {SHM} of events of GPUs, whose processes are dead"
+        text = f"{counted(len(events), 'name')} in {SHM} of events of GPUs, whose processes are dead"
         yield Finding("left over", WARNING, text, "mray doctor --clean")
     names = orphaned_segments()
     if names:
         size = sum(_size(os.path.join(SHM, name)) for name in names)
-        text = f"{len(names)} names in {SHM}, {_bytes(size)}, of no session that is known"
+        text = f"{counted(len(names), 'name')} in {SHM}, {_bytes(size)}, of no session that is known"
         yield Finding("left over", WARNING, text, "mray doctor --clean")
     if not dead and not names and not events:
-        yield Finding("left over", OK, f"nothing; sessions that run: {sum(alive for _path, alive in all_sessions())}")
+        yield Finding("left over", OK, f"nothing; {counted(sum(alive for _path, alive in all_sessions()), 'session')} running")
 
 
 def dead_sessions() -> list[str]:
@@ -321,14 +339,17 @@ def _orphaned_events_now() -> list[str]:
 
 def _mapped(names: set[str]) -> set[str]:
     """Those of the names in shared memory that some process has mapped."""
-    found: set[str] = set()
+    return {name for line in _mappings() for name in names if name in line}
+
+
+def _mappings() -> Iterator[str]:
+    """The lines about shared memory in the maps of all processes that may be looked at."""
     for pid in all_pids():
         try:
             with open(f"/proc/{pid}/maps") as file:
-                found.update(name for line in file if SHM in line for name in names if name in line)
+                yield from [line for line in file if SHM in line]
         except OSError:
             continue
-    return found
 
 
 def orphaned_segments() -> list[str]:
@@ -379,14 +400,7 @@ def _is_ours(path: str) -> bool:
 def _living() -> set[str]:
     """Sessions some process of which has shared memory of theirs mapped."""
     start = f"{SHM}/{_OURS}-"
-    found: set[str] = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/maps") as file:
-                found.update(line.partition(start)[2].partition("-")[0] for line in file if start in line)
-        except OSError:
-            continue
-    return found
+    return {line.partition(start)[2].partition("-")[0] for line in _mappings() if start in line}
 
 
 def _size(path: str) -> int:

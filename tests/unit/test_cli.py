@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,6 +203,7 @@ def test_the_doctor_names_who_has_the_memory_when_it_is_full(monkeypatch: pytest
         return finding
 
     assert found(5000).verdict == doctor.OK
+    assert found(900).verdict == doctor.WARNING
     assert found(100).verdict == doctor.WARNING
     assert "99%; most has program 7, pid 7: 5.000 MiB" in found(100).text
     (tmp_path / "meminfo").unlink()
@@ -227,7 +229,7 @@ def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
         (memory / name).write_bytes(b"x" * 5000)
     found = {finding.text for finding in doctor.leftovers()}
     assert any(str(dead) in text for text in found)
-    assert any(text.startswith("1 names in") for text in found)
+    assert any(text.startswith("1 name in") for text in found)
     removed = clean()
     assert removed == [str(dead), str(memory / "mray-cccccccc-p-q0")]
     assert {path.name for path in memory.iterdir()} == {"mray-aaaaaaaa-table", "other-cccccccc-x"}
@@ -286,17 +288,24 @@ def test_events_of_gpus_whose_process_is_dead_are_left_over(monkeypatch: pytest.
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([names[2], "cuda.shm.strange"])
 
 
-def test_the_doctor_warns_of_little_shared_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Facts:
-        f_frsize = 4096
-        f_blocks = (64 << 20) // 4096
-        f_bavail = (60 << 20) // 4096
-
-    monkeypatch.setattr(os, "statvfs", lambda _path: Facts)
-    (finding,) = doctor.shared_memory(str(tmp_path))
-    assert finding.verdict == doctor.WARNING
-    assert "60.000 MiB of 64.000 MiB" in finding.text
-    assert "--shm-size" in finding.advice
+@pytest.mark.parametrize(
+    ("look", "free", "total", "advice"),
+    [
+        (doctor.shared_memory, 60, 64, "--shm-size"),
+        (doctor.shared_memory, 900, 9216, "almost full: see mray memory"),
+        (doctor.disk, 400, 9216, "MRAY_TMPDIR names another place"),
+    ],
+)
+def test_the_doctor_warns_where_room_is_short(
+    monkeypatch: pytest.MonkeyPatch, look: Callable[[], Iterator[doctor.Finding]], free: int, total: int, advice: str
+) -> None:
+    facts = SimpleNamespace(f_frsize=1 << 20, f_blocks=total, f_bavail=free)
+    monkeypatch.setattr(os, "statvfs", lambda _path: facts)
+    finding = next(look())
+    assert (finding.verdict, advice in finding.advice) == (doctor.WARNING, True)
+    assert f"{free}.000 MiB of " in finding.text
+    facts.f_blocks = facts.f_bavail = 1 << 20
+    assert {finding.verdict for finding in look()} == {doctor.OK}
 
 
 def test_the_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
