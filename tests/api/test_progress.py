@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 
 import pytest
 
@@ -17,6 +18,7 @@ import time
 import ENGINE as ray
 from ENGINE.experimental.tqdm_ray import tqdm
 
+sys.stderr.isatty = lambda: not os.environ.get("PIPE")  # bars are drawn for a person
 ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=True)
 """
 
@@ -90,6 +92,13 @@ time.sleep(3 if ray.__name__ == "ray" else 0)
 """
     )
     assert drawings(done.stderr, "(?:quick|unheard)")[-1][1] == 100
+
+
+@pytest.mark.only("mray")
+def test_a_pipe_gets_no_bars_and_a_terminal_gets_whole_numbers(run_program):
+    program = START + "list(tqdm(range(3), desc='items', flush_interval_s=0))"
+    assert "| 3/3 [" in run_program(program).stderr
+    assert run_program(program, env={"PIPE": "1"}).stderr == ""
 
 
 @pytest.mark.only("mray")
@@ -255,8 +264,9 @@ def test_totals_and_counts_can_be_read_and_set(ray):
 
 # --------------------------------------------------------------------------------------------- progress
 @pytest.mark.only("mray")
-def test_progress_gives_the_values_in_order(ray_session, capfd):
+def test_progress_gives_the_values_in_order(ray_session, capfd, monkeypatch):
     ray = ray_session
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     f = ray.remote(lambda number: number * 10)
     refs = [f.remote(number) for number in range(50)]
     assert ray.util.progress([*refs, refs[0]], desc="fifty") == [number * 10 for number in range(50)] + [0]

@@ -142,7 +142,7 @@ class OutputPrinter:
             return
         bars.hide()
         target: TextIO | None = sys.stdout if stream == 1 else sys.stderr
-        shown_to_person = for_a_person(target)
+        shown_to_person = bars.for_a_person(target)
         prefixed = (shown_to_person if self._prefix is None else self._prefix) or not pid
         deduplicated = shown_to_person if self._deduplicate is None else self._deduplicate
         head = "" if not prefixed else f"({name})" if not pid else f"({name} pid={pid})" if name else f"(pid={pid})"
@@ -219,19 +219,9 @@ class OutputPrinter:
             hint = "" if self._hinted else _HINT
             self._hinted = True
             count = f" [repeated {seen.count}x]"
-            if for_a_person(sys.stdout if seen.stream == 1 else sys.stderr):
+            if bars.for_a_person(sys.stdout if seen.stream == 1 else sys.stderr):
                 count = f"{_GREEN}{count}{_PLAIN}"
             _print(seen.stream, f"{seen.last}{count}{hint}\n")
-
-
-def for_a_person(stream: TextIO | None) -> bool:
-    """Whether a person reads a stream of the driver: a terminal, or the output of a notebook."""
-    if "ipykernel" in sys.modules:
-        return True
-    try:
-        return stream is not None and stream.isatty()
-    except (ValueError, AttributeError):  # closed, or an object of the user's
-        return False
 
 
 def _print(stream: int, text: str) -> None:

@@ -6,7 +6,7 @@ The driver draws in the thread that prints the output of workers and in threads 
 them all. The bars of one process stand together, the processes in the order of their first bars; each bar has a line of its own below all
 output.
 
-tqdm draws the bars. Without that package bars are not shown, and one warning is logged.
+tqdm draws the bars, on a terminal and in a notebook. Without that package bars are not shown, and one warning is logged.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import json
 import sys
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from mray._api.current import backend_if_started
 from mray._common import settings
@@ -77,7 +78,7 @@ class BarBoard:
         own = state["pid"] == os.getpid()
         desc = state["desc"] if own else f"(pid={state['pid']}) {state['desc']}"
         self._clear()
-        drawn = kind(desc=desc, total=state["total"], unit=state["unit"], dynamic_ncols=True, unit_scale=True, leave=True)
+        drawn = kind(desc=desc, total=state["total"], unit=state["unit"], dynamic_ncols=True, leave=True)
         bar = self._bars[state["uuid"]] = _Bar(drawn, {**state, "x": 0})
         if state["pid"] not in self._processes:
             self._processes.append(state["pid"])
@@ -114,14 +115,17 @@ class BarBoard:
     def _bar_class(self) -> Callable[..., Any] | None:
         if self._kind is None:
             try:
-                from tqdm.auto import tqdm  # noqa: PLC0415
+                with warnings.catch_warnings():  # a notebook without ipywidgets has bars of text
+                    warnings.simplefilter("ignore")
+                    from tqdm.auto import tqdm  # noqa: PLC0415
             except ImportError:
                 if not self._warned:
                     self._warned = True
                     logger.warning("tqdm is not installed. Progress bars will be disabled.")
                 return None
             # Neither a thread that watches bars nor a lock between processes: only this process draws.
-            self._kind = type("Bar", (tqdm,), {"monitor_interval": 0, "_lock": self.lock})
+            kind = type("Bar", (tqdm,), {"monitor_interval": 0, "_lock": self.lock})
+            self._kind = lambda **how: kind(disable=not for_a_person(sys.stderr), **how)
         return self._kind
 
     # ------------------------------------------------------------------------------------ the screen
@@ -166,6 +170,16 @@ class BarBoard:
         with self.lock:
             for pid in [pid for pid in self._processes if pid != os.getpid()]:
                 self.forget(pid)
+
+
+def for_a_person(stream: TextIO | None) -> bool:
+    """Whether a person reads a stream of the driver: a terminal, or the output of a notebook."""
+    if "ipykernel" in sys.modules:
+        return True
+    try:
+        return stream is not None and stream.isatty()
+    except (ValueError, AttributeError):  # closed, or an object of the user's
+        return False
 
 
 _board: BarBoard | None = None

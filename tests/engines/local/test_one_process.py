@@ -299,6 +299,7 @@ import os, sys
 import mray
 from mray.experimental.tqdm_ray import tqdm
 
+sys.stderr.isatty = lambda: True  # bars are drawn for a person
 mray.init(local_mode=True, num_cpus=2, logging_level="ERROR")
 
 @mray.remote
