@@ -94,7 +94,7 @@ class ActorClass(Generic[T]):
         self.__setstate__((ActorBlueprint.of(user_class), dict(options), user_class.__doc__))
         # For whoever looks at it here; copies in other processes go without.
         signature = self._blueprint.init.signature.signature()
-        self.__dict__.update(__signature__=signature, __wrapped__=user_class)
+        self.__dict__.update(__signature__=signature, __wrapped__=user_class, __origin__=user_class)  # the last: `help` shows it alone
         doc = "\n\n".join(filter(None, (user_class.__doc__, _own_doc(user_class))))
         own = {name: described(vars(ActorClass)[name], signature, user_class, doc) for name in ("remote", "__call__")}
         self.__class__ = subclass(ActorClass, **own, **({"__doc__": user_class.__doc__} if user_class.__doc__ else {}))

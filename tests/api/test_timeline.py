@@ -187,3 +187,25 @@ def test_the_command_has_calls_that_still_run(ray_session, tmp_path: Path, event
     finally:
         gate.touch()
     ray.get(waiting)
+
+
+@pytest.mark.only("mray")
+def test_a_named_actor_has_its_name_there_also_in_a_graph(ray_session) -> None:
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class Stage:
+        def step(self, value):
+            return value
+
+    joe, other = Stage.options(name="joe").remote(), Stage.remote()
+    ray.get([joe.step.remote(1), other.step.remote(1)])
+    with ray.dag.InputNode() as value:
+        graph = other.step.bind(joe.step.bind(value)).experimental_compile()
+    with graph.profile() as profile:
+        ray.get(graph.execute(1))
+    graph.teardown()
+    known = {f"joe: Stage({joe._actor_id.hex()[:8]})", f"Stage({other._actor_id.hex()[:8]})"}
+    for events in (profile.events(), ray.timeline()):
+        names = {event["args"]["name"].partition(" pid ")[0] for event in events if event["name"] == "process_name"}
+        assert known <= names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import pydoc
 import re
 import weakref
 from typing import Any
@@ -64,6 +65,14 @@ def test_an_actor_class_is_shown_with_its_constructor(handle: Any) -> None:
     assert shown(Counter)[0] == shown(Counter.remote)[0] == "(start: 'int' = 7)" + ("" if "->" not in shown(Counter)[0] else " -> 'None'")
     assert shown(Counter)[1] == "Counts."
     assert shown(Counter.remote)[1] == "Counts.\n\nBegins somewhere."
+
+
+def test_help_of_a_function_or_class_has_the_users_alone() -> None:
+    shown = pydoc.render_doc(scale, renderer=pydoc.plaintext).splitlines()
+    assert shown[2:] == ["scale(values: 'list[float]', factor: 'float' = 2.0, *, name: 'str' = 'x') -> 'list[float]'", "    Multiplies."]
+    shown = pydoc.render_doc(Counter, renderer=pydoc.plaintext).splitlines()
+    assert shown[2] == "class Counter(builtins.object)"
+    assert not [line for line in shown if "options" in line or "RemoteFunction" in line]
 
 
 def test_methods_of_handles_are_shown_as_the_users(handle: Any) -> None:

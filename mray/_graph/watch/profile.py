@@ -150,11 +150,12 @@ class Profile:
         plan = self._participants.plan
         for sheet in sheets:
             endpoint = sheet["endpoint"]
+            title = f"{sheet['name']}: {name}" if sheet["name"] else name
             if endpoint is None:
                 if not any(each.pid == sheet["pid"] and not each.graph for each in self._recordings):
-                    self._recordings.append(_recording(sheet["pid"], name, sheet))
+                    self._recordings.append(_recording(sheet["pid"], title, sheet))
                 continue
-            self._recordings.append(_recording(sheet["pid"], name, sheet, plan.graph_id, endpoint))
+            self._recordings.append(_recording(sheet["pid"], title, sheet, plan.graph_id, endpoint))
             self._foreign += sheet["foreign"]
         if not sheets:
             self.lost[name] = "took no part in the graph any more"

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mray._api.context import get_runtime_context
 from mray._common.kept import os
 from mray._common.process_local import ProcessLocal
 from mray._graph.messages import ProfileRequest
@@ -90,6 +91,7 @@ def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: byte
     graph_id, token = payload.decode().split("/")
     calls = host.look_at_calls(token, False)
     sheets: list[dict[str, Any]] = []
+    own = {"pid": os.getpid(), "name": get_runtime_context().get_actor_name() or ""}
     taking_part = {program.assignment.actor: program for program in programs if program.assignment.graph_id == graph_id}
     for key, running in list(_own_running.get().items()):
         if key[0] != graph_id or running.token != token:
@@ -101,7 +103,7 @@ def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: byte
         if running.marks is not None and not at_once:
             running.marks.settle()
         foreign = running.torch.stop() if running.torch is not None and not at_once else []
-        sheets.append({"endpoint": endpoint, "pid": os.getpid(), **running.buffer.sheet(), "foreign": foreign})
+        sheets.append({"endpoint": endpoint, **own, **running.buffer.sheet(), "foreign": foreign})
     if calls is not None:
-        sheets.append({"endpoint": None, "pid": os.getpid(), **calls})
+        sheets.append({"endpoint": None, **own, **calls})
     return pickle.dumps(sheets)

@@ -489,7 +489,9 @@ class Worker:
     def name(self) -> str:
         """The name of this process in a timeline."""
         context = self.context
-        return f"{context.class_name}({context.actor_id.hex()[:8]})" if context.class_name and context.actor_id else self.client.role
+        if not context.class_name or not context.actor_id:
+            return self.client.role
+        return f"{f'{context.actor_name}: ' if context.actor_name else ''}{context.class_name}({context.actor_id.hex()[:8]})"
 
     def _terminated(self, number: int, _frame: FrameType | None) -> None:
         """The handler of SIGTERM: the worker ends in order. Main thread, where user code may be cut, or between two calls."""
