@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
 import warnings
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
@@ -13,7 +12,7 @@ from typing import Any
 from mray._api import current
 from mray._api.current import backend_in_use, start, stop
 from mray._api.job_config import JobConfig
-from mray._api.logging_config import LoggingConfig
+from mray._api.logging_config import LoggingConfig, configure
 from mray._common import settings
 from mray._common.log import logger
 from mray._common.options import session_options
@@ -26,8 +25,6 @@ _MEANINGLESS = frozenset(
         "include_dashboard",
         "dashboard_host",
         "dashboard_port",
-        "configure_logging",
-        "logging_format",
         "enable_resource_isolation",
         "cgroup_path",
         "system_reserved_cpu",
@@ -162,7 +159,7 @@ def init(
     RuntimeError when there is a session already (unless `ignore_reinit_error`) and for unknown arguments. Arguments of Ray's that mean
     nothing on one host are named in a debug log.
     """
-    _set_level(logging_level)
+    configure(logging_level, others.get("logging_format"), others.get("configure_logging", True))
     unknown = [name for name in others if name not in _MEANINGLESS and name not in _PRIVATE]
     if unknown:
         raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
@@ -221,7 +218,19 @@ def init(
 
 current.start_by_default = init
 
-_PRIVATE = frozenset({"job_config", "object_spilling_directory", "_memory", "_temp_dir", "_node_name", "_system_config", "_skip_env_hook"})
+_PRIVATE = frozenset(
+    {
+        "configure_logging",
+        "logging_format",
+        "job_config",
+        "object_spilling_directory",
+        "_memory",
+        "_temp_dir",
+        "_node_name",
+        "_system_config",
+        "_skip_env_hook",
+    }
+)
 
 
 def _from_hook(runtime_env: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -236,28 +245,6 @@ def _from_hook(runtime_env: dict[str, Any] | None) -> dict[str, Any] | None:
         raise ValueError(f"{settings.RUNTIME_ENV_HOOK.name}={path!r} must be the dotted name of a function in a module: {error}") from error
     changed: dict[str, Any] | None = hook(runtime_env)
     return changed
-
-
-def _set_level(level: int | str | None) -> None:
-    """Of the logger; messages go to stderr unless the program has handlers of its own."""
-    if not logger.handlers and not logging.getLogger().handlers:
-        handler = _ToStderr()
-        handler.setFormatter(logging.Formatter("%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"))
-        logger.addHandler(handler)
-    if level is not None:
-        logger.setLevel(level.upper() if isinstance(level, str) else level)
-    elif logger.level == logging.NOTSET:
-        logger.setLevel(logging.INFO)
-
-
-class _ToStderr(logging.Handler):
-    """The value of ``sys.stderr`` when the message comes: notebooks and tests replace it."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            sys.stderr.write(self.format(record) + "\n")
-        except (OSError, ValueError, AttributeError):  # closed, or there is none
-            pass
 
 
 def warn_deprecated(instead: str) -> None:

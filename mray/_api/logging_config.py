@@ -3,12 +3,16 @@
 Applied in the driver by `init`, in a worker before any user code: a handler on the root logger that writes to stderr, as text or as one
 JSON object a line, with the ids of the process, actor and task that logs. Without one, workers log as plain Python does: warnings and
 errors to stderr, until the program configures more.
+
+The logger ``ray`` is what it is with Ray, in every process where ``import ray`` means mray (`use_rays_logger`): Ray's libraries log with
+it, and files of their logs are made of its INFO lines.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -27,6 +31,58 @@ _CONTEXT = (
     ("actor_name", "actor_name"),
 )
 FORMAT = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
+#: The loggers that `init` sets.
+_loggers = [logging.getLogger("mray")]
+
+
+def use_rays_logger() -> None:
+    """Configure the logger ``ray`` as ``import ray`` does."""
+    ours = logging.getLogger("ray")
+    _loggers.append(ours)
+    ours.setLevel(logging.INFO)
+    ours.propagate = False
+    ours.addHandler(_ToStderr())
+    logging.getLogger("ray.rllib").setLevel(logging.WARNING)
+
+
+def configure(level: int | str | None, form: str | None, wanted: bool) -> None:
+    """The level of the loggers and the form of their lines; mray's go to stderr unless the program has handlers of its own. Where the
+    program does all that itself, ``ray`` is left without a handler.
+    """
+    if not wanted:
+        for ours in _loggers[1:]:
+            ours.handlers.clear()
+        return
+    if not _loggers[0].handlers and not logging.getLogger().handlers:
+        _loggers[0].addHandler(_ToStderr())
+    for ours in _loggers:
+        for handler in ours.handlers if form else ():
+            handler.setFormatter(logging.Formatter(form))
+        if level is not None:
+            ours.setLevel(level.upper() if isinstance(level, str) else level)
+        elif ours.level == logging.NOTSET:
+            ours.setLevel(logging.INFO)
+
+
+class _ToStderr(logging.Handler):
+    """The value of ``sys.stderr`` when the message comes: notebooks and tests replace it. A worker's messages stand alone, since its lines
+    come to the driver with its name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        backend = backend_if_started()
+        alone = backend is not None and backend.context()["mode"] == "worker"
+        try:
+            sys.stderr.write((_ALONE if alone else self).format(record) + "\n")
+        except (OSError, ValueError, AttributeError):  # closed, or there is none
+            pass
+
+
+_ALONE = logging.Formatter()
 
 
 @dataclass
@@ -69,10 +125,9 @@ class LoggingConfig:
                 root.removeHandler(other)
         root.setLevel(self.log_level)
         root.addHandler(handler)
-        for name in ("mray", "ray"):
-            ours = logging.getLogger(name)
+        for ours in _loggers:
             ours.setLevel(self.log_level)
-            ours.handlers.clear()
+            ours.handlers[:] = [] if ours.propagate else [handler]
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscriptable in Python 3.10

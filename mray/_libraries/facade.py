@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from mray._api.logging_config import use_rays_logger
 from mray._common.version import RAY_COMMIT, RAY_VERSION
 from mray._libraries import installed, library_names
 from mray._libraries.absent import NotInMrayImportError, make_absent
@@ -303,6 +304,7 @@ def install() -> None:
     if not is_installed():
         sys.meta_path.insert(0, FacadeFinder())
         sys.path_hooks.append(_PlaceFinder)
+        use_rays_logger()
 
 
 def is_installed() -> bool:

@@ -254,6 +254,40 @@ print(ray.get_runtime_context().worker.mode)
     assert run(program, RAY_ENABLE_AUTO_CONNECT="0").splitlines() == ["ray mray.util.queue True True", "None"]
 
 
+def test_the_logger_of_ray_has_a_handler_and_the_level_info_in_workers_too() -> None:
+    program = """
+import logging, ray
+def logger():
+    own = logging.getLogger("ray")
+    own.getChild("data").info("a line of %s", "INFO")
+    return own.level, len(own.handlers), own.propagate, logging.getLogger("ray.rllib").level, logging.getLogger().handlers
+
+@ray.remote
+def far():
+    import io, sys
+    sys.stderr = io.StringIO()
+    return logger(), sys.stderr.getvalue()
+
+print(logger())
+ray.init(num_cpus=1, logging_level="ERROR", logging_format="%(name)s: %(message)s")
+print(logger()[:2])
+ray.logger.error("of the driver")
+print(ray.get(far.remote()))
+ray.shutdown()
+ray.init(num_cpus=1, configure_logging=False)
+print(logger()[:2])
+"""
+    done = subprocess.run([sys.executable, "-m", "mray", "run", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "(20, 1, False, 30, [])",
+        "(40, 1)",
+        "((20, 1, False, 30, []), 'a line of INFO\\n')",
+        "(40, 0)",
+    ]
+    first, second = done.stderr.splitlines()
+    assert (first.endswith("-- a line of INFO"), second) == (True, "ray: of the driver")
+
+
 def test_what_clients_take_from_private_modules() -> None:
     program = """
 import ray, socket
