@@ -280,7 +280,7 @@ class NativeBackend(PlacementCalls, Backend):
         code = self._code(function, "function", function.function)
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
-        place = place_of(options, self._context.placement, function.name, resources, resources)
+        place = place_of(options, self._context.placement, function, resources, resources)
         merged = merge_environments(environment, options["runtime_env"], self.client.session_dir)
         retriable = options["max_retries"] != 0
         demand: dict[str, Any] = {
@@ -352,7 +352,7 @@ class NativeBackend(PlacementCalls, Backend):
         blueprint = actor_class._blueprint
         concurrency = concurrency_of(blueprint.is_async, options, blueprint.groups())
         placement, resources = option_rules.actor_resources(options)
-        place = place_of(options, self._context.placement, blueprint.name, resources, placement)
+        place = place_of(options, self._context.placement, blueprint, resources, placement)
         namespace = options["namespace"] or client.facts["namespace"]
         if options["get_if_exists"]:
             existing = self._held_by_name(options["name"], namespace)

@@ -13,7 +13,7 @@ from mray._api.placement_group import PlacementGroup
 from mray._common import messages as m
 from mray._common.ids import PlacementGroupID, new_object_id, new_placement_group_id
 from mray._common.labels import selects
-from mray._common.placement import NODE_ID_LABEL, check_fit, is_group_strategy, why_no_node
+from mray._common.placement import NODE_ID_LABEL, check_fit, is_group_strategy, launch_hooks, why_no_node
 from mray._objects.remote_error import pickle_error
 from mray.exceptions import RaySystemError, TaskPlacementGroupRemoved, TaskUnschedulableError
 
@@ -156,15 +156,24 @@ def is_hasty(options: Mapping[str, Any]) -> bool:
 def place_of(
     options: Mapping[str, Any],
     current: Current | None,
-    what: str,
+    launched: Any,
     resources: Mapping[str, float],
     placement: Mapping[str, float],
 ) -> tuple[tuple[bytes, int], Current] | None:
-    """The placement of complete options: (group, index of its bundle or -1) and the group that will be current there; ``None`` for no
-    group.
+    """The placement of a function or blueprint with complete options: (group, index of its bundle or -1) and the group that will be current
+    there; ``None`` for no group.
 
-    ValueError for an index that does not exist and for what can never fit.
+    ValueError for an index that does not exist and for what can never fit; a hook of launches may raise as well.
     """
+    place = _place_of(options, current, launched.name, resources, placement)
+    for hook in launch_hooks:
+        hook(launched, resources, place)
+    return place
+
+
+def _place_of(
+    options: Mapping[str, Any], current: Current | None, what: str, resources: Mapping[str, float], placement: Mapping[str, float]
+) -> tuple[tuple[bytes, int], Current] | None:
     strategy = options["scheduling_strategy"]
     group: Any = None
     index, capture = -1, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mray._common.ids import NodeID
@@ -156,6 +156,11 @@ def check_place_options(given: Mapping[str, Any]) -> None:
                 DeprecationWarning,
                 stacklevel=6,
             )
+
+
+#: Called with the function or blueprint, the resources and the placement of what this process launches, before the first task of a function
+#: with some options and before each actor. An exception of one is the launch's.
+launch_hooks: list[Callable[[Any, Mapping[str, float], Any], None]] = []
 
 
 def is_group_strategy(strategy: Any) -> bool:

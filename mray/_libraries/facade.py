@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.logging_config import use_rays_logger
 from mray._common.version import RAY_COMMIT, RAY_VERSION
-from mray._libraries import installed, library_names
+from mray._libraries import installed, launch_hooks, library_names
 from mray._libraries.absent import NotInMrayImportError, make_absent
 from mray._libraries.names import MODULES, RAY, Lack, Stand
 
@@ -54,7 +54,8 @@ class Facade(ModuleType):
 
     def __setattr__(self, name: str, value: object) -> None:
         # The import system sets each submodule in its package. Where Ray has a function of that name, the function stays.
-        if value is sys.modules.get(f"{self.__name__}.{name}") and not isinstance(getattr(self, name, value), ModuleType):
+        found = sys.modules.get(f"{self.__name__}.{name}")
+        if found is not None and value is found and not isinstance(getattr(self, name, value), ModuleType):
             return
         vars(self).get("_removed", set()).discard(name)
         super().__setattr__(name, value)
@@ -305,6 +306,7 @@ def install() -> None:
         sys.meta_path.insert(0, FacadeFinder())
         sys.path_hooks.append(_PlaceFinder)
         use_rays_logger()
+        launch_hooks.install()
 
 
 def is_installed() -> bool:

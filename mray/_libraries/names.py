@@ -68,7 +68,11 @@ MODULES: dict[str, Stand | Lack] = {
             **_absent("ray_constants serialization", INTERNAL),
         },
     ),
-    "ray.actor": Stand("mray.actor", absent=_absent("DEFAULT_MAX_CONCURRENCY_ASYNC STREAMING_GENERATOR_RETURN", INTERNAL)),
+    "ray.actor": Stand(
+        "mray.actor",
+        also={"_actor_launch_hook": "mray._libraries.launch_hooks:NONE"},
+        absent=_absent("DEFAULT_MAX_CONCURRENCY_ASYNC STREAMING_GENERATOR_RETURN", INTERNAL),
+    ),
     "ray.client_builder": Lack(CLIENT),
     "ray.cloudpickle": Stand(
         "mray.cloudpickle",
@@ -89,7 +93,11 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.cross_language": Stand("mray.cross_language", absent=_absent("cpp_actor_class cpp_function", PYTHON_ONLY)),
     "ray.internal": Stand(private=True),
     "ray.log": Lack(INTERNAL),
-    "ray.remote_function": Stand("mray.remote_function", absent=_absent("STREAMING_GENERATOR_RETURN", INTERNAL)),
+    "ray.remote_function": Stand(
+        "mray.remote_function",
+        also={"_task_launch_hook": "mray._libraries.launch_hooks:NONE"},
+        absent=_absent("STREAMING_GENERATOR_RETURN", INTERNAL),
+    ),
     "ray.runtime_env.runtime_env": Stand(
         "mray.runtime_env",
         absent=_absent("DEFAULT_RUNTIME_ENV_TIMEOUT_SECONDS OPTION_TO_NO_PATH_VALIDATION_FN OPTION_TO_VALIDATION_FN", INTERNAL),

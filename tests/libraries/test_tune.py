@@ -36,6 +36,32 @@ def run_config(folder: Path, name: str, **options: Any) -> Any:
     return tune.RunConfig(storage_path=str(folder), name=name, **{"verbose": 0, **options})
 
 
+def test_a_launch_that_the_bundles_of_its_trial_have_no_room_for_is_an_error_at_once(ray_session: Any, tmp_path: Path) -> None:
+    from ray import tune
+
+    def train(config: dict[str, Any]) -> None:
+        import ray
+
+        @ray.remote
+        def nested() -> int:
+            return 1
+
+        @ray.remote(num_cpus=1)
+        class Nested:
+            pass
+
+        try:
+            (nested if config["kind"] == "task" else Nested).remote()
+        except RuntimeError as error:
+            tune.report({"error": str(error)})
+
+    space = {"kind": tune.grid_search(["task", "actor"])}
+    results = tune.Tuner(train, param_space=space, run_config=run_config(tmp_path, "nested")).fit()
+    texts = [result.metrics["error"] for result in results]
+    assert ["No trial resources are available for launching the " in text for text in texts] == [True, True]
+    assert ["task `" in texts[0], "actor `" in texts[1]] == [True, True]
+
+
 @full
 def test_a_class_trainable_saves_and_goes_on(ray_session: Any, tmp_path: Path) -> None:
     from ray import tune

@@ -288,6 +288,46 @@ print(logger()[:2])
     assert (first.endswith("-- a line of INFO"), second) == (True, "ray: of the driver")
 
 
+def test_hooks_of_launches_hear_of_each_and_what_they_raise_is_the_launchs_error() -> None:
+    program = """
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+told = []
+def hook(launched, resources, strategy):
+    told.append((launched.module_name, launched.class_name, launched.function_name, resources, type(strategy).__name__))
+    if resources.get("CPU") == 2:
+        raise RuntimeError("no room")
+@ray.remote
+def task(): return 1
+@ray.remote
+class Actor: pass
+assert ray.actor._actor_launch_hook is ray.remote_function._task_launch_hook is None
+ray.init(num_cpus=2, logging_level="ERROR")
+group = ray.util.placement_group([{"CPU": 1}])
+ray.actor._actor_launch_hook = ray.remote_function._task_launch_hook = hook
+placed = task.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0))
+ray.get([task.remote(), task.remote(), placed.remote()])
+Actor.remote()
+for launch in (task.options(num_cpus=2), Actor.options(num_cpus=2)):
+    try:
+        launch.remote()
+    except RuntimeError as error:
+        print(error)
+ray.actor._actor_launch_hook = None  # it can be taken back
+Actor.remote()
+print(*told, sep="\\n")
+"""
+    assert run(program).splitlines() == [
+        "no room",
+        "no room",
+        "('__main__', '', 'task', {'CPU': 1.0}, 'str')",
+        "('__main__', '', 'task', {'CPU': 1.0}, 'PlacementGroupSchedulingStrategy')",
+        "('__main__', 'Actor', '__init__', {}, 'str')",
+        "('__main__', '', 'task', {'CPU': 2.0}, 'str')",
+        "('__main__', 'Actor', '__init__', {'CPU': 2.0}, 'str')",
+    ]
+
+
 def test_what_clients_take_from_private_modules() -> None:
     program = """
 import ray, socket
