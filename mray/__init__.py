@@ -62,6 +62,7 @@ from mray._common.ids import (
     WorkerID,
 )
 from mray._common.language import Language, java_actor_class, java_function
+from mray._common.own_frames import hide_from_now_on as _hide_frames_from_now_on
 from mray._common.points import switch_on as _switch_on_points
 from mray._common.version import __version__
 
@@ -78,6 +79,7 @@ def _load_artist() -> PlanArtist:
 
 _register_artist(_load_artist)
 _switch_on_points()
+_hide_frames_from_now_on()
 if _settings.LIBRARIES.get() or _settings.AS_RAY.get():
     importlib.import_module("mray.libraries" if _settings.LIBRARIES.get() else "mray.as_ray")
 

@@ -16,7 +16,6 @@ from mray._api.logging_config import LoggingConfig, configure
 from mray._common import settings
 from mray._common.log import logger
 from mray._common.options import session_options
-from mray._common.own_frames import hide_in_interrupts
 from mray._common.version import RAY_VERSION, __version__
 
 #: Arguments of Ray's `init` that mean nothing on one host.
@@ -205,7 +204,6 @@ def init(
         address=address,
         local_mode=local_mode,
     )
-    hide_in_interrupts()
     context = RayContext(start(options).facts())
     if context["address"] == "local":
         logger.info("Started a local %s instance.", "Ray" if options.backend == "ray" else "mray")

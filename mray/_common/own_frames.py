@@ -1,7 +1,7 @@
 """Which frames of a stack are mray's own: to a user who looks for a line of the program they are in the way.
 
-Pure but for `hide_in_interrupts`, in the driver. Frames are hidden where a stack is shown (an interrupt, `mray stack`, pytest), never
-where it is made.
+Pure but for `hide_from_now_on`. Frames are hidden where a stack is shown (by a script, the interpreter, IPython, `mray stack`, pytest),
+never where it is made: calls that succeed pay nothing, and a program that looks at an error itself finds all of it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,20 @@ from __future__ import annotations
 import sys
 import sysconfig
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from opcode import opmap
 from types import TracebackType
+from typing import Any
 
 from mray._common.kept import os
+from mray._common.settings import FULL_TRACEBACKS
 
 #: Of a frame.
 OWN, LIBRARY, USERS = "own", "library", "user's"
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: The part that checks calls.
+_API = _PACKAGE + "_api" + os.sep
 #: Programs to read and to run, as a user's are.
 _EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
 _LIBRARY = tuple({path + os.sep for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))})
@@ -47,33 +52,96 @@ def span_of_user(kinds: Sequence[str]) -> tuple[int, int]:
     return users[0], end
 
 
-def cut_below_user(found: TracebackType | None) -> None:
-    """Let a traceback end with the user's last frame, where all below it begins with one of mray's."""
-    last: TracebackType | None = None
+def hide(error: BaseException, found: TracebackType | None) -> TracebackType | None:
+    """`found`, a traceback of `error`, without mray's frames and what they call in Python's library; those of its causes likewise.
+
+    All of it where nothing is the user's, where the error may be a bug of mray, and with MRAY_FULL_TRACEBACKS. Changes links in place.
+    """
+    kept = None if FULL_TRACEBACKS.get() else _of_user(error, found)
+    if kept is None:
+        return found
+    error.__traceback__ = kept
+    pending, seen = [error], {id(error)}
+    while pending:
+        each = pending.pop()
+        for other in (each.__cause__, each.__context__, *getattr(each, "exceptions", ())):
+            if not isinstance(other, BaseException) or id(other) in seen:
+                continue
+            seen.add(id(other))
+            pending.append(other)
+            kinds = {kind for _link, kind in _links(other.__traceback__)}
+            if OWN not in kinds or USERS in kinds:
+                other.__traceback__ = _of_user(other, other.__traceback__) or other.__traceback__
+            elif other is each.__cause__:
+                other.__traceback__ = None
+            else:
+                each.__suppress_context__ = True
+    return kept
+
+
+def _links(found: TracebackType | None) -> Iterator[tuple[TracebackType, str]]:
     while found is not None:
-        kind = kind_of(found.tb_frame.f_code.co_filename)
-        below = found.tb_next
-        if kind == USERS:
-            last = found if below is not None and kind_of(below.tb_frame.f_code.co_filename) == OWN else None
-        found = below
-    if last is not None:
-        last.tb_next = None
+        yield found, kind_of(found.tb_frame.f_code.co_filename)
+        found = found.tb_next
+
+
+def _of_user(error: BaseException, found: TracebackType | None) -> TracebackType | None:
+    """A traceback without our frames; None where there are none, where nothing else is left, or where they may be of use."""
+    links = list(_links(found))
+    users = [place for place, (_link, kind) in enumerate(links) if kind == USERS]
+    if not users or not any(kind == OWN for _link, kind in links) or not _is_told(error, links[users[-1] + 1 :]):
+        return None
+    shown, inside = [], False
+    for link, kind in links:
+        inside = kind == OWN if kind != LIBRARY else inside
+        if not inside:
+            shown.append(link)
+    for link, below in zip(shown, [*shown[1:], None], strict=True):
+        link.tb_next = below
+    return shown[0]
+
+
+def _is_told(error: BaseException, below: list[tuple[TracebackType, str]]) -> bool:
+    """Whether an error that left the frames `below` the user's last one is meant for the user: raised by a statement, that is, by mray's
+    API as a refusal, or of mray's own classes. An interrupt is nobody's bug.
+    """
+    own = [link.tb_frame.f_code.co_filename for link, kind in below if kind == OWN]
+    if not own or isinstance(error, KeyboardInterrupt) or any(kind.__module__ == "mray.exceptions" for kind in type(error).__mro__):
+        return True
+    if isinstance(error, (TypeError, ValueError)) and all(path.startswith(_API) for path in own):
+        return True
+    last, kind = below[-1]
+    return kind == OWN and last.tb_frame.f_code.co_code[last.tb_lasti] == opmap["RAISE_VARARGS"]
 
 
 _hooked = False
 
 
-def hide_in_interrupts() -> None:
-    """From now on the traceback of an interrupt that ends the program ends in the user's line. The main thread's program only; once."""
+def hide_from_now_on() -> None:
+    """Tracebacks of errors that end the program, a thread, a line or a cell of IPython have none of our frames. Once."""
     global _hooked
-    if _hooked or threading.current_thread() is not threading.main_thread():
+    if _hooked:
         return
     _hooked = True
-    shown = sys.excepthook
+    shown, shown_of_thread = sys.excepthook, threading.excepthook
 
     def excepthook(kind: type[BaseException], value: BaseException, found: TracebackType | None) -> None:
-        if isinstance(value, KeyboardInterrupt):
-            cut_below_user(found)
-        shown(kind, value, found)
+        shown(kind, value, hide(value, found))
 
-    sys.excepthook = excepthook
+    def excepthook_of_thread(given: threading.ExceptHookArgs) -> None:
+        kind, value, found, thread = given
+        if value is not None:
+            given = threading.ExceptHookArgs((kind, value, hide(value, found), thread))
+        shown_of_thread(given)
+
+    sys.excepthook, threading.excepthook = excepthook, excepthook_of_thread
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None:
+        return
+    formatted = shell.InteractiveTB.structured_traceback
+
+    def structured_traceback(kind: Any, value: Any, found: Any, *args: Any, **kwargs: Any) -> Any:
+        return formatted(kind, value, hide(value, found) if isinstance(value, BaseException) else found, *args, **kwargs)
+
+    shell.InteractiveTB.structured_traceback = structured_traceback

@@ -193,6 +193,7 @@ LOG_PREFIX = _declare(
     "Whether each line of a worker is printed behind `(name pid=…)`; without this, on a terminal and in a notebook only.",
 )
 LOG_TO_DRIVER = _declare("MRAY_LOG_TO_DRIVER", _flag, True, "Whether the driver prints what workers print.", "RAY_LOG_TO_DRIVER")
+FULL_TRACEBACKS = _declare("MRAY_FULL_TRACEBACKS", _flag, False, "Whether tracebacks that are shown have mray's own frames, too.")
 TQDM_PATCH_PRINT = _declare(
     "MRAY_TQDM_PATCH_PRINT",
     _flag,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import code
 import os
+import signal
+import subprocess
 import sys
 import threading
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mray
-from mray._common.own_frames import LIBRARY, OWN, USERS, cut_below_user, kind_of, span_of_user
+from mray._common.own_frames import LIBRARY, OWN, USERS, hide, kind_of, span_of_user
 from mray.cli.commands.stack import of_user
 
 PACKAGE = os.path.dirname(mray.__file__)
@@ -93,26 +98,117 @@ def test_a_text_of_another_form_is_shown_whole(through: str) -> None:
     assert of_user(row(through, ["", "Thread of 7"]))["stacks"] == [["", "Thread of 7"]]
 
 
-def test_an_interrupted_traceback_ends_in_the_users_line() -> None:
-    def told(callback: Any) -> list[str]:
-        try:
-            mray.remote(callback)  # mray's own frame, which raises
-        except AssertionError:
-            found = sys.exc_info()[2]
-            cut_below_user(found)
-            return [each.name for each in traceback.extract_tb(found)]
-        return []
+def names(error: BaseException) -> list[str]:
+    """The functions of a traceback as it is shown."""
+    hide(error, error.__traceback__)
+    return [each.name for each in traceback.extract_tb(error.__traceback__)]
 
-    assert told("no function") == ["told"]
+
+def raised(callback: Callable[[], Any]) -> Any:
+    try:
+        callback()
+    except BaseException as error:
+        return error
+
+
+def test_an_interrupt_is_shown_in_the_users_line() -> None:
+    def users() -> None:
+        own("waits", signal.default_int_handler)(signal.SIGINT, None)
+
+    assert names(raised(users)) == ["raised", "users"]
+
+
+@pytest.mark.parametrize("program", ["mray.remote(3)", "mray.remote(num_cpu=1)(lambda: 0)", "mray.remote()", "mray.method(num_return=1)"])
+def test_a_refusal_is_shown_in_the_users_line(program: str) -> None:
+    assert names(raised(lambda: exec(program))) == ["raised", "<lambda>", "<module>"]
+
+
+def own(name: str, inner: Any, body: str = "return inner(*args)") -> Any:
+    """A function in a file of mray's."""
+    scope = {"inner": inner}
+    exec(compile(f"def {name}(*args):\n    {body}\n", f"{PACKAGE}/_runtime/made_up.py", "exec"), scope)
+    return scope[name]
+
+
+def test_an_error_that_may_be_a_bug_of_mrays_is_shown_whole() -> None:
+    def users() -> None:
+        own("outer", own("looks_up", None, "return {}[args]"))()
+
+    assert names(raised(users)) == ["raised", "users", "outer", "looks_up"]
+
+
+def test_an_error_of_a_function_that_mray_calls_is_shown_without_the_frames_between() -> None:
+    def called() -> None:
+        raise KeyError
+
+    def users() -> None:
+        own("outer", own("through", called))()
+
+    assert names(raised(users)) == ["raised", "users", "called"]
+
+
+def test_causes_are_shown_without_mrays_frames_too() -> None:
+    def fails() -> None:
+        raise KeyError("of the user's")
+
+    def users() -> None:
+        try:
+            own("outer", fails)()
+        except KeyError as error:
+            own("tells", error, "raise ValueError('told') from inner")()
+
+    error = raised(users)
+    assert names(error) == ["raised", "users"]
+    assert [each.name for each in traceback.extract_tb(error.__cause__.__traceback__)] == ["users", "fails"]
+
+
+def test_what_mray_met_on_the_way_to_its_error_is_not_shown() -> None:
+    def users() -> None:
+        own("tells", None, "try: [].pop()\n    finally: raise ValueError('told')")()
+
+    error = raised(users)
+    assert error.__context__ is not None
+    assert names(error) == ["raised", "users"]
+    assert "IndexError" not in "".join(traceback.format_exception(error))
+
+
+def test_all_frames_are_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRAY_FULL_TRACEBACKS", "1")
+    assert "make_remote" in names(raised(lambda: mray.remote(num_cpu=1)(lambda: 0)))
 
 
 def test_a_traceback_that_ends_in_the_users_code_stays() -> None:
     def fails() -> None:
         raise KeyboardInterrupt
 
-    try:
-        fails()
-    except KeyboardInterrupt:
-        found = sys.exc_info()[2]
-        cut_below_user(found)
-        assert [each.name for each in traceback.extract_tb(found)][-1] == "fails"
+    assert names(raised(fails)) == ["raised", "fails"]
+
+
+def test_the_interpreter_shows_the_users_line(capsys: pytest.CaptureFixture[str]) -> None:
+    console = code.InteractiveConsole()
+    for line in ("import mray", "@mray.remote(num_cpu=1)", "def f(): pass", ""):
+        console.push(line)
+    said = capsys.readouterr().err
+    assert "ValueError: Invalid option" in said
+    assert [line for line in said.splitlines() if PACKAGE in line] == []
+
+
+def test_a_thread_shows_the_users_line() -> None:
+    program = "import threading, mray\nthreading.Thread(target=lambda: mray.remote(num_cpu=1)(lambda: 0)).start()"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment()).stderr
+    assert "ValueError: Invalid option" in said
+    assert [line for line in said.splitlines() if PACKAGE in line] == []
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.path.dirname(PACKAGE), **more}
+
+
+def test_ipython_shows_the_users_line(tmp_path: Path) -> None:
+    pytest.importorskip("IPython")
+    program = "import mray\nfor _ in range(2):\n    mray.remote(num_cpu=1)(lambda: 0)\n"
+    (tmp_path / "program.ipy").write_text(program)
+    command = [sys.executable, "-m", "IPython", "--colors=NoColor", "program.ipy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment(IPYTHONDIR=str(tmp_path)))
+    assert "ValueError: Invalid option" in done.stdout + done.stderr
+    assert [line for line in (done.stdout + done.stderr).splitlines() if "_api" in line] == []
