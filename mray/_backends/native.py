@@ -267,7 +267,7 @@ class NativeBackend(PlacementCalls, Backend):
         call.options = plan.call_options
         if client.fatal is not None:
             client.check()
-        client.arguments.pack(call, args, kwargs, f"{function.module}.{function.name}")
+        client.arguments.pack(call, args, kwargs, function)
         with client.lock:
             if call.arguments is not None and plan.pool.awaits_arguments and client.arguments.wait(call, plan.pool):
                 call.source = plan.pool
@@ -363,11 +363,10 @@ class NativeBackend(PlacementCalls, Backend):
         actor_id = new_actor_id(client.process)
         call = Call(new_task_id(actor_id), "__init__", 0, None)
         detached = options["lifetime"] == "detached"
-        what = f"{blueprint.module}.{blueprint.name}.__init__"
         if detached:
-            pack_own(client, call, actor_id, args, kwargs, what)
+            pack_own(client, call, actor_id, args, kwargs, blueprint)
         else:
-            client.arguments.pack(call, args, kwargs, what)
+            client.arguments.pack(call, args, kwargs, blueprint, blueprint.init)
         spec: dict[str, Any] = {
             "label": f"actor {blueprint.class_name}",
             "class_name": blueprint.class_name,
@@ -465,7 +464,7 @@ class NativeBackend(PlacementCalls, Backend):
         if running is not None:
             call.parent = running.task_id
         blueprint = handle._blueprint
-        client.arguments.pack(call, args, kwargs or None, method.name, blueprint)
+        client.arguments.pack(call, args, kwargs or None, blueprint, method)
         if call.arguments is not None:
             warn_if_sent_back(call.arguments, handle)
         with client.lock:

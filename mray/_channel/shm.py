@@ -37,6 +37,7 @@ from mray._ipc.mapped import Origin, Region, address_of, find, origin_of
 from mray._ipc.ring import STAYS, DamagedError, RingReader, RingWriter
 from mray._ipc.segment import Ask, Segment
 from mray._ipc.slots import PLACE, SlotReader, SlotWriter, WriterGoneError
+from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._objects.serializer import Serialized, deserialize, has_tensors, serialize
 from mray._objects.tensors import is_tensor_memory
 
@@ -146,7 +147,10 @@ class ShmWriter(ChannelWriter):
             self._put(serialized.form + STAYS, self._fill_slot(serialized))
 
     def _serialize(self, value: Any) -> Serialized:
-        return serialize(value, refuse_grad=True)
+        try:
+            return serialize(value, refuse_grad=True)
+        except UNPICKLABLE as error:
+            raise serialization_error(error, value, "the value {} of a graph") from None
 
     def _fill_slot(self, serialized: Serialized) -> bytes:
         slot = self._slots.claim(serialized.size)

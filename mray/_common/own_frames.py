@@ -26,6 +26,8 @@ _API = _PACKAGE + "_api" + os.sep
 #: Programs to read and to run, as a user's are.
 _EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
 _LIBRARY = tuple({path + os.sep for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))})
+#: Part of mray's own work.
+_CLOUDPICKLE = os.sep + "cloudpickle" + os.sep
 _OTHERS = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 
 
@@ -36,7 +38,7 @@ def kind_of(filename: str) -> str:
         return OWN
     if filename.startswith("<frozen ") or filename.removesuffix(".py").partition("/")[0] in sys.stdlib_module_names:
         return LIBRARY
-    if filename.startswith(_LIBRARY) and not any(each in filename for each in _OTHERS):
+    if _CLOUDPICKLE in filename or (filename.startswith(_LIBRARY) and not any(each in filename for each in _OTHERS)):
         return LIBRARY
     return USERS
 
@@ -72,10 +74,10 @@ def hide(error: BaseException, found: TracebackType | None) -> TracebackType | N
             kinds = {kind for _link, kind in _links(other.__traceback__)}
             if OWN not in kinds or USERS in kinds:
                 other.__traceback__ = _of_user(other, other.__traceback__) or other.__traceback__
-            elif other is each.__cause__:
-                other.__traceback__ = None
+            elif str(other) in str(each) if other is each.__cause__ else other is each.__context__:
+                each.__cause__ = None  # and no context is shown
             else:
-                each.__suppress_context__ = True
+                other.__traceback__ = None
     return kept
 
 

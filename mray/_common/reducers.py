@@ -7,6 +7,7 @@ Any process, any thread. The ways hold for all that the process pickles: values,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +63,18 @@ def cloud_pickler() -> type[Pickler]:
         import cloudpickle  # noqa: PLC0415
 
         theirs = cloudpickle.Pickler.dispatch_table
-        table = ChainMap(reducers, {CodeType: _code_reducer(theirs[CodeType])}, *theirs.maps)
+        own = {CodeType: _code_reducer(theirs[CodeType]), cached_property: _reduce_cached_property}
+        table = ChainMap(reducers, own, *theirs.maps)
         # Programs know the table by either name.
         _pickler = type(
             "CloudPickler", (cloudpickle.Pickler,), {"dispatch_table": table, "dispatch": table, "__module__": "mray.cloudpickle"}
         )
     return _pickler
+
+
+def _reduce_cached_property(value: cached_property[Any]) -> Any:
+    """Without the lock that it has before Python 3.12."""
+    return cached_property, (value.func,), {"attrname": value.attrname}
 
 
 def _code_reducer(reduce: Serializer) -> Serializer:

@@ -6,6 +6,7 @@ globals and closures of functions, members of classes.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Iterator
@@ -105,8 +106,15 @@ def _parts(value: Any) -> Iterator[tuple[str, str, Any]]:
                 part = part.__func__
             if not name.startswith("__") or inspect.isfunction(part):
                 yield name, name, part
+    elif isinstance(value, tuple(_HELD)):
+        for name in next(names for kind, names in _HELD.items() if isinstance(value, kind)):
+            yield name, name, getattr(value, name)
     elif not _refuses(value):
         yield from _fields_of(value)
+
+
+#: Attributes that `vars` does not have, or that are pickled another way.
+_HELD = {property: ("fget", "fset", "fdel"), functools.partial: ("func", "args", "keywords"), functools.cached_property: ("func",)}
 
 
 def _fields_of(value: Any) -> Iterator[tuple[str, str, Any]]:
@@ -144,6 +152,19 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, str,
         yield f"default {index}", f"default {index}", part
     for name, part in (function.__kwdefaults__ or {}).items():
         yield f"default {name}", name, part
+
+
+def blame(value: Any, error: BaseException, name: str, whose: str, remedy: str) -> str:
+    """The innermost part of a value that cannot be pickled, in one line: ```x['a']` of f, a `_thread.lock`, cannot be pickled: remedy``.
+
+    `name` is that of the value, `whose` stands behind the part.
+    """
+    found = find_unpicklable(value, name)
+    part, path, reason = (found[0].obj, found[0].path, found[0].reason) if found else (value, name, str(error))
+    shown = path.replace(" -> [", "[").replace(" -> ", ".") or shorten(part)
+    kind = type(part)
+    of_kind = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return f"`{shown}`{whose}, {'an' if of_kind[0] in 'aeioAEIO' else 'a'} `{of_kind}`, cannot be pickled: {remedy} ({reason})"
 
 
 def explain(value: Any, error: BaseException | None = None, name: str = "") -> str:

@@ -11,13 +11,15 @@ class may want arguments that it was not given, or not be there).
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import traceback
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from mray._common.kept import os
-from mray._common.serializability import explain
+from mray._common.serializability import blame, shorten, why_not
 from mray._objects.serializer import dumps
 from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException
 
@@ -200,32 +202,31 @@ UNPICKLABLE = (TypeError, AttributeError, pickle.PicklingError, OufOfBandObjectR
 
 
 def serialization_error(error: BaseException, value: Any, what: str) -> Exception:
-    """The error for a value that cannot be pickled: what it was, and the path to what is in the way. A TypeError, or an
+    """The error for a value that cannot be pickled: what it was, and the part that is in the way. A TypeError, or an
     OufOfBandObjectRefSerializationException when `error` is one.
 
-    `what` says what was being pickled ("the put value {}"); ``{}`` stands for the value. When it begins with "the argument", `value` is
-    ``(args, kwargs)`` and ``{}`` stands for the argument that is to blame.
+    `what` says what was being pickled ("the put value {}"); ``{}`` stands for the value.
     """
-    if what.startswith("the argument") and isinstance(value, tuple) and len(value) == 2:
-        value = _culprit(*value)
-    shown = _shown(value)
+    name, whose, remedy = "value", "", "pass on what it is made from"
+    if what.startswith("the function "):
+        name, whose, remedy = "", f" that {value.__name__} uses", "make it inside the function"
+    elif isinstance(value, type):
+        name, remedy = value.__name__, "make it in `__init__`"
+    return _unpicklable(error, what.format(shorten(value)), blame(value, error, name, whose, remedy))
+
+
+def argument_error(error: BaseException, args: Sequence[Any], kwargs: Mapping[str, Any] | None, of: Any, method: Any = None) -> Exception:
+    """As `serialization_error`, of the first argument that cannot be pickled: of the function `of`, or of `method` of that blueprint."""
+    names = [name for name, kind, _default in (method or of).signature.parameters or () if kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    given: dict[str, Any] = {names[place] if place < len(names) else f"args[{place}]": value for place, value in enumerate(args)}
+    given.update(kwargs or {})
+    name, value = next(((name, value) for name, value in given.items() if why_not(value) is not None), ("arguments", given))
+    called, inside = (of.name, "task") if method is None else (f"{of.name}.{method.name}", "actor")
+    whose = f" of {called.removesuffix('.__init__').rpartition('.')[2]}"
+    text = f"argument {blame(value, error, name, whose, f'make it inside the {inside}')}"
+    return _unpicklable(error, f"the argument {shorten(value)} for a task or actor {of.module}.{called}", text)
+
+
+def _unpicklable(error: BaseException, what: str, why: str) -> Exception:
     kind = OufOfBandObjectRefSerializationException if isinstance(error, OufOfBandObjectRefSerializationException) else TypeError
-    return kind(f"Could not serialize {what.format(shown)}:\n{explain(value, error)}")
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:
-        text = object.__repr__(value)
-    return text if len(text) <= 1000 else f"{text[:1000]}..."
-
-
-def _culprit(args: Any, kwargs: Any) -> Any:
-    """The first argument that cannot be pickled."""
-    for argument in (*args, *(kwargs or {}).values()):
-        try:
-            dumps(argument)
-        except Exception:
-            return argument
-    return (args, kwargs)
+    return kind(f"Could not serialize {what}:\n{why}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 import re
 import sys
 import threading
+import types
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +16,10 @@ from typing import Any
 import pytest
 
 import mray.util
+from mray._api.signature import CallSignature
 from mray._common.serializability import explain, find_unpicklable
 from mray._objects.remote_error import (
+    argument_error,
     dependency_error,
     import_error,
     is_internal,
@@ -297,20 +301,55 @@ def test_inspect_serializability_reports() -> None:
     assert mray.util.inspect_serializability(1, print_file=out) == (True, set())
 
 
+def in_main(name: str, body: str) -> Any:
+    """A class of a program: it is pickled by value."""
+    scope = {"__name__": "__main__", "LOCK": LOCK, "functools": functools}
+    exec(f"class {name}:\n    {body}", scope)
+    return scope[name]
+
+
+LOCKED = in_main("Locked", "attribute = LOCK")
+CACHED = in_main("Cached", "@functools.cached_property\n    def x(self): return LOCK")
+COMPUTED = in_main("Computed", "@property\n    def x(self): return LOCK")
+
+
 @pytest.mark.parametrize(
-    ("value", "what", "start"),
+    ("value", "what", "start", "line"),
     [
-        ([threading.Lock()], "the put value {}", "Could not serialize the put value [<unlocked _thread.lock object at "),
         (
-            ((1, threading.Lock()), {}),
-            "the argument {} for a task or actor m.f",
-            "Could not serialize the argument <unlocked _thread.lock object at ",
+            [LOCK],
+            "the put value {}",
+            "Could not serialize the put value [<unlocked _thread.lock object at ",
+            "`value[0]`, a `_thread.lock`, ",
         ),
-        (lambda: LOCK, "the function m.f", "Could not serialize the function m.f:\n"),
+        (lambda: LOCK, "the function m.f", "Could not serialize the function m.f:\n", "`LOCK` that <lambda> uses, a `_thread.lock`, "),
+        (LOCKED, "the actor class m.Locked.__init__", "Could not ", "`Locked.attribute`, a `_thread.lock`, "),
+        (CACHED, "the actor class m.Cached.__init__", "Could not ", "`Cached.x.func.LOCK`, a `_thread.lock`, "),
+        (COMPUTED, "the actor class m.Computed.__init__", "Could not ", "`Computed.x.fget.LOCK`, a `_thread.lock`, "),
+        (functools.partial(print, LOCK), "the return value of f", "Could not ", "`value.args[0]`, a `_thread.lock`, "),
     ],
 )
-def test_errors_of_serialization_name_what_was_pickled(value: Any, what: str, start: str) -> None:
+def test_errors_of_serialization_name_in_one_line_what_cannot_be_pickled(value: Any, what: str, start: str, line: str) -> None:
     error = serialization_error(TypeError("cannot pickle"), value, what)
     assert isinstance(error, TypeError)
     assert str(error).startswith(start)
-    assert "cannot pickle" in str(error)
+    (said,) = str(error).splitlines()[1:]
+    assert said.startswith(f"{line}cannot be pickled: ")
+    assert "cannot pickle" in said
+
+
+def test_a_class_with_a_cached_property_can_be_pickled() -> None:
+    assert find_unpicklable(in_main("Fine", "@functools.cached_property\n    def x(self): return 5")) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "name"),
+    [((1, LOCK), {}, "b"), ((1,), {"b": {"x": LOCK}}, "b['x']"), ((1, 2, 3, LOCK), {}, "args[3]"), ((), {"more": LOCK}, "more")],
+)
+def test_the_argument_that_cannot_be_pickled_is_named(args: Any, kwargs: Any, name: str) -> None:
+    def f(a: Any, b: Any, *rest: Any, c: Any = None, **more: Any) -> None: ...
+
+    called = types.SimpleNamespace(module="m", name="outer.<locals>.f", signature=CallSignature.of(f))
+    text = str(argument_error(TypeError("cannot pickle"), args, kwargs, called))
+    assert re.match(r"Could not serialize the argument .*lock object at .* for a task or actor m\.outer\.<locals>\.f:\n", text)
+    assert f"\nargument `{name}` of f, a `_thread.lock`, cannot be pickled: make it inside the task (" in text

@@ -15,14 +15,14 @@ from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import new_object_id
 from mray._objects.ownership import Entry
-from mray._objects.remote_error import serialization_error
+from mray._objects.remote_error import argument_error
 from mray._objects.serializer import PLAIN_TYPES, is_plain, serialize
 from mray._runtime.client.calls import Call
 from mray._runtime.objects.owner import INLINE_BYTES
 from mray._scheduler.records import Ordered
 
 if TYPE_CHECKING:
-    from mray._api.blueprint import ActorBlueprint
+    from mray._api.blueprint import ActorMethodSpec
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
 
@@ -36,10 +36,10 @@ class Arguments:
         #: Calls that wait for arguments, and may be in no queue.
         self.waiting: Ordered[Call] = Ordered()
 
-    def pack(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, what: str, of: ActorBlueprint | None = None) -> None:
+    def pack(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, of: Any, method: ActorMethodSpec | None = None) -> None:
         """Pickle the arguments into the call, and put down which of them are refs whose values must be there first.
 
-        `what` names the function or, with `of`, the method of that class, for texts.
+        `of` is the function that is called, or the blueprint of the class of `method`; both are for texts.
         """
         plain = True
         replace = False
@@ -59,7 +59,7 @@ class Arguments:
             for value in (*args, *(kwargs or {}).values()):
                 if isinstance(value, GraphRef):
                     raise TypeError(f"{type(value).__name__} cannot be used as Ray task/actor argument.")
-        self._store(call, (tuple(args), kwargs), what if of is None else f"{of.module}.{of.name}.{what}")
+        self._store(call, (tuple(args), kwargs), of, method)
 
     def _replace(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
         """The arguments without refs, and without large bytes, which become objects rather than copies inside a pickle."""
@@ -78,13 +78,13 @@ class Arguments:
         count = len(args)
         return tuple(given[number] for number in range(count)), {name: given[name] for name in kwargs or ()}
 
-    def _store(self, call: Call, arguments: Any, what: str) -> None:
+    def _store(self, call: Call, arguments: Any, of: Any, method: ActorMethodSpec | None) -> None:
         """Pickle arguments that are not plain with cloudpickle, pin the refs inside, and use a segment when they are large."""
         client = self._client
         try:
             packed = serialize(arguments)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
-            raise serialization_error(error, arguments, f"the argument {{}} for a task or actor {what}") from error
+            raise argument_error(error, arguments[0], arguments[1], of, method) from error
         refs = packed.refs
         if refs:
             call.refs = self._borrowing.names_of(refs)

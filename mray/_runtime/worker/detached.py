@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
-from mray._objects.remote_error import serialization_error
+from mray._objects.remote_error import argument_error
 from mray._objects.serializer import serialize
 from mray._objects.store import discard
 from mray._runtime.client.calls import Call
 from mray._runtime.objects.owner import INLINE_BYTES
 
 if TYPE_CHECKING:
+    from mray._api.blueprint import ActorBlueprint
     from mray._runtime.client.client import Client
 
 
-def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], kwargs: dict[str, Any], what: str) -> None:
+def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], kwargs: dict[str, Any], of: ActorBlueprint) -> None:
     """Pickle the constructor's arguments into the call, as the actor's own. Waits for arguments that are refs; raises their errors."""
     refs = [value for value in (*args, *kwargs.values()) if type(value) is ObjectRef]
     values = dict(zip(map(id, refs), client.get(refs, None), strict=True))
@@ -35,7 +36,7 @@ def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], k
     try:
         packed = serialize(arguments)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise serialization_error(error, arguments, f"the argument {{}} for a task or actor {what}") from error
+        raise argument_error(error, *arguments, of, of.init) from error
     if packed.refs:
         call.refs = client.borrowing.names_of(packed.refs)
         call.pins = list(packed.refs)

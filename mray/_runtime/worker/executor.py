@@ -30,7 +30,15 @@ from mray._ipc.connection import Connection
 from mray._ipc.copying import LEAST, call_all
 from mray._ipc.output import name_marker
 from mray._objects.arrays import plain_arrays
-from mray._objects.remote_error import dependency_error, import_error, pickle_error, serialization_error, task_error, unpickle_error
+from mray._objects.remote_error import (
+    UNPICKLABLE,
+    dependency_error,
+    import_error,
+    pickle_error,
+    serialization_error,
+    task_error,
+    unpickle_error,
+)
 from mray._objects.serializer import Serialized, deserialize, is_plain, serialize
 from mray._objects.store import read
 from mray._runtime.client import failed_calls
@@ -323,7 +331,7 @@ class Executor:
             try:
                 value = self.freeze(running, task_id, task_id + FIRST, result, running.call.options)
             except BaseException as error:
-                self._failed(running, _why(error, result, f"the return value of {running.name}"), may_repeat=False)
+                self._failed(running, error, may_repeat=False)
                 return
             self.settle()
             # POINT result frozen
@@ -406,7 +414,10 @@ class Executor:
         client, connection = self.client, running.connection
         transport = None if options is None else options.get("tensor_transport")
         if transport is None:
-            form, payload, refs = client.freeze(value, connection.process)
+            try:
+                form, payload, refs = client.freeze(value, connection.process)
+            except UNPICKLABLE as error:
+                raise serialization_error(error, value, f"the return value of {running.name}") from None
         else:
             context = self.context
             actor = (context.actor_id or b"", context.class_name or "")
@@ -645,10 +656,3 @@ def end_fork(_running: RunningCall | None, outcome: Any, _may_repeat: bool = Tru
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(status)
-
-
-def _why(error: BaseException, value: Any, what: str) -> BaseException:
-    """The error of a value that could not be pickled: its own, or one with the path to the part that cannot be."""
-    if isinstance(error, (TypeError, pickle.PicklingError, AttributeError)):
-        return serialization_error(error, value, what)
-    return error

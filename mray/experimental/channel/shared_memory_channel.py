@@ -19,7 +19,7 @@ from mray._api.actor_handle import ActorHandle
 from mray._api.context import get_runtime_context
 from mray._api.dag_context import DAGContext
 from mray._api.type_hint import ChannelOutputType
-from mray._common.serializability import explain
+from mray._objects.remote_error import serialization_error
 from mray.exceptions import RayChannelError
 from mray.experimental.channel._shared_ring import SharedRing, own_actor, rings
 from mray.experimental.channel.common import ChannelInterface, seconds
@@ -79,7 +79,7 @@ class _RingChannel(ChannelInterface):
         try:
             self._open().write(value, limit)
         except TypeError as error:
-            raise TypeError(f"Could not serialize the put value {value!r}:\n{explain(value, error)}") from error
+            raise serialization_error(error, value, "the put value {}") from error
 
     def read(self, timeout: float | None = None) -> Any:
         return self._open().read(seconds(timeout))
