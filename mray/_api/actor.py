@@ -31,6 +31,7 @@ from mray._common.options import (
     check_method_options,
     check_namespace,
     complete_actor_options,
+    nearest,
 )
 from mray.exceptions import ActorHandleNotFoundError
 
@@ -251,7 +252,7 @@ class _ActorHandle(ActorHandle[T]):
     def __getattr__(self, name: str) -> Any:
         spec = self._blueprint.methods.get(name)
         if spec is None:
-            raise AttributeError(f"'ActorHandle' object has no attribute {name!r}")
+            raise AttributeError(f"'ActorHandle' object has no attribute {name!r}", name=name, obj=self)
         return ActorMethod(spec, self)
 
     def _get_local_state(self) -> int | None:
@@ -500,7 +501,8 @@ def method(*args: Any, **options: Any) -> Any:
     for name in options:
         if name not in METHOD_OPTIONS:
             raise AssertionError(
-                f"Unexpected keyword argument to @ray.method: '{name}'. The supported keyword arguments are {list(METHOD_OPTIONS)}"
+                f"Unexpected keyword argument to @ray.method: '{name}'. The supported keyword arguments are "
+                f"{list(METHOD_OPTIONS)}.{nearest(name, METHOD_OPTIONS)}"
             )
     check_method_options(options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
@@ -15,7 +16,7 @@ from mray._api.job_config import JobConfig
 from mray._api.logging_config import LoggingConfig, configure
 from mray._common import settings
 from mray._common.log import logger
-from mray._common.options import session_options
+from mray._common.options import nearest, session_options
 from mray._common.version import RAY_VERSION, __version__
 
 #: Arguments of Ray's `init` that mean nothing on one host.
@@ -161,7 +162,8 @@ def init(
     configure(logging_level, others.get("logging_format"), others.get("configure_logging", True))
     unknown = [name for name in others if name not in _MEANINGLESS and name not in _PRIVATE]
     if unknown:
-        raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}")
+        known = [*inspect.signature(init).parameters, *_MEANINGLESS, *_PRIVATE]
+        raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}.{''.join(nearest(name, known) for name in unknown)}")
     if not isinstance(others.get("_system_config") or {}, dict):
         raise TypeError("The _system_config must be a dict.")
     backend = backend_in_use()

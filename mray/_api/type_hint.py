@@ -174,6 +174,6 @@ def tensor_transport(
     if not isinstance(transport, Communicator) and transport not in ("accelerator", "cpu", *_MECHANISMS):
         raise ValueError(
             f"Invalid transport type: {transport}. Transport must be one of 'auto', 'nccl', 'shm', 'accelerator' or an instance of "
-            "Communicator type."
+            "Communicator type; mray has 'cuda_ipc' and 'cpu', too."
         )
     return TorchTensorType(transport, device, static_shape, direct_return)

@@ -15,7 +15,7 @@ from mray._api.current import backend_if_started, backend_in_use, current_backen
 from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import ObjectRefGenerator
-from mray._common.clock import now
+from mray._common.clock import check_timeout, now
 from mray._common.options import check_namespace, plain
 from mray._common.places import undone
 from mray._common.tensor_transports import tensor_transport
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     W = TypeVar("W", bound="ObjectRef[Any] | ObjectRefGenerator[Any] | GraphRef")
 
 R = TypeVar("R")
-_LONGEST = 1 << 63
 _NO_STATE = "Ray has not been started yet. Trying to use state API before ray.init() has been called."
 
 
@@ -86,9 +85,9 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     Tensors that a method left with its actor (``tensor_transport``) are brought; ValueError for "gloo" and "nccl" unless
     `_use_object_store` has them come through host memory.
     """
+    if timeout is not None:
+        check_timeout(timeout)
     if isinstance(object_refs, ObjectRef):
-        if timeout is not None:
-            _check_timeout(timeout)
         if _use_object_store:
             return current_backend().get((object_refs,), timeout, True)[0]
         return current_backend().get_one(object_refs, timeout)
@@ -108,8 +107,6 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
         for ref in object_refs:
             if not isinstance(ref, ObjectRef):
                 raise TypeError(f"Attempting to call `get` on the value {ref}, which is not an ray.ObjectRef.")
-    if timeout is not None:
-        _check_timeout(timeout)
     if _use_object_store:
         return backend.get(object_refs, timeout, True)
     return backend.get(object_refs, timeout) if object_refs else []
@@ -117,12 +114,6 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
 
 #: The types in a list of nothing but refs.
 _PLAIN = {ObjectRef}
-
-
-def _check_timeout(timeout: Any) -> None:
-    """Errors of Ray, which counts milliseconds in 64 bits, for what is no number, and for what is more than that."""
-    if not -_LONGEST <= int(timeout * 1000) < _LONGEST:
-        raise OverflowError("Python int too large to convert to C long")
 
 
 def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
@@ -204,10 +195,10 @@ def wait(
         )
     if not isinstance(ray_waitables, list):
         raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got {type(ray_waitables)}")
-    if timeout is not None and timeout < 0:
-        raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     if timeout is not None:
-        _check_timeout(timeout)
+        check_timeout(timeout)
+        if timeout < 0:
+            raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     others: list[Any] = []
     if len(ray_waitables) < LONG_LIST or not backend.has_left(ray_waitables):
         # Lists of thousands may come again and again: this looks at a ref in some tens of nanoseconds. (Equal refs share their entry.)

@@ -11,6 +11,7 @@ session decides (`mray._backends.local`); what measures, and what spins for micr
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time as _known
 from collections.abc import Callable
@@ -74,3 +75,19 @@ def call_later(loop: Any, seconds: float, callback: Callable[[], object]) -> Any
 def _call_in(loop: Any, callback: Callable[[], object]) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(callback)
+
+
+#: Ray counts milliseconds in 64 bits.
+_LONGEST = 1 << 63
+
+
+def check_timeout(timeout: Any) -> None:
+    """TypeError for what is no number of seconds, ValueError for inf and nan, OverflowError for more than Ray can count."""
+    with contextlib.suppress(TypeError):
+        if -_LONGEST <= timeout * 1000 < _LONGEST:
+            return
+    if isinstance(timeout, str) or not hasattr(timeout, "__float__"):
+        raise TypeError(f"timeout is a number of seconds, or None to wait for ever, not {timeout!r}")
+    if timeout != timeout or timeout in (math.inf, -math.inf):
+        raise ValueError(f"timeout is a finite number of seconds, or None to wait for ever, not {timeout}")
+    raise OverflowError(f"timeout={timeout} seconds are more than can be counted; None waits for ever")

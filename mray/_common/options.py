@@ -7,7 +7,7 @@ complete, checked dict on. The texts are Ray's, because programs and their tests
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
 from types import NoneType
@@ -265,11 +265,18 @@ def _has_type(value: Any, types: Any) -> bool:
     return False
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question for the end of a refusal; empty where no name that is known is like this one."""
+    from difflib import get_close_matches  # noqa: PLC0415  (only where something is refused)
+
+    return "".join(f" Did you mean {each!r}?" for each in get_close_matches(name, known, 1))
+
+
 def _check(declared: Mapping[str, Option], given: Mapping[str, Any], what: str) -> None:
     for name, value in given.items():
         option = declared.get(name)
         if option is None:
-            raise ValueError(f"Invalid option keyword {name} for {what}. Valid ones are {list(declared)}.")
+            raise ValueError(f"Invalid option keyword {name} for {what}. Valid ones are {list(declared)}.{nearest(name, declared)}")
         if not _has_type(value, option.types):
             raise TypeError(f"The type of keyword '{name}' must be {option.types}, but received type {type(value)}")
         if option.check is not None and (wrong := option.check(name, value)):

@@ -108,12 +108,16 @@ def _is_told(error: BaseException, below: list[tuple[TracebackType, str]]) -> bo
     API as a refusal, or of mray's own classes. An interrupt is nobody's bug.
     """
     own = [link.tb_frame.f_code.co_filename for link, kind in below if kind == OWN]
-    if not own or isinstance(error, KeyboardInterrupt) or any(kind.__module__ == "mray.exceptions" for kind in type(error).__mro__):
+    if not own or isinstance(error, KeyboardInterrupt) or _is_mrays(error):
         return True
     if isinstance(error, (TypeError, ValueError)) and all(path.startswith(_API) for path in own):
         return True
     last, kind = below[-1]
     return kind == OWN and last.tb_frame.f_code.co_code[last.tb_lasti] == opmap["RAISE_VARARGS"]
+
+
+def _is_mrays(error: BaseException | None) -> bool:
+    return any(kind.__module__ == "mray.exceptions" for kind in type(error).__mro__)
 
 
 _hooked = False
@@ -132,6 +136,8 @@ def hide_from_now_on() -> None:
 
     def excepthook_of_thread(given: threading.ExceptHookArgs) -> None:
         kind, value, found, thread = given
+        if thread is not None and thread.daemon and not threading.main_thread().is_alive() and _is_mrays(value):
+            return  # it waited as the program ended, and its session with it
         if value is not None:
             given = threading.ExceptHookArgs((kind, value, hide(value, found), thread))
         shown_of_thread(given)

@@ -50,7 +50,8 @@ def tensor_transport(name: str) -> TensorTransport | None:
         return None
     found = _transports.get(upper)
     if found is None:
-        raise ValueError(f"Invalid tensor transport: {upper}" + (f". {NO_NIXL}" if upper == "NIXL" else ""))
+        why = NO_NIXL if upper == "NIXL" else f"There are {', '.join(map(repr, map(str.lower, (OBJECT_STORE, *_transports))))}."
+        raise ValueError(f"Invalid tensor transport: {upper}. {why}")
     return found
 
 

@@ -28,9 +28,6 @@ from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, 
 traceback.format_exception_only(RuntimeError())
 
 _HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_")
-_OURS = "mray.exceptions."
-#: Programs look for Ray's name of the module in the text.
-_RAYS = "ray.exceptions."
 _HEAD = "Traceback (most recent call last):\n"
 
 
@@ -93,8 +90,7 @@ def task_error(
 
 
 def _named(kind: type) -> str:
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return name.replace(_OURS, _RAYS) if name.startswith(_OURS) else name
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def format_exception(exception: BaseException) -> str:
@@ -105,9 +101,7 @@ def format_exception(exception: BaseException) -> str:
     if _HEAD not in text and "Exception Group Traceback" not in text:
         # Nothing of the user's is in the traceback (or there is none): the header stands for the process all the same.
         text = _HEAD + text
-    return "".join(
-        line.replace(_OURS, _RAYS, 1) if line.lstrip(" |").startswith(_OURS) else line for line in text.splitlines(keepends=True)
-    )
+    return text
 
 
 def _from_user(tb: TracebackType | None) -> TracebackType | None:
@@ -186,7 +180,7 @@ def unpickle_error(data: bytes) -> BaseException:
 
 
 #: How the text of the pickled error of a task begins.
-TASK_ERROR = "ray.exceptions.RayTaskError: "
+TASK_ERROR = "mray.exceptions.RayTaskError: "
 
 
 def text_of(data: bytes) -> str:

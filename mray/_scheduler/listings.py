@@ -9,6 +9,7 @@ from mray._scheduler.actors import Actors
 from mray._scheduler.placement import Groups
 from mray._scheduler.policy import shown_variables
 from mray._scheduler.queue import DemandQueue
+from mray._scheduler.records import Tenant
 from mray._scheduler.resources import ResourcePool, to_quantities
 from mray._scheduler.workers import WorkerPool
 
@@ -21,6 +22,8 @@ class Floor(Protocol):
     workers: WorkerPool
     actors: Actors
     groups: Groups
+
+    def tenants(self) -> list[Tenant]: ...
 
 
 class Listings:
@@ -61,6 +64,12 @@ class Listings:
 
     def demands(self) -> list[dict[str, Any]]:
         return [{"label": tenant.label, "resources": to_quantities(tenant.placement)} for tenant in self._floor.queue.waiting()]
+
+    def waits(self) -> list[str]:
+        """Sentences about what waits for resources, and who has these."""
+        from mray._scheduler.waits import Wait, sentence  # noqa: PLC0415  (not on the way to the first answer of a session)
+
+        return [sentence(self._floor, wait) for wait in map(Wait._make, self._floor.queue.asleep()) if wait.tenants]
 
 
 def listing_of(floor: Floor, name: str) -> Callable[..., Any] | None:

@@ -15,7 +15,7 @@ from mray._scheduler.records import ActorRecord, Lease, Tenant
 from mray._scheduler.resources import FREE, describe, from_units
 
 if TYPE_CHECKING:
-    from mray._scheduler.scheduler import Scheduler
+    from mray._scheduler.listings import Floor
 
 #: How many of those who hold a resource are named.
 _MOST_NAMED = 5
@@ -30,7 +30,7 @@ class Wait(NamedTuple):
     tenants: list[Tenant]
 
 
-def waits(scheduler: Scheduler) -> Iterator[Wait]:
+def waits(scheduler: Floor) -> Iterator[Wait]:
     """Classes that wait for resources that no holder gives back by itself."""
     for wait in map(Wait._make, scheduler.queue.asleep()):
         holders = _holders(scheduler, wait.lacks)
@@ -38,7 +38,7 @@ def waits(scheduler: Scheduler) -> Iterator[Wait]:
             yield wait
 
 
-def _holders(scheduler: Scheduler, name: str) -> list[Tenant]:
+def _holders(scheduler: Floor, name: str) -> list[Tenant]:
     """Tenants that have some of a resource of the machine, or of a placement group."""
     found: list[Tenant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
     for tenant in scheduler.tenants():
@@ -51,7 +51,7 @@ def _holders(scheduler: Scheduler, name: str) -> list[Tenant]:
     return found
 
 
-def sentence(scheduler: Scheduler, wait: Wait) -> str:
+def sentence(scheduler: Floor, wait: Wait) -> str:
     """A sentence about a wait: the tenant, its demand, and the holders."""
     lacks, (tenant, *others) = wait
     labels = Counter(other.label for other in others).most_common(_MOST_NAMED)
@@ -72,7 +72,8 @@ def sentence(scheduler: Scheduler, wait: Wait) -> str:
 def _described(holder: Tenant, name: str) -> str:
     pid = f" (pid {holder.worker.pid})" if holder.worker is not None and holder.worker.pid else ""
     # Which of the tasks that have passed through a lease is the one, the caller alone knows.
-    what = "a task that waits" if isinstance(holder, Lease) else holder.label
+    lent = isinstance(holder, Lease) and holder.holding is not None and holder.holding.lent
+    what = "a task that waits" if lent else "a running task" if isinstance(holder, Lease) else holder.label
     called = f" {holder.name!r}" if isinstance(holder, ActorRecord) and holder.name else ""
     units = holder.amounts.get(name)
     return f"{what}{called}{pid}{f' has {from_units(units):g}' if units else ''}"

@@ -209,6 +209,9 @@ def _relay(
                 return 2
         except Exception as error:
             value = Failed(failure(error, name))
+        except SystemExit as error:
+            error.__dict__["step"] = name  # for the text of the actor's end
+            raise
         kept.append(value)
         return 1
 
@@ -282,6 +285,9 @@ def _compute(
             return method(*[get() for get in arguments])
         except Exception as error:
             return failed(failure(error, name))
+        except SystemExit as error:
+            error.__dict__["step"] = name
+            raise
 
     if step.num_returns == 1:
         target = targets[0]

@@ -518,7 +518,9 @@ class CompiledGraph(Depicted):
     def _raise_stopped(self) -> NoReturn:
         if self._broken is not None:
             raise self._broken
-        raise RayChannelError("Channel closed.")
+        steps = [f"{self._names.get(step.actor, '')}.{step.method}" for step in self._plan.graph.steps]
+        more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
+        raise RayChannelError(f"Channel closed: the compiled graph of {', '.join(steps[:3])}{more} was torn down; compile another.")
 
     # ------------------------------------------------------------------------------------ explaining
     def _too_many(self) -> RayCgraphCapacityExceeded:

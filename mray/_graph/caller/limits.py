@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mray._common.clock import now
+from mray._common.clock import check_timeout, now
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Limits:
 
 def deadline_of(timeout: float | None) -> float | None:
     """When a timeout that begins now has passed; None and negative ones never do."""
+    if timeout is not None:
+        check_timeout(timeout)
     return None if timeout is None or timeout < 0 else now() + timeout
 
 

@@ -34,6 +34,7 @@ from mray._runtime.client.announcements import Announcements
 from mray._runtime.client.arguments import Arguments
 from mray._runtime.client.calls import fail_call, lost_call
 from mray._runtime.client.cancelling import Cancelling
+from mray._runtime.client.late import why_late
 from mray._runtime.client.leases import LeasePools
 from mray._runtime.client.long_lists import LongList, LongLists
 from mray._runtime.client.unschedulable import Unschedulable
@@ -362,7 +363,7 @@ class Client(Owner):
                     hear(entry)
                 self.value_of(completion.failed)
         if not ready:
-            raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.")
+            raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.{why_late(self, entries, timeout or 0)}")
 
     def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
         """Have the values of borrowed objects sent. Client's lock held.

@@ -444,7 +444,7 @@ class Executor:
         connection, task_id, name = running.connection, running.task_id, running.name
         if isinstance(error, SystemExit):
             if self.instance is None:
-                self.end = TERMINATED if isinstance(error, Terminated) else (m.CAUSE_CRASH, f"the task {name} raised {error!r}")
+                self.end = TERMINATED if isinstance(error, Terminated) else (m.CAUSE_CRASH, f"The task {name} raised {error!r}.")
                 self.status = exit_status(error)
             else:
                 self.exit_by(error, name)

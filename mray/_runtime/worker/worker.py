@@ -301,7 +301,8 @@ class Worker:
         try:
             return self.serve_all()
         except SystemExit as error:  # SIGTERM, or of a method in a graph, or of a task of the event loop that no call waits for
-            return self.executor.exit_by(error, "Its code, in no call,")
+            step = error.__dict__.get("step")
+            return self.executor.exit_by(error, f"{step}, a step of a compiled graph," if step else "Its code, in no call,")
 
     def serve_all(self) -> tuple[str, str]:
         """Serve until user code ends the worker; the cause of the end, and its text. (`began` is when the call that runs has begun.)"""

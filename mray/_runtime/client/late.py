@@ -1,0 +1,47 @@
+"""The reason why values are not there yet, for the text of a GetTimeoutError.
+
+In the process that waits: it knows the calls that it has made, and the node who holds the resources that they wait for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mray._common import messages as m
+from mray._objects.ownership import Entry
+from mray._runtime.client.calls import Call
+from mray.exceptions import RayError
+
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
+
+#: Seconds below which a wait is a look, and not told more about; and for the node's answer.
+LEAST, PATIENCE = 0.1, 1.0
+_MOST_NAMED = 5
+_QUEUED = "is queued"
+
+
+def why_late(client: Client, entries: Iterable[Entry], timeout: float) -> str:
+    """Sentences for the end of the error after so many seconds; empty when nothing more is known. Not with the client's lock."""
+    if timeout < LEAST:
+        return ""
+    late = [entry.task for entry in entries if entry.form is None and entry.task is not None]
+    with client.lock:
+        found = Counter(f"{call.names()[0]} {_state(call)}" for call in late)
+    told = [f"{f'{count} x ' if count > 1 else ''}{text}" for text, count in found.most_common(_MOST_NAMED)]
+    sentences = [f"{', '.join(told)}."] if told else []
+    if any(text.endswith(_QUEUED) for text in found):
+        with contextlib.suppress(RayError):
+            sentences += client.ask(m.QUERY, "waits", [], timeout=PATIENCE)
+    return "".join(f" {sentence}" for sentence in sentences)
+
+
+def _state(call: Call) -> str:
+    if call.waiting:
+        return "waits for its arguments"
+    actor = getattr(call.source, "actor", None)
+    is_queued = call.lease is None if actor is None else call in actor.queue or actor.link is None
+    return _QUEUED if is_queued else "runs, or is about to"
