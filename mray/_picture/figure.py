@@ -58,6 +58,8 @@ class Edge:
     details: tuple[str, ...] = ()
     #: Whether an accelerator carries it, or the user wants one to.
     accelerated: bool = False
+    #: The channel of a compiled graph that carries it; -1: none does.
+    channel: int = -1
 
 
 @dataclass(frozen=True)

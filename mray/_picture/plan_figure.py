@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
 from mray._graph.plan import DRIVER, Channel, Graph, Plan, Source, Step
@@ -112,7 +113,7 @@ def _edge(plan: Plan, source: Node, start: int, target: Node, end: int, with_cha
     if channel is None:
         return _described(plan, value, start, end, LOCAL, details, with_channels)
     measure = measures.edges.get(channel.index, _NO_MEASURE)
-    return _described(plan, value, start, end, channel.transport, details, with_channels, measure)
+    return replace(_described(plan, value, start, end, channel.transport, details, with_channels, measure), channel=channel.index)
 
 
 def _described(

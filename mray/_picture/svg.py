@@ -1,16 +1,17 @@
-"""A `Figure` as plain SVG in layers, for notebooks and files where the program ``dot``, which draws better, is not installed. Pure.
+"""A `Figure` as plain SVG in layers, for notebooks, pages, and files where the program ``dot``, which draws better, is not installed. Pure.
 
-Boxes lie below all that they depend on, ordered by the places of their sources; edges are straight from layer to layer.
+Boxes lie below all that they depend on, as near as there is room to the middle of their neighbours; edges are straight from layer to layer.
+The text of an edge has a place of its own between two layers of boxes, so that it covers neither a box nor another text.
 
-Every DAG node is a ``<g class="box">`` with its number in ``data-number``, every edge a ``<g class="edge">`` with ``data-source`` and
-``data-target``, for scripts and tests.
+Every DAG node is a ``<g class="box">`` with its number in ``data-number``, every edge a ``<g class="edge">`` with ``data-source``,
+``data-target`` and ``data-channel``, and its text a ``<g class="label">``, for scripts and tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 
 from mray._graph.structure import CALL
 from mray._picture.figure import MAKE, Box, Edge, Figure, collapsed, stroke_of
@@ -20,20 +21,28 @@ Point = tuple[float, float]
 
 #: Sizes in points: of text and its lines, of a character's width, between boxes, between layers, and around everything.
 _TEXT, _LINE, _CHARACTER, _GAP, _BETWEEN, _MARGIN = 11, 14, 6.6, 24, 50, 16
+#: Edges of a picture that says of each which transport it has; where there are more, the legend alone does.
+_MOST_NAMED = 40
+#: How often boxes are drawn to the middle of their neighbours.
+_SWEEPS = 12
 
 
 def svg(figure: Figure) -> str:
     """The picture, with its legend."""
     figure = collapsed(figure)
-    texts = [_lines(box) for box in figure.boxes]
-    sizes = [(max(map(len, lines)) * _CHARACTER + 20, len(lines) * _LINE + 10) for lines in texts]
-    labels = max((len(edge.label) for edge in figure.edges), default=0)
-    ways, places = _places(figure, sizes, _BETWEEN + _LINE * labels)
+    boxes, count = figure.boxes, len(figure.boxes)
+    texts = [_lines(box) for box in boxes]
+    many = len(figure.edges) > _MOST_NAMED
+    named = [edge for edge in dict.fromkeys(figure.edges) if edge.label and not (many and edge.label == (edge.kind,))]
+    sizes = [(max(map(len, lines)) * _CHARACTER + 20, len(lines) * _LINE + 10) for lines in [*texts, *(edge.label for edge in named)]]
+    ways, places = _places(figure, named, sizes)
     parts = [_meeting(figure, places)]
-    for edge, way in zip(figure.edges, ways, strict=True):
-        parts.append(_edge(edge, [places[cell] for cell in way], sizes[way[0]][1], sizes[way[-1]][1]))
-    for box, lines, place, size in zip(figure.boxes, texts, places, sizes, strict=False):
-        parts.append(_box(figure, box, lines, place, size))
+    heights = [size[1] for size in sizes] + [0.0] * (len(places) - len(sizes))
+    for edge in figure.edges:
+        tops, bottoms = ([(places[cell][0], places[cell][1] + sign * heights[cell] / 2) for cell in ways[edge]] for sign in (-1, 1))
+        parts.append(_edge(edge, [bottoms[0], *chain.from_iterable(zip(tops[1:-1], bottoms[1:-1], strict=True)), tops[-1]]))
+    parts += [_label(edge, place, size) for edge, place, size in zip(named, places[count:], sizes[count:], strict=False)]
+    parts += [_box(figure, *each) for each in zip(boxes, texts, places, sizes, strict=False)]
     right = max((place[0] + size[0] / 2 for place, size in zip(places, sizes, strict=False)), default=0.0)
     bottom = max((place[1] + size[1] / 2 for place, size in zip(places, sizes, strict=False)), default=0.0) + _GAP
     rows = _legend(figure)
@@ -57,27 +66,73 @@ def _lines(box: Box) -> list[str]:
     return [f"{box.number}: {box.title}", *([box.subtitle] if box.subtitle else []), *box.notes]
 
 
-def _places(figure: Figure, sizes: Sequence[Point], between: float) -> tuple[list[list[int]], list[Point]]:
-    """The boxes and bends on the way of each edge, and the centres of all of them."""
-    layers = Layers(figure.ends, depths(len(figure.boxes), set(figure.ends)))
-    count = len(layers.layer)
-    above: list[list[int]] = [[] for _ in range(count)]
+def _places(figure: Figure, named: Sequence[Edge], sizes: Sequence[Point]) -> tuple[dict[Edge, list[int]], list[Point]]:
+    """The boxes, texts and bends on the way of each edge, and the centres of all of them; texts have the numbers after those of boxes."""
+    layer = depths(len(figure.boxes), set(figure.ends))
+    cells = {edge: len(layer) + number for number, edge in enumerate(named)}
+    ends = dict(zip(figure.edges, figure.ends, strict=True))
+    if named:  # every second layer is one of texts
+        layer = [2 * each for each in layer]
+        layer += [abs(layer[ends[edge][1]] - 1) for edge in named]
+    hops: list[tuple[int, int]] = []
+    for edge, (source, target) in ends.items():
+        hops += [(source, cells[edge]), (cells[edge], target)] if edge in cells else [(source, target)]
+    layers = Layers(hops, layer)
+    widths = [size[0] for size in sizes] + [0.0] * (len(layers.layer) - len(sizes))
+    columns = _columns(layers, widths)
+    places: list[Point] = [(0.0, 0.0)] * len(layers.layer)
+    top = 0.0
+    for row in layers.rows:
+        height = max((sizes[cell][1] for cell in row if cell < len(sizes)), default=0.0)
+        for cell in row:
+            places[cell] = (columns[cell], top + height / 2)
+        top += height + (_BETWEEN if not named else _BETWEEN * 0.7)
+    ways, found = iter(layers.ways), {}
+    for edge in ends:
+        found[edge] = [*next(ways), *(next(ways)[1:] if edge in cells else ())]
+    return found, places
+
+
+def _columns(layers: Layers, widths: Sequence[float]) -> list[float]:
+    """The middle of each cell: near those of the cells that it is joined to, in an order that follows them."""
+    above: list[list[int]] = [[] for _ in widths]
+    below: list[list[int]] = [[] for _ in widths]
     for way in layers.ways:
         for source, target in pairwise(way):
             above[target].append(source)
-    places: list[Point] = [(0.0, 0.0)] * count
-    top = 0.0
-    for row in layers.rows:
-        wanted = {cell: sum(places[each][0] for each in above[cell]) / len(above[cell]) for cell in row if above[cell]}
-        left = 0.0
-        height = max((sizes[cell][1] for cell in row if cell < len(sizes)), default=0.0)
-        for cell in sorted(row, key=lambda cell: wanted.get(cell, 0.0)):
-            width = sizes[cell][0] if cell < len(sizes) else 0.0
-            x = max(left + width / 2, wanted.get(cell, 0.0))
-            places[cell] = (x, top + height / 2)
-            left = x + width / 2 + _GAP
-        top += height + between
-    return layers.ways, places
+            below[source].append(target)
+    columns = [0.0] * len(widths)
+    rows = layers.rows
+    for row in rows:
+        _settle(row, {cell: float(number) for number, cell in enumerate(row)}, widths, columns)
+    for sweep in range(_SWEEPS):
+        upward = sweep % 2
+        for row in reversed(rows) if upward else rows:
+            wanted = {}
+            for cell in row:
+                joined = (below if upward else above)[cell] or (above if upward else below)[cell]
+                wanted[cell] = sum(columns[each] for each in joined) / len(joined) if joined else columns[cell]
+            _settle(sorted(row, key=wanted.__getitem__), wanted, widths, columns)
+    left = min((column - width / 2 for column, width in zip(columns, widths, strict=True)), default=0.0)
+    return [column - left for column in columns]
+
+
+def _settle(row: Sequence[int], wanted: Mapping[int, float], widths: Sequence[float], columns: list[float]) -> None:
+    """Give the cells of a row the columns that are nearest to the wanted ones, by squares, and that leave a gap between neighbours.
+
+    Without the gaps that is a regression that never falls: neighbours that would change sides share their mean.
+    """
+    offsets = list(accumulate(((widths[left] + widths[right]) / 2 + _GAP for left, right in pairwise(row)), initial=0.0))
+    blocks: list[tuple[float, int]] = []
+    for cell, offset in zip(row, offsets, strict=False):
+        total, count = wanted[cell] - offset, 1
+        while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
+            before = blocks.pop()
+            total, count = total + before[0], count + before[1]
+        blocks.append((total, count))
+    means = [total / count for total, count in blocks for _ in range(count)]
+    for cell, mean, offset in zip(row, means, offsets, strict=False):
+        columns[cell] = mean + offset
 
 
 def _box(figure: Figure, box: Box, lines: Sequence[str], place: Point, size: Point) -> str:
@@ -93,19 +148,24 @@ def _box(figure: Figure, box: Box, lines: Sequence[str], place: Point, size: Poi
     )
 
 
-def _edge(edge: Edge, way: Sequence[Point], source_height: float, target_height: float) -> str:
-    (x, y), (to_x, to_y) = way[0], way[-1]
-    points = [(x, y + source_height / 2), *way[1:-1], (to_x, to_y - target_height / 2)]
+def _edge(edge: Edge, points: Sequence[Point]) -> str:
     stroke = stroke_of(edge.kind)
     dashes = f' stroke-dasharray="{stroke.dashes}"' if stroke.dashes else ""
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    middle_x, middle_y = ((points[0][at] + points[1][at]) / 2 for at in (0, 1))
-    text = "".join(_write(middle_x + 4, middle_y + _LINE * number, label, "start") for number, label in enumerate(edge.label))
     return (
-        f'<g class="edge" data-source="{edge.source}" data-target="{edge.target}" data-kind="{edge.kind}">'
+        f'<g class="edge" data-source="{edge.source}" data-target="{edge.target}" data-kind="{edge.kind}" data-channel="{edge.channel}">'
         f"<title>{escape(chr(10).join(edge.details))}</title>"
         f'<polyline points="{line}" fill="none" stroke="{stroke.color}" stroke-width="{stroke.width}"{dashes} marker-end="url(#arrow)"/>'
-        f"{text}</g>"
+        "</g>"
+    )
+
+
+def _label(edge: Edge, place: Point, size: Point) -> str:
+    x, y = place[0] - size[0] / 2, place[1] - size[1] / 2
+    text = "".join(_write(place[0], y + _LINE * (number + 1) + 1, line) for number, line in enumerate(edge.label))
+    return (
+        f'<g class="label" data-source="{edge.source}" data-target="{edge.target}" fill="{stroke_of(edge.kind).color}">'
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{size[0]:.1f}" height="{size[1]:.1f}" fill="#FFFFFF" fill-opacity="0.9"/>{text}</g>'
     )
 
 

@@ -80,6 +80,7 @@ def test_boxes_do_not_touch_names_fit_into_them_and_edges_go_down() -> None:
         assert not any(x < right and left < x + width and y < bottom and top < y + height for left, top, right, bottom in areas)
         areas.append((x, y, x + width, y + height))
     assert len(areas) == 60
+    assert not parts(drawn, "label")  # the legend says it of so many
     for edge in parts(drawn, "edge"):
         line = edge.find(f"{SVG}polyline")
         assert line is not None
@@ -87,10 +88,45 @@ def test_boxes_do_not_touch_names_fit_into_them_and_edges_go_down() -> None:
         assert downs == sorted(downs)
 
 
+def area(element: ET.Element) -> tuple[float, float, float, float]:
+    rect = element.find(f"{SVG}rect")
+    assert rect is not None
+    x, y, width, height = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
+    return x, y, x + width, y + height
+
+
+def test_texts_of_edges_cover_neither_boxes_nor_each_other_and_are_as_wide_as_their_lines() -> None:
+    steps = [step(0, A, -1), step(1, B, 0), step(2, A, 0, 1), step(3, B, 0, 1, 2), step(4, A, 3), step(5, B, 3, 0)]
+    plan = plan_of(*steps)
+    measured = {"count": 1000, "bytes": 10**9, "transfer_p50": 1e-5, "transfer_p99": 1e-3, "wait_p50": 1e-5, "wait_p99": 1e-3}
+    edges = dict.fromkeys((channel.index for channel in plan.channels), measured)
+    for with_channels in (False, True):
+        drawn = svg(plan_figure(plan, NAMES, with_channels=with_channels, measures=measures_of({"edges": edges}, {})))
+        labels = parts(drawn, "label")
+        assert len(labels) == len(parts(drawn, "edge"))
+        for label in labels:
+            left, _top, right, _bottom = area(label)
+            assert right - left >= 6 * max(map(len, texts(label)))
+        areas = [area(each) for each in (*labels, *parts(drawn, "box"))]
+        for number, (left, top, right, bottom) in enumerate(areas):
+            assert not [each for each in areas[:number] if left < each[2] and each[0] < right and top < each[3] and each[1] < bottom]
+
+
+def test_a_wide_graph_of_many_steps_takes_no_more_width_than_its_widest_row() -> None:
+    # Lanes that exchange values: what lies below each other stays below each other.
+    steps = [step(5 * row + lane, A if lane % 2 else B, *({-1} if not row else {5 * row - 5 + lane, 5 * row - 5 + (lane + row) % 5}))
+             for row in range(30) for lane in range(5)]  # fmt: skip
+    drawn = svg(plan_figure(plan_of(*steps), NAMES))
+    areas = [area(box) for box in parts(drawn, "call")]
+    assert len(areas) == 150
+    widest = max(right - left for left, _top, right, _bottom in areas)
+    assert max(each[2] for each in areas) - min(each[0] for each in areas) < 10 * widest
+
+
 def test_names_with_signs_of_markup_stay_what_they_are() -> None:
     figure = Figure("f", (Box(0, "call", '<a> & "b"', "#`x`"), Box(1, "end", "end")), (Edge(0, 1, "shm", ("<1>",)),), ())
     assert texts(parts(svg(figure), "box")[0]) == ['0: <a> & "b"', "#`x`"]
-    assert texts(parts(svg(figure), "edge")[0]) == ["<1>"]
+    assert texts(parts(svg(figure), "label")[0]) == ["<1>"]
     assert '    n0("0: #lt;a#gt; #amp; #quot;b#quot;<br/>#35;#96;x#96;")' in mermaid(figure)
 
 
@@ -106,7 +142,7 @@ def test_tasks_of_one_actor_have_one_colour_and_the_legend_says_whose() -> None:
 def test_edges_say_their_transport_and_what_was_said_of_them() -> None:
     plan = plan_of(step(0, A, -1), step(1, A, 0), step(2, B, 1), transfers={Source(1): Transfer("accelerator")}, sites=ON_ONE_GPU)
     drawn = svg(plan_figure(plan, NAMES))
-    assert {ends(each): texts(each) for each in parts(drawn, "edge")} == {
+    assert {ends(each): texts(each) for each in parts(drawn, "label")} == {
         (0, 1): ["shm"],
         (1, 2): ["local"],
         (2, 3): ["cuda_ipc", "TorchTensorType (accelerator)"],
@@ -127,7 +163,7 @@ def test_all_about_a_channel_is_in_the_tooltip_and_on_the_edge_when_asked_for() 
     ring = plan.channels[0].layout
     lines = ["SharedMemoryType", "BufferedSharedMemoryChannel", f"{ring.entries} entries of {ring.entry_bytes} bytes"]
     assert tooltip(parts(brief, "edge")[0]).split("\n") == lines
-    assert texts(parts(long, "edge")[0]) == lines
+    assert texts(parts(long, "label")[0]) == lines
 
 
 def test_there_is_a_colour_for_every_actor() -> None:
@@ -170,7 +206,7 @@ def test_measurements_stand_in_boxes_and_beside_edges_and_the_bottleneck_is_mark
     assert texts(first)[2:] == ["compute 1.5 ms (p99 4 ms)", "wait 20 µs"]
     assert texts(second)[2:] == ["compute 20 ms"]
     assert [each.attrib["data-number"] for each in parts(drawn, "bottleneck")] == ["2"]
-    assert {ends(each): texts(each) for each in parts(drawn, "edge")}[0, 1] == ["shm", "100× 1.5 MB each", "transfer 3 µs", "wait 4 µs"]
+    assert {ends(each): texts(each) for each in parts(drawn, "label")}[0, 1] == ["shm", "100× 1.5 MB each", "transfer 3 µs", "wait 4 µs"]
     assert "serialize 1 ms" in tooltip(parts(drawn, "edge")[0])
     legend = [texts(key)[0] for key in parts(drawn, "key")]
     assert legend[0] == "Worker aaaaaa, 25% busy"
