@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
+from mray._ipc.pidfd import PidFd
 from mray._ipc.process import start_of
 
 #: Seconds between two calls after a death.
@@ -40,8 +41,7 @@ class _Watch:
     def __init__(self, pid: int) -> None:
         self.callbacks: list[Callable[[], None]] = []
         with contextlib.ExitStack() as opened:
-            self._pidfd = os.pidfd_open(pid)
-            opened.callback(os.close, self._pidfd)
+            self._process = opened.enter_context(PidFd(pid))
             self._stop = os.eventfd(0)
             opened.callback(os.close, self._stop)
             self._thread = threading.Thread(target=self._wait, name="mray-device-deaths", daemon=True)
@@ -51,17 +51,17 @@ class _Watch:
     def _wait(self) -> None:
         _own.is_one = True
         poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
+        poll.register(self._process.fd, select.POLLIN)
         poll.register(self._stop, select.POLLIN)
         ready = poll.poll()
-        poll.unregister(self._pidfd)
+        poll.unregister(self._process.fd)
         while self._stop not in [fd for fd, _events in ready]:
             with _lock:
                 for callback in list(self.callbacks):
                     if callback in self.callbacks:  # who has ended its watch is not called any more
                         callback()
             ready = poll.poll(AGAIN * 1000)
-        os.close(self._pidfd)
+        self._process.close()
         os.close(self._stop)
 
     def end(self) -> None:
@@ -121,15 +121,12 @@ def is_dead(process: tuple[int, int]) -> bool:
     if pid == kernel_pid():
         return start_of(pid) not in (0, started)
     try:
-        pidfd = os.pidfd_open(pid)
+        with PidFd(pid) as found:
+            return found.wait(0) or start_of(pid) not in (0, started)
     except ProcessLookupError:
         return True
     except OSError as error:  # a kernel without pidfds; or no descriptor is left
         return error.errno == errno.ENOSYS and start_of(pid) != started
-    try:
-        return bool(select.select([pidfd], [], [], 0)[0]) or start_of(pid) not in (0, started)
-    finally:
-        os.close(pidfd)
 
 
 def _do_nothing() -> None:

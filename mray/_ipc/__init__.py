@@ -12,7 +12,7 @@
     event_loop, loop_spin   an asyncio loop that waits in the reactor; loops of users that wait for mray
     interrupts, handlers    Ctrl-C, and exceptions of the user's signal handlers, put off to a safe moment
     memory_order            the fences that make all of it safe on processors that reorder
-    process, reaper         titles, parents, ends; cleaning after the dead
+    process, pidfd, reaper  titles, parents, ends; cleaning after the dead
     output                  workers' output as named lines
     faults, limits          texts of errors: exceptions of handlers; no descriptor left (`closed_descriptors`: closed by the program)
 

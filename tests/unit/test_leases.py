@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from mray._channel.leases import Borrower, Lender, sweep_orphans
+from mray._device.deaths import is_dead
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.process import start_of
@@ -151,6 +153,21 @@ def test_a_process_that_waits_to_be_reaped_is_dead() -> None:
     assert start_of(child.pid) == 0
     child.communicate()
     assert start_of(child.pid) == 0
+
+
+def test_whether_a_process_is_dead_is_known_with_thousands_of_open_files() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    named = child.pid, start_of(child.pid)
+    with contextlib.ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        for _ in range(1100):
+            opened.enter_context(open(os.devnull, "rb"))
+        assert not is_dead(named)
+        child.kill()
+        child.communicate()
+        assert is_dead(named)
 
 
 @pytest.mark.parametrize("readers", [1, 3])

@@ -5,11 +5,11 @@ In the node, on its one thread, and only where the driver is measured: everywher
 
 from __future__ import annotations
 
-import select
+import contextlib
 
 from mray._common import messages as m
 from mray._common.clock import monotonic
-from mray._common.kept import os
+from mray._ipc.pidfd import PidFd
 from mray._ipc.reactor import Reactor
 from mray._runtime.node.members import Members
 from mray._runtime.processes.line_coverage import SAVE_SECONDS
@@ -52,21 +52,12 @@ class GracefulKill:
 
     def end_all(self) -> None:
         """Ask all workers, as the session ends, and wait until they are dead, or their time is over."""
-        waiting = {}
+        waiting = []
         for process, worker in self._supervisor.workers.items():
             if worker.pid and (process in self._asked or self._ask(process) or self._leaves(process)):
-                try:
-                    waiting[os.pidfd_open(worker.pid)] = worker
-                except OSError:
-                    continue
-        poll = select.poll()
-        for fd in waiting:
-            poll.register(fd, select.POLLIN)
+                with contextlib.suppress(OSError):
+                    waiting.append(PidFd(worker.pid))
         deadline = monotonic() + SAVE_SECONDS
-        while waiting and (left := deadline - monotonic()) > 0:
-            for fd, _events in poll.poll(left * 1000):
-                poll.unregister(fd)
-                os.close(fd)
-                del waiting[fd]
-        for fd in waiting:
-            os.close(fd)
+        for each in waiting:
+            with each:
+                each.wait(max(0.0, deadline - monotonic()))

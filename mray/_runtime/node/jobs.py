@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from mray._common.clock import time
@@ -41,7 +42,7 @@ _FACTS = ("namespace", "runtime_env", "log_to_driver", "terminal", "logging_conf
 class Job:
     """A driver and its job specification."""
 
-    __slots__ = ("connection", "ended", "facts", "id", "job_spec", "leaving", "pid", "pidfd", "process", "since", "unshown")
+    __slots__ = ("connection", "ended", "facts", "id", "job_spec", "leaving", "pid", "process", "since", "unshown", "unwatch")
 
     def __init__(self, job_id: str, job_spec: dict[str, Any], pid: int, process: str) -> None:
         #: Hex digits.
@@ -55,7 +56,7 @@ class Job:
         self.ended = 0.0
         #: To the driver; None before it has joined and after it has left.
         self.connection: Connection | None = None
-        self.pidfd = -1
+        self.unwatch: Callable[[], None] = lambda: None
         #: It has sent SHUTDOWN, and gets LEFT when none of its work runs any more.
         self.leaving = False
         #: Lines of output that it did not read in time.

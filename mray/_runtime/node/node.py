@@ -41,6 +41,7 @@ from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, peer_pid
 from mray._ipc.faults import fault, fault_text, message_name
 from mray._ipc.limits import advice, is_exhausted
+from mray._ipc.pidfd import PidFd
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import (
     hold,
@@ -212,28 +213,18 @@ class Node:
 
     def _watch_driver(self, pid: int) -> None:
         """Watch the process that has started this one: the driver, or `mray start`, which ends once drivers can find the session."""
-        pidfd = int(self._options.get("driver_pidfd", -1))
-        if pidfd >= 0:  # this node was forked by a template, which is not watched (see `mray._runtime.processes.template`)
-            self.reactor.add_fd(pidfd, lambda _events: self._starter_died(pidfd))
-            return
-        try:
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            pidfd = -1
+        fd = int(self._options.get("driver_pidfd", -1))  # where this node was forked by a template, which is not watched
+        with contextlib.suppress(OSError):
+            PidFd(pid, fd).then(self.reactor, self._starter_died)
         # Once it is dead its children have another parent; from then on its pid may belong to another process.
-        if os.getppid() != pid:
-            self._starter_died(pidfd)
-        elif pidfd >= 0:
-            self.reactor.add_fd(pidfd, lambda _events: self._starter_died(pidfd))
+        if fd < 0 and os.getppid() != pid:
+            self._starter_died()
 
-    def _starter_died(self, pidfd: int) -> None:
+    def _starter_died(self) -> None:
         if self._only_job is not None:
             self.finish("the driver is dead")
         elif not is_published(self._session_dir):
             self.finish("mray start has died")
-        elif pidfd >= 0:
-            self.reactor.remove_fd(pidfd)
-            os.close(pidfd)
 
     def finish(self, why: str) -> None:
         """End the session, soon."""
@@ -387,8 +378,7 @@ class Node:
             job = self.jobs.admit(job_spec, connection.pid, connection.process)
             with contextlib.suppress(OSError):  # the driver is dead already, and its socket hangs up
                 # A child that the driver forks may hold its socket open for longer than the driver lives.
-                job.pidfd = os.pidfd_open(peer_pid(connection.socket))
-                self.reactor.add_fd(job.pidfd, lambda _events: self._driver_gone(job))
+                job.unwatch = PidFd(peer_pid(connection.socket)).then(self.reactor, lambda: self._driver_gone(job))
         elif job.process:  # the driver's name before a reset; it writes to that row no more
             self._forget_process(job.process)
         job.process, job.connection = connection.process, connection
@@ -410,10 +400,7 @@ class Node:
             return
         connection.read_rest()
         connection.close()
-        if job.pidfd >= 0:
-            self.reactor.remove_fd(job.pidfd)
-            os.close(job.pidfd)
-            job.pidfd = -1
+        job.unwatch()
         if not job.ended:
             self._end_job(job)
         job.connection = None

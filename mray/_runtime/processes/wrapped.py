@@ -23,13 +23,14 @@ lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and connects to
 
 from __future__ import annotations
 
-import select
+import contextlib
 from collections.abc import Callable, Sequence
 
 from mray._common import settings
 from mray._common.clock import monotonic
 from mray._common.kept import os
 from mray._ipc import process as processes
+from mray._ipc.pidfd import PidFd
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import LIFELINE_VARIABLE, PROCESS_VARIABLE, Wrapper, launch_wrapped
 from mray._runtime.processes.worker_process import WorkerProcess
@@ -44,14 +45,14 @@ _LOOK_SECONDS = 0.02
 class _Wrapped:
     """One worker and its wrapper."""
 
-    __slots__ = ("announced", "pidfd", "worker", "wrapper")
+    __slots__ = ("announced", "unwatch", "worker", "wrapper")
 
     def __init__(self, worker: WorkerProcess, wrapper: int) -> None:
         self.worker = worker
         #: The wrapper's pid; it is a child of the node.
         self.wrapper = wrapper
-        #: Watches the worker, once it has said its pid.
-        self.pidfd = -1
+        #: Ends the watch of the worker, which begins once it has said its pid.
+        self.unwatch: Callable[[], None] = lambda: None
         #: Its death has been reported.
         self.announced = False
 
@@ -101,13 +102,11 @@ class WrappedWorkers:
         if pid == wrapped.wrapper:
             return  # a profiler inside of the worker: it is the node's child
         try:
-            wrapped.pidfd = os.pidfd_open(pid)
+            wrapped.unwatch = PidFd(pid).then(self._reactor, lambda: self._worker_ended(wrapped))
         except ProcessLookupError:
-            self._worker_ended(wrapped, 0)
+            self._worker_ended(wrapped)
         except OSError:  # an old kernel: the wrapper's end stands for the worker's
             pass
-        else:
-            self._reactor.add_fd(wrapped.pidfd, lambda events: self._worker_ended(wrapped, events))
 
     def knows(self, process: str) -> bool:
         return process in self._by_process
@@ -130,9 +129,8 @@ class WrappedWorkers:
             self._end_everything(wrapped)
 
     # ------------------------------------------------------------------------------------ ends
-    def _worker_ended(self, wrapped: _Wrapped, _events: int) -> None:
+    def _worker_ended(self, wrapped: _Wrapped) -> None:
         status = processes.status_of_dead(wrapped.worker.pid)
-        self._unwatch(wrapped)
         if status is not None:
             self._announce(wrapped, status)
         else:
@@ -155,12 +153,6 @@ class WrappedWorkers:
             wrapped.announced = True
             self._on_died(wrapped.worker, status)
 
-    def _unwatch(self, wrapped: _Wrapped) -> None:
-        if wrapped.pidfd >= 0:
-            self._reactor.remove_fd(wrapped.pidfd)
-            os.close(wrapped.pidfd)
-            wrapped.pidfd = -1
-
     def wrapper_ended(self, pid: int, status: int) -> bool:
         """Handle the end of a child of the node. Returns whether it was a wrapper."""
         wrapped = self._by_wrapper.pop(pid, None)
@@ -170,7 +162,7 @@ class WrappedWorkers:
         worker_pid = wrapped.worker.pid or pid
         if worker_pid != pid and status > _SIGNALLED:
             status = _SIGNALLED - status
-        self._unwatch(wrapped)
+        wrapped.unwatch()
         self._end_everything(wrapped)
         self._announce(wrapped, status)
         self._on_finished(wrapped.worker)
@@ -183,22 +175,9 @@ class WrappedWorkers:
         # A worker that has not joined has nothing to write.
         for process in list(self._by_process):
             self.kill(process)
-        pidfds: dict[int, int] = {}
-        for pid in self._by_wrapper:
-            try:
-                pidfds[pid] = os.pidfd_open(pid)
-            except OSError:
-                continue
-        while pidfds and monotonic() < until:
-            poll = select.poll()
-            for fd in pidfds.values():
-                poll.register(fd, select.POLLIN)
-            ended = {fd for fd, _events in poll.poll(1000 * _LOOK_SECONDS)}
-            pump()
-            for pid, fd in list(pidfds.items()):
-                if fd in ended:
-                    os.close(pidfds.pop(pid))
-        for fd in pidfds.values():
-            os.close(fd)
+        for pid in list(self._by_wrapper):
+            with contextlib.suppress(OSError), PidFd(pid) as wrapper:
+                while not wrapper.wait(_LOOK_SECONDS) and monotonic() < until:
+                    pump()
         for wrapped in list(self._by_wrapper.values()):
             self._end_everything(wrapped)

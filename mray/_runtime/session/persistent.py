@@ -20,7 +20,7 @@ Rejected: letting drivers join every session (a private session concerns only it
 
 from __future__ import annotations
 
-import select
+import contextlib
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc import reaper
+from mray._ipc.pidfd import PidFd
 from mray._ipc.reaper import withdraw
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
@@ -115,25 +116,14 @@ def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: 
     """
     directory = address.session_dir
     in_order = False
-    try:
-        pidfd = os.pidfd_open(address.node_pid)
-    except OSError:
-        pidfd = -1
-    if pidfd >= 0:
-        try:
-            if address.node_lives():
-                poll = select.poll()
-                poll.register(pidfd, select.POLLIN)
-                if not force:
-                    signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-                    in_order = bool(poll.poll(patience * 1000))
-                if not in_order:
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                    poll.poll()
-        except ProcessLookupError:
-            in_order = True
-        finally:
-            os.close(pidfd)
+    with contextlib.suppress(OSError), PidFd(address.node_pid) as node:
+        if address.node_lives():
+            if not force:
+                node.signal(signal.SIGTERM)
+                in_order = node.wait(patience)
+            if not in_order:
+                node.signal(signal.SIGKILL)
+                node.wait()
     if os.path.exists(directory) or not in_order:
         reaper.clean_after_node(directory)
     withdraw(directory)
@@ -241,15 +231,8 @@ def join_session(options: SessionOptions) -> JoinedSession:
 
 def _await_end(address: Address) -> int | None:
     """Wait a moment for the node to be dead; its status if that can be read (it is no child of this process)."""
-    try:
-        pidfd = os.pidfd_open(address.node_pid)
-    except OSError:
-        return None
-    try:
+    with contextlib.suppress(OSError), PidFd(address.node_pid) as node:
         if address.node_lives():
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            poll.poll(_GONE_SECONDS * 1000)
+            node.wait(_GONE_SECONDS)
         return processes.status_of_dead(address.node_pid)
-    finally:
-        os.close(pidfd)
+    return None

@@ -14,7 +14,6 @@ import contextlib
 import errno
 import importlib.util
 import resource
-import select
 import stat
 import sys
 import time
@@ -33,6 +32,7 @@ from mray._device import discovery
 from mray._ipc import reaper
 from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.listener import listen_at
+from mray._ipc.pidfd import PidFd
 from mray._ipc.process import kill
 from mray._ipc.segment import PAGE, check_place
 from mray._ipc.table import measures
@@ -498,19 +498,10 @@ def _check_way(path: str) -> None:
 
 def reap_node(pid: int, timeout: float) -> int | None:
     """Wait until the node is dead (SIGKILL after `timeout` seconds) and reap it; its status if it can be read."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        pidfd = -1
-    if pidfd >= 0:
-        try:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            if not poll.poll(timeout * 1000):
-                kill(pid)
-                poll.poll()
-        finally:
-            os.close(pidfd)
+    with contextlib.suppress(OSError), PidFd(pid) as node:
+        if not node.wait(timeout):
+            kill(pid)
+            node.wait()
     try:
         _pid, status = os.waitpid(pid, 0)
     except ChildProcessError:

@@ -1,0 +1,65 @@
+"""`PidFd`: a process by a descriptor, which the kernel makes readable when it has ended.
+
+In any process. A pid may belong to another process as soon as its own has been reaped; a descriptor never does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+from collections.abc import Callable
+
+from mray._common.kept import os
+from mray._ipc.watching import Watching
+
+
+class PidFd:
+    """A process; used with ``with``, or by `then`."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, pid: int, fd: int = -1) -> None:
+        """ProcessLookupError when there is no such process; another OSError when the kernel has no such descriptors, or none is left.
+
+        `fd` is such a descriptor, if there is one already.
+        """
+        self.fd = os.pidfd_open(pid) if fd < 0 else fd
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether it ends within so many seconds, or has ended. None: wait until it does."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+    def then(self, reactor: Watching, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back once, in the reading thread, when it has ended; returns what ends that, and may be called twice."""
+
+        def end() -> None:
+            if self.fd >= 0:
+                reactor.remove_fd(self.fd)
+                self.close()
+
+        def ended(_events: int) -> None:
+            end()
+            callback()
+
+        reactor.add_fd(self.fd, ended)
+        return end
+
+    def signal(self, number: int) -> None:
+        """Send it a signal; fine when it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.fd, number)
+
+    def close(self) -> None:
+        """Let go of the descriptor. Idempotent."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> PidFd:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
