@@ -80,7 +80,7 @@ MISTAKES = [
     ("ray.get_actor('nobody')", r"ValueError: Failed to look up actor with name 'nobody'. .*"),
     (
         "add.remote(LOCK)",
-        r"TypeError: Could not .*<.*lock .*> for .*\nargument `a` of add, a `_thread.lock`, cannot be pickled: make it inside the task \(.*\)",
+        r"TypeError: Could not .*<.*lock .*> for .*\nargument `a` of add, a `_thread.lock`, cannot be pickled: make it inside the task .*",
     ),
     ("add.remote(1, b=[Model()])", r"TypeError: Could not .*\nargument `b\[0\].lock` of add, a `_thread.lock`, cannot be pickled: .*"),
     (

@@ -39,7 +39,7 @@ def test_arrays_come_back_as_they_were(array: Any) -> None:
     [
         [1],
         np.float64(1),
-        np.array([object()]),
+        np.array([object]),
         np.zeros(0),
         np.zeros((3, 4))[:, ::2],
         np.zeros(3, dtype=[("a", "i4")]),
