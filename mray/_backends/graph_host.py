@@ -188,6 +188,7 @@ class Host:
             assert self._enqueue is not None, "a driver takes part in no graph"
             if verb == ATTACH:
                 attach = self.service.attaching(payload)
+                self._client.ends.then(connection.process, self._owner_ended)
                 self.in_a_thread(lambda: answer(attach))
             elif verb in AT_ONCE:
                 answer(partial(self.service.handle, verb, payload, None))

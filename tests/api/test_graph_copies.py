@@ -38,6 +38,9 @@ def actor(ray_session):
         def tell(self):
             return self.seen
 
+        def count_programs(self):
+            return len(importlib.import_module("mray._api.current").current_backend().host().service.programs)
+
         def fail(self, value):
             if isinstance(value, str) and value == "fail":
                 raise ValueError(f"cannot take {value}")
@@ -342,8 +345,10 @@ def test_the_death_of_an_actor_is_told_to_those_who_have_a_copy(ray_session, sha
 def test_the_death_of_a_process_with_a_copy_is_no_matter_to_others(ray_session, shared, user, copies, eventually):
     ray = ray_session
     graph, a, u = shared("echo")
+    assert ray.get(a.count_programs.remote()) == 2
     os.kill(ray.get(u.pid.remote()), signal.SIGKILL)
     eventually(lambda: copies(graph) == [])
+    eventually(lambda: ray.get(a.count_programs.remote()) == 1)
     assert [graph.execute(number).get() for number in range(5)] == list(range(5))
     other = user()
     ray.get(other.hold.remote(graph))
