@@ -7,13 +7,14 @@ of the other that it holds it now.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
+from mray._common.bridge import call_in, called, own_loop, settle
 from mray._common.ids import OBJECT_SIZE, TASK_SIZE, BaseID, JobID, TaskID
 from mray._common.log import logger
 
@@ -66,24 +67,11 @@ class RefBackend(ABC):
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         """A future of the value, of the event loop that runs in this thread. Cancelling it leaves the task alone."""
-        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
-
-        loop = asyncio.get_event_loop()
-        future = loop.create_future()
-
-        def settle() -> None:
-            if future.done():
-                return
-            try:
-                future.set_result(self.get([ref], 0)[0])
-            except StopIteration as error:  # a future refuses these: they would end the generator that awaits it
-                future.set_exception(RuntimeError(str(error)))
-            except BaseException as error:
-                future.set_exception(error)
+        loop = own_loop()
+        future: asyncio.Future[Any] = loop.create_future()
 
         def ready() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle)
+            call_in(loop, settle, future, lambda: self.get([ref], 0)[0])
 
         self.on_ready(ref, ready)
         return future
@@ -212,21 +200,7 @@ class ObjectRef(BaseID, Generic[T]):
 
     async def _ready(self) -> ObjectRef[T]:
         """Wait until the value, or its error, is there, without reading it. Returns the ref."""
-        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
-
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def settle() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def ready() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle)
-
-        _current_backend().on_ready(self, ready)
-        await future
+        await called(partial(_current_backend().on_ready, self))
         return self
 
     def __eq__(self, other: object) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
-from mray._common.clock import call_later
+from mray._common.bridge import called
 from mray._common.places import undone
 
 if TYPE_CHECKING:
@@ -210,24 +210,15 @@ class ObjectRefGenerator(Generic[T_co]):
 
     async def _next_async(self, timeout_s: float | None = None) -> ObjectRef:
         """As `_next_sync` without blocking the event loop; the end is StopAsyncIteration."""
-        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
-
         stream = self._stream
-        loop = asyncio.get_running_loop()
+        timeout = None if timeout_s is None or timeout_s < 0 else timeout_s
         while True:
             ref = stream.take_nowait()
             if ref is not None:
                 return ref
             if stream.is_over():
                 return self._last(StopAsyncIteration)
-            arrival = _arrival(loop, stream)
-            timer = None if timeout_s is None or timeout_s < 0 else call_later(loop, timeout_s, partial(_settle, arrival, False))
-            try:
-                has_come = await arrival
-            finally:
-                if timer is not None:
-                    timer.cancel()
-            if not has_come:
+            if not await called(partial(current_backend().on_ready, stream.peek(1)[0]), timeout):
                 return type(stream.done).nil()
 
     # ------------------------------------------------------------------------------------ what generators have and this has not
@@ -254,22 +245,3 @@ class ObjectRefGenerator(Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<ObjectRefGenerator of {self._stream.done.task_id()}>"
-
-
-def _arrival(loop: Any, stream: RefStream) -> Any:
-    """A future of the loop that is true when the next item is there, or the end."""
-    future = loop.create_future()
-
-    def ready() -> None:
-        try:
-            loop.call_soon_threadsafe(_settle, future, True)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            pass
-
-    current_backend().on_ready(stream.peek(1)[0], ready)
-    return future
-
-
-def _settle(future: Any, has_come: bool) -> None:
-    if not future.done():
-        future.set_result(has_come)

@@ -9,5 +9,6 @@ process-local         a value of which each process has one, also where processe
 point                 a named step of a protocol where tests may delay a process (`points` is the door to `mray.testing.points`)
 ====================  ====================================================================================================
 
-Pure: nothing here opens, starts or waits for anything, and nothing here imports another part of mray but its exceptions.
+Pure, but for `bridge`, which hands over to event loops: nothing else here opens, starts or waits for anything, and nothing here imports
+another part of mray but its exceptions.
 """

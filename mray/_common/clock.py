@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time as _known
 from collections.abc import Callable
 from importlib.util import module_from_spec
@@ -54,27 +53,9 @@ def use(clock: Callable[[], float] | None) -> None:
     _clock = monotonic if clock is None else clock
 
 
-# ------------------------------------------------------------------------------------------- event loops
-def follow(loop: Any) -> Any:
-    """An event loop that mray has made: from now on it goes by the machine's time, where it is one of asyncio's own; returns it."""
-    if "_scheduled" in getattr(loop, "__dict__", ()):
-        loop.time = monotonic
-    return loop
-
-
-def call_later(loop: Any, seconds: float, callback: Callable[[], object]) -> Any:
-    """As `loop.call_later`, also where a test pretends another time to the user's loop; returns an object with `cancel`."""
-    if type(_known.monotonic) is BuiltinFunctionType or "time" in getattr(loop, "__dict__", ()):
-        return loop.call_later(seconds, callback)
-    timer = threading.Timer(seconds, _call_in, (loop, callback))
-    timer.daemon = True
-    timer.start()
-    return timer
-
-
-def _call_in(loop: Any, callback: Callable[[], object]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(callback)
+def is_pretended() -> bool:
+    """Whether a test pretends another time to everybody else."""
+    return type(_known.monotonic) is not BuiltinFunctionType
 
 
 #: Ray counts milliseconds in 64 bits.

@@ -16,7 +16,8 @@ import selectors
 from collections.abc import Callable, Sized
 from typing import Any
 
-from mray._common.clock import follow, monotonic
+from mray._common.bridge import follow
+from mray._common.clock import monotonic
 from mray._ipc.reactor import Reactor
 
 #: Seconds after which a loop that has been kept from running is due.

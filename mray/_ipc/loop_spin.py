@@ -6,7 +6,6 @@ per iteration, so that an immediate answer finds its caller awake and other coro
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -57,14 +56,3 @@ class LoopSpin:
             self.active = False
             spinner.failed()
             self._sleep()
-
-
-def call_in_loop(loop: asyncio.AbstractEventLoop | None, function: Callable[[], object]) -> None:
-    """Call a function in the thread of a loop that runs in another one, else here. After the loop's end it may not be called at all."""
-    from asyncio import _get_running_loop  # noqa: PLC0415  (asyncio's; the public one raises an error for None)
-
-    if loop is not None and loop.is_running() and _get_running_loop() is not loop:
-        with contextlib.suppress(RuntimeError):  # it has just been closed
-            loop.call_soon_threadsafe(function)
-    else:
-        function()

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from mray._common.clock import follow
+from mray._common.bridge import new_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,7 +38,7 @@ class Coroutines:
 
         with self._lock:
             if self._loop is None:
-                self._loop = follow(asyncio.new_event_loop())
+                self._loop = new_loop()
                 threading.Thread(target=_run, args=(self._loop,), name="proxy coroutines", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(wait(), self._loop).result()
 

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mray._common.bridge import in_thread
 from mray.proxy._connection import Connection
 from mray.proxy._errors import portable
 from mray.proxy._interpreter import AWAITED, VALUE
@@ -399,8 +400,7 @@ async def _waited(env: IRemoteInterpreter, mode: str, var: Var) -> Any:
     if reference.stream is not stream:
         reference.stream.send()
     if env.connection.local is not None:
-        asyncio = importlib.import_module("asyncio")
-        return await asyncio.get_running_loop().run_in_executor(None, lambda: stream.answer(stream.ask((mode, *reference.place))))
+        return await in_thread(lambda: stream.answer(stream.ask((mode, *reference.place))), "proxy-answer")
     return await env.connection.awaited(stream.ask((mode, *reference.place)))
 
 

@@ -23,8 +23,8 @@ ONCE = "once"
 #: Place (module below mray and function) -> its bound or condition.
 BOUNDS = {
     # timers
-    "_api.ref_generator:ObjectRefGenerator._next_async": ONCE,
-    "_common.clock:call_later": ONCE,
+    "_common.bridge:call_later": ONCE,
+    "_common.bridge:called": ONCE,
     "_common.protocol:": "asks nobody: the table of all messages",
     "_backends.local.node:LocalNode._carry_out": ONCE,
     "_backends.local.transport:LocalReactor.call_later": ONCE,

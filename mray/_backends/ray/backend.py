@@ -28,6 +28,7 @@ from mray._backends.ray.runtime_facts import QUERIES, RuntimeFacts, cluster_and_
 from mray._backends.ray.shipped_code import Arrival, Shipped
 from mray._backends.ray.values import RAYS_VALUES, rays_own, rays_ref, ref_of, value_of
 from mray._backends.ray.waiting import WaitCalls
+from mray._common.bridge import own_loop, tell
 from mray._common.reducers import registered_serializers
 from mray.exceptions import ActorDiedError
 
@@ -113,23 +114,16 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return [given[ref] for ref in ready], [given[ref] for ref in rest]
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
-        import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; who awaits has it loaded)
+        future: asyncio.Future[Any] = own_loop().create_future()
 
-        entry = rays_ref(ref)
-        future = asyncio.get_event_loop().create_future()
+        def come(done: Any) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                tell(future, None, translated(error))
+            elif not done.cancelled():
+                tell(future, value_of(done.result()))
 
-        def settle(done: Any) -> None:
-            if future.done() or done.cancelled():
-                return
-            error = done.exception()
-            if error is None:
-                future.set_result(value_of(done.result()))
-                return
-            error = translated(error)
-            # a future refuses StopIteration: it would end the generator that awaits it
-            future.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
-
-        entry.as_future().add_done_callback(settle)
+        rays_ref(ref).as_future().add_done_callback(come)
         return future
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:

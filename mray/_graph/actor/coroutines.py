@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from mray._common.clock import follow
+from mray._common.bridge import new_loop
 
 _of_thread = threading.local()
 
@@ -34,7 +34,7 @@ def event_loop() -> Any:
 
         loop = main_loop()
         if loop is None:
-            loop = follow(asyncio.new_event_loop())
+            loop = new_loop()
             asyncio.set_event_loop(loop)
         use_loop(loop)
     return loop

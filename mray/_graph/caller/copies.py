@@ -30,8 +30,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mray._channel.select import SHM
+from mray._common.bridge import in_thread
 from mray._graph.caller.allocation import Allocation
-from mray._graph.caller.future import in_a_thread
 from mray._graph.caller.handle import restore_graph
 from mray._graph.host import weakly
 from mray._graph.messages import COPY
@@ -129,11 +129,11 @@ class GraphCopy:
 
     async def execute_async(self, *args: Any, **kwargs: Any) -> Any:
         """As `CompiledGraph.execute_async`."""
-        return await (self._copy or await in_a_thread(self.made)).execute_async(*args, **kwargs)
+        return await (self._copy or await in_thread(self.made, "mray-graph")).execute_async(*args, **kwargs)
 
     async def stream(self, inputs: Any) -> AsyncIterator[Any]:
         """As `CompiledGraph.stream`."""
-        async for value in (self._copy or await in_a_thread(self.made)).stream(inputs):
+        async for value in (self._copy or await in_thread(self.made, "mray-graph")).stream(inputs):
             yield value
 
     def __getattr__(self, name: str) -> Any:

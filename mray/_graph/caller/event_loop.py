@@ -10,19 +10,20 @@ All other events of this process (deaths, results that another thread has read) 
 
 from __future__ import annotations
 
-import contextlib
 import select
 import threading
 import weakref
 from collections.abc import Callable, Generator
+from functools import partial
 from os import sched_yield
 from typing import TYPE_CHECKING, Any
 
-from mray._common.clock import call_later, monotonic
+from mray._common.bridge import call_in, call_in_loop, call_later, running_loop, tell
+from mray._common.clock import monotonic
 from mray._graph.caller.executions import Callback, Completions
 from mray._graph.host import GraphHost
 from mray._ipc.limits import explaining
-from mray._ipc.loop_spin import LoopSpin, call_in_loop
+from mray._ipc.loop_spin import LoopSpin
 from mray._ipc.spin import YIELD_AFTER, AdaptiveSpinner
 
 if TYPE_CHECKING:
@@ -83,20 +84,15 @@ class LoopWatcher:
         future = loop.create_future()
         thread = threading.get_ident()
 
-        def wake() -> None:
-            if not future.done():
-                future.set_result(None)
-
         def callback() -> None:
             if threading.get_ident() == thread:
-                wake()
+                tell(future, None)
             else:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
-                    loop.call_soon_threadsafe(wake)
+                call_in(loop, tell, future, None)
 
         if not begin(callback):
             return
-        timer = None if timeout is None else call_later(loop, timeout, wake)
+        timer = None if timeout is None else call_later(loop, timeout, partial(tell, future, None))
         self._awaited.add(completions)
         self._waiting.add(future)
         try:
@@ -171,8 +167,7 @@ class LoopWatcher:
             self._attend()
         except Exception as error:
             for future in tuple(self._waiting):
-                if not future.done():
-                    future.set_exception(error)
+                tell(future, None, error)
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop | None) -> None:
         if self._poll is not None:
@@ -206,11 +201,7 @@ class LoopWatcher:
             return
         self._asked = True
         loop = self._loop()
-        try:
-            if loop is None:
-                raise RuntimeError("the loop is gone")
-            loop.call_soon_threadsafe(self._on_polled)
-        except RuntimeError:  # it is closed: no coroutine waits any more
+        if loop is None or not call_in(loop, self._on_polled):
             self._host.remove_poller(self._polled)
 
     def _is_rung(self) -> bool:
@@ -226,9 +217,7 @@ class LoopWatcher:
 
 def watcher_of(host: GraphHost) -> LoopWatcher:
     """The watcher of the event loop that runs in this thread; RuntimeError when there is none."""
-    import asyncio  # noqa: PLC0415  (`import mray` is to stay cheap; a process that awaits has it loaded)
-
-    loop = asyncio.get_running_loop()
+    loop = running_loop()
     watcher = host.loop_watchers.get(loop)
     if watcher is None:
         for other in list(host.loop_watchers):

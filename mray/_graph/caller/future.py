@@ -14,6 +14,7 @@ from typing import Any
 from mray._api.dag_node import Unique
 from mray._channel.base import NOTHING, Failed
 from mray._common import clock
+from mray._common.bridge import in_thread
 from mray._graph.caller.event_loop import LoopWatcher, watcher_of
 from mray._graph.caller.executions import Executions
 from mray._ipc.spin import AdaptiveSpinner
@@ -111,20 +112,13 @@ async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
     while (index := graph.submit_nowait(value, True)) < 0:
         now = clock.now()
         if deadline is not None and now >= deadline:
-            raise await in_a_thread(partial(graph.submit_timed_out, limit))
+            raise await in_thread(partial(graph.submit_timed_out, limit), "mray-report")
         if complaint is not None and now >= complaint:
             complaint = None
-            await in_a_thread(graph.complain_of_waiting)
+            await in_thread(graph.complain_of_waiting, "mray-report")
         until = [moment - now for moment in (deadline, complaint) if moment is not None]
         await _Room(graph, min(until, default=None))
     return index
-
-
-async def in_a_thread(function: Any) -> Any:
-    """Call a function that waits, without holding up the event loop."""
-    import asyncio  # noqa: PLC0415
-
-    return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
 async def each_of(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:

@@ -13,16 +13,16 @@ Imports asyncio, and so is imported only by processes that await.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from os import sched_yield
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
-from mray._common.clock import call_later
-from mray._ipc.loop_spin import LoopSpin, call_in_loop
+from mray._common.bridge import call_in, call_in_loop, call_later, own_loop, runs_here, settle
+from mray._ipc.loop_spin import LoopSpin
 from mray._objects.ownership import Entry
 
 if TYPE_CHECKING:
@@ -139,10 +139,9 @@ class AwaitedRefs:
         loop = self._loop()
         if self._told or loop is None:
             return
-        if not _runs_here(loop):
+        if not runs_here(loop):
             self._told = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits any more
-                loop.call_soon_threadsafe(self._settle)
+            call_in(loop, self._settle)
         elif not self._looks:
             self._told = True
             loop.call_soon(self._settle)
@@ -159,19 +158,11 @@ class AwaitedRefs:
 
     def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
         """Settle the future, or wait again where the value has been lost meanwhile and is being made again."""
-        future, ref = waiter.future, waiter.ref
+        ref = waiter.ref
         entry = ref._entry
         if (type(entry) is not self._entry or entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
             return
-        try:
-            value = self._value(ref)
-        except StopIteration as error:
-            # A future refuses StopIteration: it would end the generator that awaits it.
-            future.set_exception(RuntimeError(str(error)))
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(value)
+        settle(waiter.future, partial(self._value, ref))
 
     def _value(self, ref: ObjectRef) -> Any:
         client = self._client
@@ -242,14 +233,9 @@ class AwaitedRefs:
         call_in_loop(loop, lambda: self._unwatch(loop, fd))
 
 
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this thread runs the loop now. (One thread after the other may.)"""
-    return asyncio._get_running_loop() is loop  # noqa: SLF001  (asyncio's; the public one raises an error for None)
-
-
 def awaited_refs(client: Client) -> AwaitedRefs:
     """The `AwaitedRefs` of the event loop that runs in this thread; RuntimeError when there is none."""
-    loop = asyncio.get_event_loop()
+    loop = own_loop()
     found: AwaitedRefs | None = client.awaited.get(loop)
     if found is None:
         found = client.awaited[loop] = AwaitedRefs(client, loop)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from mray._common.clock import follow
+from mray._common.bridge import call_in, new_loop
 from mray._common.concurrency import AT_ONCE
 from mray._common.ids import TaskID
 from mray._runtime.worker.finalizing import close_tasks
@@ -59,7 +59,7 @@ class LoopGroupExecutor(GroupExecutor):
         if threading.get_ident() == self._thread:
             self._interrupt(running)
         else:
-            self._loop.call_soon_threadsafe(self._interrupt, running)
+            call_in(self._loop, self._interrupt, running)
 
     @staticmethod
     def _interrupt(running: LoopCall) -> None:
@@ -138,12 +138,12 @@ class OwnLoopGroupExecutor(LoopGroupExecutor):
 
     def _ring(self) -> None:
         if self._loop is None:
-            self._loop = follow(asyncio.new_event_loop())
+            self._loop = new_loop()
             self._loop.set_exception_handler(_unretrieved)
             self._actor.start_thread(self._serve, f"mray-loop-{self._name}")
         if not self._rung:
             self._rung = True
-            self._loop.call_soon_threadsafe(self._begin_rung)
+            call_in(self._loop, self._begin_rung)
 
     def _serve(self) -> None:
         self._thread = threading.get_ident()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._api.ref_generator import StreamingGeneratorStats
 from mray._common import messages as m
+from mray._common.bridge import called
 from mray._common.clock import monotonic, perf_counter
 from mray._common.ids import return_id
 from mray._common.invocations import Result
@@ -194,14 +195,15 @@ class Producer:
         if not self.may_go_on():
             self._announce()
             self.flush()
-            loop, wakeup = asyncio.get_running_loop(), asyncio.Event()
-            self.on_message = lambda: loop.call_soon_threadsafe(wakeup.set)
             while not self.may_go_on():
                 # No message comes when the socket has room again, or has hung up.
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(wakeup.wait(), LOOP_SECONDS)
-                wakeup.clear()
+                await called(self._when_told, LOOP_SECONDS)
             self.on_message = None
+
+    def _when_told(self, callback: Callable[[], object]) -> None:
+        self.on_message = callback
+        if self.may_go_on():
+            callback()
 
 
 class Collected(list[Result]):
@@ -241,8 +243,7 @@ class Producers:
     def _told(producer: Producer) -> None:
         on_message = producer.on_message
         if on_message is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no producer waits any more
-                on_message()
+            on_message()
 
     def stop(self, task_id: bytes) -> None:
         """Have a generator end at its next yield, as if its reader had gone. Reading thread."""

@@ -9,15 +9,14 @@ Timeouts are in seconds: None and -1 wait for ever, 0 does not wait.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from mray._api.current import current_backend
 from mray._api.type_hint import ChannelOutputType
+from mray._common.bridge import in_thread
 from mray._common.clock import now
 from mray._common.process_local import ProcessLocal
 from mray.exceptions import RayChannelError, RayChannelTimeoutError, RayTaskError
@@ -246,7 +245,7 @@ class AwaitableBackgroundReader(ReaderInterface):
         """Serve the queue until closed."""
         while not self._closed:
             future = await self._fut_queue.get()
-            result = await _in_thread(self._read_or_error, "channel.AwaitableBackgroundReader")
+            result = await in_thread(self._read_or_error, "channel.AwaitableBackgroundReader")
             if not future.done():
                 future.set_result(result)
             del result, future  # what was read may lie in shared memory: it is the caller's alone
@@ -261,24 +260,6 @@ class AwaitableBackgroundReader(ReaderInterface):
         super().close()
         if self._background_task is not None:
             self._background_task.cancel()
-
-
-async def _in_thread(function: Callable[[], Any], name: str) -> Any:
-    """The result of the function, run in a thread of its own.
-
-    Not in an executor: its threads are waited for at the interpreter's exit, and this one may wait for a channel.
-    """
-    done: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    done.set_running_or_notify_cancel()  # whoever waits may be cancelled; this is not
-
-    def run() -> None:
-        try:
-            done.set_result(function())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await asyncio.wrap_future(done)
 
 
 # -------------------------------------------------------------------------------------- writing several
@@ -369,7 +350,7 @@ class AwaitableBackgroundWriter(WriterInterface):
         while True:
             value = await self._queue.get()
             with contextlib.suppress(RayChannelError):
-                await _in_thread(partial(self._write_parts, value, None), "channel.AwaitableBackgroundWriter")
+                await in_thread(partial(self._write_parts, value, None), "channel.AwaitableBackgroundWriter")
                 continue
             self._closed = True
             return

@@ -1,0 +1,66 @@
+"""The bridge to event loops: callbacks of other threads, and time limits that hold."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from mray._common import bridge
+
+
+def test_a_loop_that_mray_has_made_goes_by_the_machine(monkeypatch):
+    loop = bridge.follow(asyncio.new_event_loop())
+    monkeypatch.setattr(time, "monotonic", lambda: 7.0)
+    try:
+        loop.run_until_complete(asyncio.wait_for(asyncio.sleep(0.001), 60))
+        with pytest.raises(asyncio.TimeoutError):
+            loop.run_until_complete(asyncio.wait_for(loop.create_future(), 0.001))
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("is_pretended", [False, True])
+def test_a_time_limit_in_a_loop_of_the_user_holds(monkeypatch, is_pretended):
+    async def main() -> str:
+        future = asyncio.get_running_loop().create_future()
+        if is_pretended:
+            monkeypatch.setattr(time, "monotonic", lambda: 7.0)
+        bridge.call_later(asyncio.get_running_loop(), 0.001, lambda: future.set_result("over"))
+        bridge.call_later(asyncio.get_running_loop(), 0.0005, lambda: future.set_result("never")).cancel()
+        return await future
+
+    assert asyncio.run(main()) == "over"
+
+
+def test_a_callback_of_another_thread_is_awaited_and_so_is_one_that_comes_at_once_or_never():
+    async def main() -> list[bool]:
+        later = lambda callback: threading.Thread(target=callback).start()  # noqa: E731
+        at_once = lambda callback: callback()  # noqa: E731
+        return [await bridge.called(then, timeout) for then, timeout in ((later, None), (at_once, 60), (lambda _callback: None, 0.001))]
+
+    assert asyncio.run(main()) == [True, True, False]
+
+
+def test_a_callback_that_comes_when_the_loop_is_closed_reaches_nobody():
+    kept = []
+
+    async def main() -> None:
+        await bridge.called(kept.append, 0.001)
+
+    asyncio.run(main())
+    assert kept[0]() is False
+
+
+def test_a_function_in_a_thread_of_its_own_gives_its_value_or_its_error():
+    def fail() -> None:
+        raise StopIteration("no more")
+
+    async def main() -> None:
+        assert await bridge.in_thread(threading.current_thread, "of its own") is not threading.current_thread()
+        with pytest.raises(RuntimeError, match="no more"):
+            await bridge.in_thread(fail, "of its own")
+
+    asyncio.run(main())
