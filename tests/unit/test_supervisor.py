@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from mray._common.messages import NOT_SPAWNED, REAPED, SPAWNED
+from mray._common.causes import Cause
+from mray._common.messages import CAUSE_CRASH, NOT_SPAWNED, REAPED, SPAWNED
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import OPTIONS, PACKET, new_channel
@@ -85,7 +86,7 @@ def test_a_worker_that_prints_and_dies_as_it_starts_is_a_death_and_no_more(scene
     scene.reactor.run_once(0)
     assert scene.faults == []
     assert scene.output == ["words\n"]
-    assert scene.died == [(PROCESS, "", PID, 1, b"words")]
+    assert scene.died == [(PROCESS, "", Cause(CAUSE_CRASH, "", PID, 1, b"words"))]
 
 
 def test_what_is_printed_is_taken_of_a_worker_whose_death_is_still_to_be_read(scene: Scene) -> None:
@@ -117,11 +118,9 @@ def test_while_there_is_no_zygote_what_a_worker_prints_is_taken_and_nobody_is_ki
 
 def test_a_worker_that_is_killed_as_it_is_refused_ends_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mray._runtime.processes.supervisor._START_ATTEMPTS", 0)
-    refused: list[Any] = []
-    scene.supervisor.on_refused = lambda *fields: refused.append(fields)
     scene.zygote.send(marshal.dumps((NOT_SPAWNED, PROCESS, "no process")))
     scene.supervisor._zygote_spoke(0)
     scene.supervisor.kill(PROCESS)
     scene.reactor.run_once(0)
     assert scene.faults == []
-    assert len(refused) + len(scene.died) == 1
+    assert len(scene.died) == 1

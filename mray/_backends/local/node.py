@@ -154,7 +154,8 @@ class LocalNode:
         client = here.client
         process = client.process
         record = self._scheduler.workers.workers.get(process)
-        self._dead_workers.append(snapshot.dead_worker(record, process, here.pid, status))
+        cause = Cause(m.CAUSE_CRASH, "", here.pid, status)
+        self._dead_workers.append(snapshot.dead_worker(record, process, cause))
         for sim_thread in here.sim_threads:
             self.run_token.throw(sim_thread, Ended(), final=True)
         client.hang_up()
@@ -162,7 +163,7 @@ class LocalNode:
         self._members.forget(process)
         self.processes.pop(process, None)
         self.by_pid.pop(here.pid, None)
-        self.run_token.call_soon(self._apply, events.MemberDied(process, Cause(m.CAUSE_CRASH, "", here.pid, status)))
+        self.run_token.call_soon(self._apply, events.MemberDied(process, cause))
 
     # ------------------------------------------------------------------------------------ messages
     def _heard(self, connection: Any, message: Message) -> None:

@@ -40,7 +40,6 @@ from mray._runtime.client.long_lists import LongList, LongLists
 from mray._runtime.client.unschedulable import Unschedulable
 from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections.deaths import ended_error
-from mray._runtime.connections.endpoint import HangUp
 from mray._runtime.connections.ends import Ended
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
@@ -122,18 +121,17 @@ class Client(Owner):
         super()._met(connection)
         self.borrowing.peer_again(connection)
 
-    def _hung_up(self, hang_up: HangUp) -> None:
-        connection, error = hang_up.connection, hang_up.error
+    def _hung_up(self, connection: Connection, error: Exception | None, unread: bool = False) -> None:
         if error is not None:
             self.borrowing.broke(connection, error)
         if connection.facts:
             self.tensors.peer_gone(connection)
-            if not hang_up.unread:
+            if not unread:
                 self.segments.peer_gone(connection)
-        super()._hung_up(hang_up)
+        super()._hung_up(connection, error)
         if error is None:
             return  # the node reports how the process has ended, and all that waits for it fails with that
-        if hang_up.unread:
+        if unread:
             self._fail_calls(connection, error)
             self.leases.unread(connection)
         elif self.fatal is None:

@@ -4,11 +4,11 @@ In every driver and worker. Messages go to the handlers of two tables (`mray._ru
 
 How a connection ends::
 
-    the process at the other end dies:       it hangs up                         ──▶ HangUp without an error, then WORKER_GONE
-    one end got a message that is invalid:   logs why, sends PROTOCOL_ERROR, hangs up   ──▶ HangUp with an error, on both sides
-    one end failed at a message:             logs why, sends FAULT, hangs up     ──▶ the same
-    the other end has no descriptor left:    sends REFUSED, has read nothing     ──▶ the same, `unread`
-    the node has seen the process end:       WORKER_GONE, also without a connection ──▶ `Ended` (`mray._runtime.connections.ends`)
+    the process at the other end dies:       it hangs up                                ──▶ without an error, then WORKER_GONE
+    one end got a message that is invalid:   logs why, sends PROTOCOL_ERROR, hangs up   ──▶ with an error, on both sides
+    one end failed at a message:             logs why, sends FAULT, hangs up            ──▶ the same
+    the other end has no descriptor left:    sends REFUSED, has read nothing            ──▶ the same, `unread`
+    the node has seen the process end:       WORKER_GONE, also without a connection     ──▶ `Ended` (`mray._runtime.connections.ends`)
 
 A hang-up with an error is no death that the node would report: each end fails its own waiters for messages of that connection. One
 without an error ends what belongs to the connection; who waits for the process waits for the node's word. Each end is handled here, once;
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mray._common import messages as m
@@ -62,17 +61,6 @@ BURST_SECONDS = 2e-3
 #: one again where the peer had no place for it.
 CALLS_BEFORE_RING = 64
 CALLS_AFTER_REFUSAL = 1024
-
-
-@dataclass(frozen=True)
-class HangUp:
-    """The end of a connection to a peer."""
-
-    connection: Connection
-    #: Why the other end reads no more although its process lives; None: the process has ended.
-    error: Exception | None
-    #: The other end had no descriptor for this process, and has read no message of it.
-    unread: bool = False
 
 
 class Endpoint:
@@ -355,7 +343,7 @@ class Endpoint:
             error = _broken_error(connection)
             if error is not None:
                 self.ends.tell(Ended(connection.process, error=error))
-            self._hung_up(HangUp(connection, error))
+            self._hung_up(connection, error)
             end = self.ends.of(connection.process)
             if end is not None:  # the dead had called, and its call comes behind the node's word
                 self._ended(end)
@@ -369,7 +357,7 @@ class Endpoint:
             return
         if self.peers.get(connection.process) is connection:
             del self.peers[connection.process]
-        self._hung_up(HangUp(connection, error, unread=True))
+        self._hung_up(connection, error, unread=True)
 
     def _on_worker_gone(self, _node: Connection, process: str, role: str, cause: tuple[Any, ...], made: Sequence[str] = ()) -> None:
         connection = self.peers.get(process)
@@ -408,10 +396,12 @@ class Endpoint:
     def _met(self, connection: Connection) -> None:
         """Take note of a connection to a process; there may have been one before."""
 
-    def _hung_up(self, hang_up: HangUp) -> None:
-        """Let go of what belongs to a connection; with an error, fail all waiters for answers over it."""
-        if hang_up.error is not None:
-            self.requests.broke(hang_up.connection, hang_up.error)
+    def _hung_up(self, connection: Connection, error: Exception | None, unread: bool = False) -> None:
+        """Let go of what belongs to a connection. `error`: why the other end reads no more although its process lives; all waiters for
+        answers over the connection fail with it. `unread`: the other end had no descriptor for this process, and has read no message of it.
+        """
+        if error is not None:
+            self.requests.broke(connection, error)
 
     def _ended(self, end: Ended) -> None:
         """Let go of what belongs to a process that has ended, and fail all waiters for it."""

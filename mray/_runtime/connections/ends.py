@@ -4,8 +4,8 @@ In every driver and worker. A process has ended when the node says so (WORKER_GO
 its exit status and whether the end was ordered. A connection that hangs up says less, and says it first; who waits for the process waits
 for the node's word, and is told once, with all that there is to tell::
 
-    the node's word                          ──▶ `Ended` with a cause
-    a conversation that breaks (see HangUp)  ──▶ `Ended` with an error: the process lives, and hears this one no more
+    the node's word                           ──▶ `Ended` with a cause
+    a conversation that breaks (`Endpoint`)   ──▶ `Ended` with an error: the process lives, and hears this one no more
 """
 
 from __future__ import annotations

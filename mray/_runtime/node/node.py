@@ -115,10 +115,9 @@ class Node:
         )
         self._introducer = Introducer(self.reactor, self._meet)
         self._supervisor = Supervisor(
-            self.reactor, session_dir, options, lifeline, lock, self._introducer.new_connection, self._worker_died, self._printed
+            self.reactor, session_dir, options, lifeline, lock, self._introducer.new_connection, self._worker_ended, self._printed
         )
         self._stray_workers = StrayWorkers(self.reactor, self._supervisor, table_name)
-        self._supervisor.on_refused = self._worker_refused
         self.jobs = Jobs()
         #: The job of a private session, which ends with its driver.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
@@ -500,7 +499,7 @@ class Node:
         elif job is not None:
             self._driver_gone(job)
 
-    def _worker_died(self, process: str, work: str, pid: int, status: int | None, last_lines: bytes) -> None:
+    def _worker_ended(self, process: str, work: str, cause: Cause) -> None:
         self._memory.gone(process)
         connection = self._members.connections.get(process)
         if connection is not None:
@@ -508,32 +507,23 @@ class Node:
             connection.close()
             self._members.connections.pop(process, None)
         # POINT death heard
-        made = self._forget_process(process, pid)
-        self._dead_workers.append(snapshot.dead_worker(self._scheduler.workers.workers.get(process), process, pid, status))
-        left, status = self._stray_workers.explain(process, pid, status, last_lines)
-        if left is not None:
-            self._apply(left)
-        if status == 0:  # it has sent all its replies, so every owner knows of its segments
+        made = self._forget_process(process, cause.pid)
+        if cause.kind != m.CAUSE_REFUSED:
+            self._dead_workers.append(snapshot.dead_worker(self._scheduler.workers.workers.get(process), process, cause))
+        cause = self._stray_workers.explain(process, cause)
+        if cause.status == 0:  # it has sent all its replies, so every owner knows of its segments
             made = {}
-        self._apply(events.MemberDied(process, Cause(m.CAUSE_CRASH, "", pid, status, last_lines or None), made))
-        self._look_at_work(process, work)
+        self._apply(events.MemberDied(process, cause, made))
+        job = self.jobs.by_id.get(job_of(work))
+        if job is not None:
+            self._look_at(job)
+        self._session_reset.worker_gone(process)
 
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
         pid = self._members.connections[process].pid
         if calls:
             self._last_calls.append([(pid, name, *call) for call in calls])
         return events.WorkerLeft(process, kind, text)
-
-    def _worker_refused(self, process: str, work: str, text: str) -> None:
-        self._forget_process(process)
-        self._apply(events.MemberDied(process, Cause(m.CAUSE_REFUSED, text)))
-        self._look_at_work(process, work)
-
-    def _look_at_work(self, process: str, work: str) -> None:
-        job = self.jobs.by_id.get(job_of(work))
-        if job is not None:
-            self._look_at(job)
-        self._session_reset.worker_gone(process)
 
     def _forget_process(self, process: str, pid: int = 0) -> dict[str, list[str]]:
         """Free the row, the channels and the objects of a process that has ended; the segments that it made for others, by their owner."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
+from mray._common.causes import Cause
 from mray._common.clock import time
 from mray._common.history import History
 from mray._common.kept import os
@@ -148,10 +149,11 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
     }
 
 
-def dead_worker(worker: WorkerRecord | None, process: str, pid: int, status: int | None) -> dict[str, Any]:
+def dead_worker(worker: WorkerRecord | None, process: str, cause: Cause) -> dict[str, Any]:
     """The row that is kept of a worker that has just died."""
     intended = worker.intended if worker is not None else None
-    return {"process": process, "pid": pid, "status": status, "cause": list(intended) if intended is not None else None, "end": time()}
+    ends = list(intended) if intended is not None else None
+    return {"process": process, "pid": cause.pid, "status": cause.status, "cause": ends, "end": time()}
 
 
 def _lease(lease: Lease) -> dict[str, Any]:

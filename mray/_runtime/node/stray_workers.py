@@ -13,7 +13,6 @@ from mray._common.causes import Cause
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.supervisor import Supervisor
-from mray._scheduler import events
 from mray.exceptions import describe_status
 
 #: Seconds that a worker which has hung up may take to end: it may still be running exit handlers. One that has executed another program
@@ -60,17 +59,14 @@ class StrayWorkers:
             self._ended[process] = what
             self._supervisor.kill(process)
 
-    def explain(self, process: str, pid: int, status: int | None, last_lines: bytes) -> tuple[events.WorkerLeft | None, int | None]:
-        """The cause of a worker's end, None where its exit status is enough; and that status, None where the node has killed it."""
+    def explain(self, process: str, cause: Cause) -> Cause:
+        """The cause of a worker's end, where its exit status is not enough or the node has killed it, else the one that is given."""
         setting_up, astray = self._setting_up.pop(process, ""), self._ended.pop(process, "")
-        left = None
+        who, status = f"process (pid {cause.pid})", cause.status
+        if astray:
+            cause = cause._replace(text=f"The {who} {astray}, and was ended.", status=None)
         if setting_up and (astray or (status or 0) >= 0):  # (a signal may come from elsewhere: another attempt may do better)
-            text = f"its {setting_up} did not return: the process (pid {pid}) {astray or describe_status(status)}"
-            left = events.WorkerLeft(
-                process, m.CAUSE_REFUSED, f"{m.NO_PROCESS}: {text}.{Cause(m.CAUSE_CRASH, payload=last_lines).last_output()}"
-            )
-        elif setting_up:
-            left = events.WorkerLeft(process, m.CAUSE_CRASH, f"It was in its {setting_up}.")
-        elif astray:
-            left = events.WorkerLeft(process, m.CAUSE_CRASH, f"The process (pid {pid}) {astray}, and was ended.")
-        return left, None if astray else status
+            how = astray or describe_status(status)
+            text = f"{m.NO_PROCESS}: its {setting_up} did not return: the {who} {how}.{cause.last_output()}"
+            return Cause(m.CAUSE_REFUSED, text, cause.pid, cause.status)
+        return cause._replace(text=f"It was in its {setting_up}.") if setting_up else cause

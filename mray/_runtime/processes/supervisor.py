@@ -5,7 +5,7 @@ of the node, which reaps them itself and starts a new zygote. So do the children
 
 ::
 
-    spawn ──SPAWN──▶ zygote ──SPAWNED──▶ alive ──REAPED, or reaped here──▶ pipes drained, on_died
+    spawn ──SPAWN──▶ zygote ──SPAWNED──▶ alive ──REAPED, or reaped here──▶ pipes drained, on_ended
        └─(needs its own interpreter)──exec──▶ ┘
        └─(a profiler)── see `mray._runtime.processes.wrapped`
 
@@ -23,10 +23,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mray._common.causes import Cause
 from mray._common.clock import monotonic
 from mray._common.ids import worker_id_of
 from mray._common.kept import os, socket
-from mray._common.messages import NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
+from mray._common.messages import CAUSE_CRASH, CAUSE_REFUSED, NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
 from mray._common.protocol import misfit
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message, to_text
@@ -68,12 +69,13 @@ class Supervisor:
         lifeline: tuple[int, int],
         lock: int,
         new_connection: Callable[[str], socket.socket],
-        on_died: Callable[[str, str, int, int | None, bytes], None],
+        on_ended: Callable[[str, str, Cause], None],
         on_output: Callable[[str, int, int, str, str], None],
     ) -> None:
         """`new_connection` makes a connection of the node to a process that is to be started, and returns that process's end.
 
-        `on_died` gets process, work, pid, status (None: unknown) and last lines; `on_output` work, pid, stream, name, whole lines.
+        `on_ended` gets process, work and cause, of kind CAUSE_REFUSED for a worker that cannot be started and is not tried again;
+        `on_output` work, pid, stream, name, whole lines.
         """
         self._reactor = reactor
         self._session_dir = session_dir
@@ -82,7 +84,7 @@ class Supervisor:
         self._lifeline = lifeline
         self._lock = lock
         self._new_connection = new_connection
-        self._on_died = on_died
+        self._on_ended = on_ended
         self._on_output = on_output
         self._options_fd = os.open(os.path.join(session_dir, OPTIONS), os.O_RDONLY | os.O_CLOEXEC)
         self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._options_fd, self._wrapped_died, self._wrapper_finished)
@@ -91,8 +93,6 @@ class Supervisor:
         )
         #: Workers that wait for their interpreter, or for the next attempt because there was no process for them.
         self._unready: set[str] = set()
-        #: Called with process, work and text of a worker that cannot be started, and is not tried again.
-        self.on_refused: Callable[[str, str, str], None] = lambda _process, _work, _text: None
         self.workers: dict[str, WorkerProcess] = {}
         self._by_pid: dict[int, WorkerProcess] = {}
         #: SPAWN packets that the zygote has not answered, and those that are not sent yet.
@@ -334,7 +334,7 @@ class Supervisor:
         if worker.process not in self.workers:
             return
         self._forget(worker)
-        self._on_died(worker.process, worker.work, 0, 127, b"")
+        self._on_ended(worker.process, worker.work, Cause(CAUSE_CRASH, status=127))
 
     def _ready(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
         if worker.process in self._unready:  # else it is not wanted any more
@@ -346,7 +346,7 @@ class Supervisor:
         if worker.process not in self.workers:
             return
         self._forget(worker)
-        self.on_refused(worker.process, worker.work, text)
+        self._on_ended(worker.process, worker.work, Cause(CAUSE_REFUSED, text))
 
     def _forget(self, worker: WorkerProcess) -> None:
         self._close_theirs(worker)
@@ -386,7 +386,7 @@ class Supervisor:
         self._on_output(work, 0, 2, "mray", text)
 
     def kill(self, process: str) -> None:
-        """End a worker at once; `on_died` follows."""
+        """End a worker at once; `on_ended` follows."""
         worker = self.workers.get(process)
         if worker is not None and process in self._unready:
             self._unready.discard(process)
@@ -444,7 +444,7 @@ class Supervisor:
     def _died(self, worker: WorkerProcess, pid: int, status: int | None) -> None:
         if worker.noted:
             self._on_output(worker.work, pid, NOTE_STREAM, "", '{"kind": "gone"}')
-        self._on_died(worker.process, worker.work, pid, status, last_lines(worker.tail))
+        self._on_ended(worker.process, worker.work, Cause(CAUSE_CRASH, "", pid, status, last_lines(worker.tail) or None))
 
     def _wrapped_died(self, worker: WorkerProcess, status: int | None) -> None:
         """Report the death of a wrapped worker; its wrapper may live on, and print."""
