@@ -136,7 +136,6 @@ class Client(Owner):
             self.leases.unread(connection)
         elif self.fatal is None:
             self._fail_calls(connection, error)
-            self.on_broken(connection)
 
     def _ended(self, end: Ended) -> None:
         self.borrowing.ended(end.process)

@@ -97,8 +97,6 @@ class Endpoint:
         #: The handlers of messages, of the node and of peers.
         self.from_node = Dispatch(FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
         self.from_peers = Dispatch(PEERS | OBSERVING, {**closing, m.HELLO: self._on_hello, **self._rings()})
-        #: Called when the connection to a peer has ended, although it lives: `Connection.refused` says why.
-        self.on_broken: Callable[[Connection], None] = lambda _connection: None
         #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
         self.on_node_lost: Callable[[], BaseException | None] = lambda: None
         #: Called in a forked child, which has let go of the session.
@@ -360,12 +358,12 @@ class Endpoint:
         self._hung_up(connection, error, unread=True)
 
     def _on_worker_gone(self, _node: Connection, process: str, role: str, cause: tuple[Any, ...], made: Sequence[str] = ()) -> None:
+        end = Ended(process, Cause(*cause), role)
+        self.ends.tell(end)  # first: what its last messages bring about must give it nothing more to do
         connection = self.peers.get(process)
         if connection is not None and not connection.closed:
             connection.read_rest()
             connection.hang_up()  # a child that it left behind may hold the other end
-        end = Ended(process, Cause(*cause), role)
-        self.ends.tell(end)
         self._ended(end)
         if made:
             self._bequeathed(made)

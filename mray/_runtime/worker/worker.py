@@ -36,6 +36,7 @@ from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
 from mray._runtime.client.context import Context
 from mray._runtime.connections.endpoint import fault_error
+from mray._runtime.connections.ends import Ended
 from mray._runtime.processes.native_threads import VARIABLE, native_threads
 from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.devices import Devices
@@ -130,7 +131,6 @@ class Worker:
         client.from_node.on({m.ACTOR_START: self.enqueuing(m.ACTOR_START), m.EXIT: self.enqueuing(m.EXIT)})
         client.on_node_lost = self._node_lost
         client.reactor.closed_descriptors.tell = self._torn
-        client.on_broken = self._on_broken
         client.end_with = self.end_with
         client.on_forked = self._forked
         client.reactor.guard.terminated = self._terminated
@@ -148,7 +148,7 @@ class Worker:
         return enqueue
 
     def _on_leased(self, connection: Connection, *fields: Any) -> None:
-        connection.facts["leased"] = True
+        self.client.ends.then(connection.process, self._holder_ended)
         self.inbox.append((connection, m.LEASED, fields))
 
     def _on_call(self, connection: Connection, *fields: Any) -> None:
@@ -266,10 +266,10 @@ class Worker:
         _flush_output()
         os._exit(1)
 
-    def _on_broken(self, connection: Connection) -> None:
-        """End a task's worker: the lease's holder gets no more answers of it. An actor goes on, and is called over another connection."""
-        if "leased" in connection.facts and self.executor.instance is None:
-            self.end_with(RaySystemError(connection.refused))
+    def _holder_ended(self, end: Ended) -> None:
+        """End a task's worker whose lease's holder gets no more answers of it. An actor goes on, and is called over another connection."""
+        if end.error is not None and self.executor.instance is None:
+            self.end_with(RaySystemError(str(end.error)))
 
     def end_with(self, failure: RaySystemError) -> None:
         """End this process for a failure of its own: waiting callers get the error of its end, with this text. Any thread."""
