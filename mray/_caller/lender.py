@@ -5,11 +5,12 @@
     a process that holds refs:  borrowed ──▶ counted, each object once for each BORROW ──▶ released
     a reply with refs inside:   pinned ────▶ until its receiver has borrowed them     ──▶ unpinned
 
-    its connection breaks: what it holds is kept for its next connection             it has ended: everything is returned
+    its connection breaks: it keeps what it holds             it has ended: everything is returned
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Account:
-    """The objects that one process holds over one connection."""
+    """The objects that one process holds."""
 
     __slots__ = ("borrows", "pins")
 
@@ -33,22 +34,21 @@ class Account:
 
 
 class Lender:
-    """The borrowers of this process's objects, by connection.
+    """The borrowers of this process's objects.
 
-    Invariant: `lent` is the count of objects in all accounts, an object once for each account. Every account is that of a process
-    that has not ended, as far as this one has heard.
+    Invariant: `lent` is the count of objects in all accounts, an object once for each account. No account is that of a process that has
+    ended, as far as this one has heard.
     """
 
     def __init__(self, process: str) -> None:
-        self.accounts: dict[Any, Account] = {}
-        #: Accounts of processes that live although their connection has broken, by process.
-        self.kept: dict[str, Account] = {}
+        #: By process.
+        self.accounts: defaultdict[str, Account] = defaultdict(Account)
         self.lent = 0
         self._story = Story("the objects that process", process, "has lent")
 
     # ------------------------------------------------------------------------------------ questions
     def is_idle(self) -> bool:
-        """Whether no connected process holds anything. Any thread."""
+        """Whether no process holds anything. Any thread."""
         return not any(account.borrows or account.pins for account in tuple(self.accounts.values()))
 
     # ------------------------------------------------------------------------------------ events
@@ -60,91 +60,46 @@ class Lender:
         if link.closed:
             self._story.note("borrows of a closed connection", len(found))
             return []
-        borrows = self._account(link).borrows if found else {}
-        new = 0
         for object_id, entry in found:
+            borrows = self.accounts[link.process].borrows
             held = borrows.get(object_id)
-            new += held is None
+            self.lent += held is None
             borrows[object_id] = (entry, 1 if held is None else held[1] + 1)
-        self.lent += new
         return [do.Acknowledge(link, number)] if number else []
 
     def released(self, link: Link, object_ids: Iterable[bytes]) -> do.Instructions:
         """The process at the other end has let go of each of these once. It may never have been lent one that was gone when it came."""
-        account = self.accounts.get(link)
+        account = self.accounts.get(link.process)
         if account is None:
             return []
-        borrows = account.borrows
-        gone = 0
         for object_id in object_ids:
-            held = borrows.get(object_id)
-            if held is None:
-                continue
-            if held[1] > 1:
-                borrows[object_id] = (held[0], held[1] - 1)
-            else:
-                del borrows[object_id]
-                gone += 1
-        self.lent -= gone
+            entry, count = account.borrows.pop(object_id, (None, 0))
+            if count > 1:
+                account.borrows[object_id] = (entry, count - 1)
+            self.lent -= count == 1
         return []
 
     def pinned(self, link: Link, task_id: bytes, refs: Any) -> do.Instructions:
         """A reply is about to be sent with these refs inside."""
         if not link.closed:
-            self._account(link).pins[task_id] = refs
+            self.accounts[link.process].pins[task_id] = refs
         return []
 
     def unpinned(self, link: Link, task_id: bytes) -> do.Instructions:
         """The receiver has borrowed the refs of a reply, or will never get it."""
-        account = self.accounts.get(link)
+        account = self.accounts.get(link.process)
         if account is not None:
             account.pins.pop(task_id, None)
         return []
 
-    def broke(self, link: Link, process: str) -> do.Instructions:
-        """A connection has ended although the process lives: it keeps what it holds."""
-        account = self.accounts.pop(link, None)
-        if account is None or not (account.borrows or account.pins):
-            return []
-        self._story.note("broke", process, len(account.borrows), len(account.pins))
-        return self._merge(account, self.kept.setdefault(process, Account()))
-
-    def met(self, link: Link, process: str) -> do.Instructions:
-        """There is a connection to a process: what it holds is its from now on."""
-        account = self.kept.pop(process, None)
-        if account is None:
-            return []
-        self._story.note("met again", process, len(account.borrows), len(account.pins))
-        return self._merge(account, self._account(link))
-
     def died(self, process: str) -> do.Instructions:
-        """A process has ended, and all connections to it."""
-        accounts = [self.accounts.pop(link) for link in tuple(self.accounts) if link.process == process]
-        if process in self.kept:
-            accounts.append(self.kept.pop(process))
-        out: do.Instructions = []
-        for account in accounts:
-            if account.borrows:
-                self._story.note("died", process, len(account.borrows))
-                self.lent -= len(account.borrows)
-                out.append(do.Expose([entry for entry, _count in account.borrows.values()]))
-        return out
-
-    # ------------------------------------------------------------------------------------ transitions
-    def _account(self, link: Link) -> Account:
-        account = self.accounts.get(link)
-        if account is None:
-            account = self.accounts[link] = Account()
-        return account
-
-    def _merge(self, account: Account, into: Account) -> do.Instructions:
-        before = len(account.borrows) + len(into.borrows)
-        for object_id, (entry, count) in account.borrows.items():
-            held = into.borrows.get(object_id)
-            into.borrows[object_id] = (entry, count if held is None else count + held[1])
-        into.pins.update(account.pins)
-        self.lent += len(into.borrows) - before
-        return []
+        """A process has ended."""
+        account = self.accounts.pop(process, None)
+        if account is None or not account.borrows:
+            return []
+        self._story.note("died", process, len(account.borrows))
+        self.lent -= len(account.borrows)
+        return [do.Expose([entry for entry, _count in account.borrows.values()])]
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def story(self) -> str:
@@ -153,7 +108,5 @@ class Lender:
 
     def validate(self) -> None:
         """Assert every invariant, between two events."""
-        accounts = [*self.accounts.values(), *self.kept.values()]
-        assert self.lent == sum(len(account.borrows) for account in accounts), self.story()
-        assert all(count > 0 for account in accounts for _entry, count in account.borrows.values()), self.story()
-        assert all(account.borrows or account.pins for account in self.kept.values()), self.story()
+        assert self.lent == sum(len(account.borrows) for account in self.accounts.values()), self.story()
+        assert all(count > 0 for account in self.accounts.values() for _entry, count in account.borrows.values()), self.story()

@@ -68,8 +68,9 @@ def test_a_death_returns_everything_at_once() -> None:
     lender.borrowed(second_link, 0, [(X, first)])
     lender.borrowed(other, 0, [(X, first)])
     lender.pinned(link, b"task", [second])
-    assert lender.died("borrower") == [Expose([first, second]), Expose([first])]
-    assert (lender.lent, list(lender.accounts)) == (1, [other])
+    assert lender.accounts["borrower"].borrows == {X: (first, 3), Y: (second, 1)}
+    assert lender.died("borrower") == [Expose([first, second])]
+    assert (lender.lent, list(lender.accounts)) == (1, ["another"])
     assert lender.died("borrower") == []
 
 
@@ -82,34 +83,19 @@ def test_behind_the_end_of_a_connection_nothing_is_counted() -> None:
     assert lender.accounts == {}
 
 
-def test_a_process_whose_connection_breaks_keeps_what_it_holds_for_its_next_one() -> None:
+def test_a_process_whose_connection_breaks_keeps_what_it_holds() -> None:
     lender, link, again = Lender("owner"), Link(), Link()
     entry = Entry()
     lender.borrowed(link, 0, [(X, entry)])
     lender.pinned(link, b"task", [entry])
-    assert lender.broke(link, "borrower") == []
-    assert lender.kept["borrower"].pins
-    assert lender.is_idle()
-    assert lender.met(again, "borrower") == []
+    link.closed = True
+    assert not lender.is_idle()
     lender.unpinned(again, b"task")
     assert lender.lent == 1
     lender.released(again, [X])
+    lender.validate()
     assert lender.lent == 0
-    assert lender.met(Link(), "borrower") == []
-
-
-def test_two_broken_connections_of_a_process_make_one_account() -> None:
-    lender, first, second = Lender("owner"), Link(), Link()
-    entry = Entry()
-    lender.borrowed(first, 0, [(X, entry)])
-    lender.borrowed(second, 0, [(X, entry), (X, entry)])
-    lender.broke(first, "borrower")
-    assert lender.broke(second, "borrower") == []
-    assert lender.lent == 1
-    lender.validate()
-    assert lender.kept["borrower"].borrows == {X: (entry, 3)}
-    assert lender.died("borrower") == [Expose([entry])]
-    lender.validate()
+    assert lender.is_idle()
 
 
 def test_a_pin_holds_until_the_receiver_has_borrowed() -> None:
@@ -447,8 +433,6 @@ class World(dict[str, Process]):
         here, there = Wire(one, two), Wire(two, one)
         here.other, there.other = there, here
         one.wires[two.name], two.wires[one.name] = here, there
-        one.follow(one.lender.met(here, two.name))
-        two.follow(two.lender.met(there, one.name))
         return here
 
     def wires_with_mail(self) -> list[Wire]:
@@ -490,7 +474,6 @@ class World(dict[str, Process]):
             end.out.clear()
             del end.here.wires[end.there.name]
         for end in (wire, wire.other):
-            end.here.follow(end.here.lender.broke(end, end.there.name))
             end.here.follow(end.here.borrower.broke(end.there.name, error))
 
     def check(self, told: str) -> None:

@@ -117,10 +117,6 @@ class Client(Owner):
         _clients.add(self)
 
     # ------------------------------------------------------------------------------------ ends of others
-    def _met(self, connection: Connection) -> None:
-        super()._met(connection)
-        self.borrowing.peer_again(connection)
-
     def _hung_up(self, connection: Connection, error: Exception | None, unread: bool = False) -> None:
         if error is not None:
             self.borrowing.broke(connection, error)

@@ -162,7 +162,6 @@ class Endpoint:
             connection = self._connect_peer(process)
             connection.process = process
             self.peers[process] = connection
-            self._met(connection)
             connection.send((m.HELLO, self.role, self.process, os.getpid()))
         return connection
 
@@ -222,7 +221,6 @@ class Endpoint:
         known = self.peers.get(process)
         if known is None or known.closed:
             self.peers[process] = connection
-        self._met(connection)
 
     def _on_answer(self, _node: Connection, request: int, ok: bool, value: Any) -> None:
         self.requests.settle(request, value, None if ok else RaySystemError(str(value)))
@@ -391,9 +389,6 @@ class Endpoint:
             node.hang_up()
 
     # Extended by each layer above; the client's lock is held.
-    def _met(self, connection: Connection) -> None:
-        """Take note of a connection to a process; there may have been one before."""
-
     def _hung_up(self, connection: Connection, error: Exception | None, unread: bool = False) -> None:
         """Let go of what belongs to a connection. `error`: why the other end reads no more although its process lives; all waiters for
         answers over the connection fail with it. `unread`: the other end had no descriptor for this process, and has read no message of it.

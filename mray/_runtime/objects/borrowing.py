@@ -1,7 +1,7 @@
 """Borrowing: how processes that hold a ref of another process's object keep it alive, and get its value.
 
-Both sides, in every client; `mray._caller.lender` and `mray._caller.borrower` decide, and `Borrowing` carries it out. The owner keeps for
-each connection the entries that the process at its other end has borrowed; the end of that process returns them all. A borrower sends
+Both sides, in every client; `mray._caller.lender` and `mray._caller.borrower` decide, and `Borrowing` carries it out. The owner keeps the
+entries that each process has borrowed; the end of that process returns them all. A borrower sends
 BORROW when it first meets a ref and RELEASE when its last use is gone.
 
 A borrow must reach the owner before the process that passed the ref on lets it go. Over one connection the order of messages is enough: a
@@ -371,15 +371,7 @@ class Borrowing:
     # ------------------------------------------------------------------------------------ ends
     def broke(self, connection: Connection, error: BaseException) -> None:
         """Fail entries that a process owns which lives and cannot be reached; it keeps its borrows."""
-        process = connection.process
-        self.lender.broke(connection, process)
-        self._publish()
-        self._follow(self.borrower.broke(process, error))
-
-    def peer_again(self, connection: Connection) -> None:
-        """Move the borrows of a process to its new connection; the old one may have broken."""
-        self.lender.met(connection, connection.process)
-        self._publish()
+        self._follow(self.borrower.broke(connection.process, error))
 
     def ended(self, process: str) -> None:
         """Return the borrows of a process that has died, and fail entries that it owned."""
