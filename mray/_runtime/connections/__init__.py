@@ -1,7 +1,7 @@
 """One process's connections to the node and to its peers: joining, messages, requests, and how each connection ends.
 
 `endpoint` joins a session and reads all messages; `dispatch` maps each message to its handler; `requests` are numbered and answered. When
-a process ends the endpoint tells the parts that keep something for it, and `deaths` makes the errors for everything that waited for it:
+a process ends `ends` tells the parts that keep something for it, once, and `deaths` makes the errors for everything that waited for it:
 which process died, and how. A peer whose calls are waited for one by one, many in a row, is offered a ring pair (`mray._ipc.ring_pair`).
 
 ====================  ====================================================================================================
@@ -9,8 +9,8 @@ endpoint              one process's end of all its connections
 peer                  another driver or worker of the session, reached over one connection each way at most
 handler               the function that a message is given to, in the thread that reads, with the client's lock held
 request, answer       a numbered message to the node or a peer, and the message that settles it
-hang-up               the end of a connection: without an error the peer's process has died, with one it lives
-end of a process      its death or departure as the node has seen it, also where no connection was; it comes after the hang-up
+hang-up               the end of a connection: with an error the peer's process lives, without one the node's word follows
+end of a process      its death or departure as the node has told it, with its cause, also where no connection was (`Ended`)
 cause                 a recorded reason of a death: kind, text, pid, exit status (`mray._common.causes`)
 ====================  ====================================================================================================
 """
