@@ -15,9 +15,12 @@ import contextlib
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partialmethod
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from mray._common.device_tensors import reduce_device_tensor
 from mray._common.process_local import kernel_pid
@@ -178,7 +181,7 @@ def heaps() -> list[Heap]:
 
 
 # ------------------------------------------------------------------------------------------------- arrays
-class NullArray:
+class NullArray(NDArrayOperatorsMixin):
     """An array on a pretended device. Made by `mray.testing.null.empty` and others.
 
     Operators, slices, `reshape`, `T` and reductions mean what they mean in numpy; indices are ints, slices, None and Ellipsis. Operands are
@@ -186,9 +189,6 @@ class NullArray:
     """
 
     __slots__ = ("__weakref__", "_storage", "_view")
-
-    #: numpy's scalars leave arithmetic to this class.
-    __array_ufunc__ = None
 
     def __init__(self, storage: Storage, view: Any) -> None:
         self._storage = storage
@@ -214,31 +214,9 @@ class NullArray:
         return cls(storage, np.asarray(_Window(address, shape, steps, dtype)))
 
     # ------------------------------------------------------------------------------------ what it is
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._view.dtype  # type: ignore[no-any-return]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._view.shape  # type: ignore[no-any-return]
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """In bytes."""
-        return self._view.strides  # type: ignore[no-any-return]
-
-    @property
-    def ndim(self) -> int:
-        return self._view.ndim  # type: ignore[no-any-return]
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return self._view.size  # type: ignore[no-any-return]
-
-    @property
-    def nbytes(self) -> int:
-        return self._view.nbytes  # type: ignore[no-any-return]
+    #: Strides in bytes.
+    dtype, shape, strides = (property(attrgetter(f"_view.{name}")) for name in ("dtype", "shape", "strides"))
+    ndim, size, nbytes = (property(attrgetter(f"_view.{name}")) for name in ("ndim", "size", "nbytes"))
 
     @property
     def device(self) -> int:
@@ -390,86 +368,33 @@ class NullArray:
         return self.transpose()
 
     # ------------------------------------------------------------------------------------ arithmetic
-    def _operand(self, other: Any) -> Any:
-        if isinstance(other, NullArray):
-            array: NullArray = other
-            self._check_same_device(array)
-            return array._view
-        if isinstance(other, (bool, int, float, complex, np.generic)):
-            return other
-        return None
+    __eq__, __ne__, __hash__ = object.__eq__, object.__ne__, object.__hash__
 
-    def _binary(self, operation: Any, left: Any, right: Any, target: NullArray | None = None) -> Any:
-        left, right = self._operand(left), self._operand(right)
-        if left is None or right is None:
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, out: tuple[Any, ...] = (), **options: Any) -> Any:
+        arrays = [each for each in inputs if isinstance(each, NullArray)]
+        if method != "__call__" or options or not all(isinstance(each, (NullArray, complex, float, int, np.generic)) for each in inputs):
             return NotImplemented
-        views = [each for each in (left, right) if isinstance(each, np.ndarray)]
-        samples = [np.empty(0, each.dtype) if isinstance(each, np.ndarray) else each for each in (left, right)]
-        dtype = operation(*samples).dtype
-        shape = np.broadcast_shapes(*(view.shape for view in views))
-        if target is None:
-            target = NullArray.new(self._storage.heap, dtype, shape)
+        for each in arrays:
+            self._check_same_device(each)
+        dtype = function(*(np.empty(0, each.dtype) if isinstance(each, NullArray) else each for each in inputs)).dtype
+        if function is np.matmul:
+            left, right = arrays
+            if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
+                raise ValueError(f"arrays of shapes {left.shape} and {right.shape} cannot be multiplied")
+            shape: tuple[int, ...] = (left.shape[0], right.shape[1])
         else:
-            if shape != target.shape:
-                raise ValueError(f"a result of shape {shape} does not fit into an array of shape {target.shape}")
-            if not np.can_cast(dtype, target.dtype, "same_kind"):
-                raise TypeError(f"a result of dtype {dtype} does not fit into an array of dtype {target.dtype}")
-        made: NullArray = target
-        out = made._view
-        self._launch([*views, out], lambda: operation(left, right, out=out, casting="same_kind"))
+            shape = np.broadcast_shapes(*(each.shape for each in arrays))
+        target: NullArray = out[0] if out else NullArray.new(self._storage.heap, dtype, shape)
+        if shape != target.shape:
+            raise ValueError(f"a result of shape {shape} does not fit into an array of shape {target.shape}")
+        if not np.can_cast(dtype, target.dtype, "same_kind"):
+            raise TypeError(f"a result of dtype {dtype} does not fit into an array of dtype {target.dtype}")
+        operands = [each.view if isinstance(each, NullArray) else each for each in inputs]
+        result = target._view
+        self._launch([*(each.view for each in arrays), result], lambda: function(*operands, out=result, casting="same_kind"))
         return target
 
-    def __add__(self, other: Any) -> Any:
-        return self._binary(np.add, self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._binary(np.add, other, self)
-
-    def __iadd__(self, other: Any) -> Any:
-        return self._binary(np.add, self, other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._binary(np.subtract, self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._binary(np.subtract, other, self)
-
-    def __isub__(self, other: Any) -> Any:
-        return self._binary(np.subtract, self, other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._binary(np.multiply, self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._binary(np.multiply, other, self)
-
-    def __imul__(self, other: Any) -> Any:
-        return self._binary(np.multiply, self, other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._binary(np.true_divide, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._binary(np.true_divide, other, self)
-
-    def __itruediv__(self, other: Any) -> Any:
-        return self._binary(np.true_divide, self, other, self)
-
-    def __neg__(self) -> Any:
-        return self._binary(np.multiply, self, -1)
-
-    def __matmul__(self, other: Any) -> NullArray:
-        if not isinstance(other, NullArray):
-            return NotImplemented
-        self._check_same_device(other)
-        if self.ndim != 2 or other.ndim != 2 or self.shape[1] != other.shape[0]:
-            raise ValueError(f"arrays of shapes {self.shape} and {other.shape} cannot be multiplied")
-        result = NullArray.new(self._storage.heap, np.result_type(self.dtype, other.dtype), (self.shape[0], other.shape[1]))
-        left, right, out = self._view, other._view, result._view
-        self._launch([left, right, out], lambda: np.matmul(left, right, out=out))
-        return result
-
-    def _reduce(self, operation: Any, axis: int | None) -> NullArray:
+    def _reduce(self, operation: Any, axis: int | None = None) -> NullArray:
         dtype = operation(np.ones(1, self.dtype)).dtype
         shape = self.shape if axis is not None else ()
         if axis is not None:
@@ -480,17 +405,8 @@ class NullArray:
         self._launch([view, out], lambda: np.copyto(out, operation(view, axis=axis)))
         return result
 
-    def sum(self, axis: int | None = None) -> NullArray:
-        return self._reduce(np.sum, axis)
-
-    def mean(self, axis: int | None = None) -> NullArray:
-        return self._reduce(np.mean, axis)
-
-    def max(self, axis: int | None = None) -> NullArray:
-        return self._reduce(np.max, axis)
-
-    def min(self, axis: int | None = None) -> NullArray:
-        return self._reduce(np.min, axis)
+    sum, mean = partialmethod(_reduce, np.sum), partialmethod(_reduce, np.mean)
+    max, min = partialmethod(_reduce, np.max), partialmethod(_reduce, np.min)
 
 
 def _check_cast(source: Any, target: Any) -> None:
