@@ -14,6 +14,9 @@ with the real one they are a hang or a wrong result.
 
 Ranks meet on unix sockets without a file, named after the id of the communicator: they go with their processes, whatever these die of.
 numpy is not imported before the first reduction. Any thread; one at a time per communicator.
+
+Rejected: mray's own groups over shared memory (`mray._channel.cpu_communicator`) on a stream. The code that is tested with pretended NCCL
+stands on such a group already, so a fault of it would be on both sides and seen on neither; and a group ends where NCCL waits for ever.
 """
 
 from __future__ import annotations
@@ -263,12 +266,12 @@ class NcclCommunicator:
     def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
         """Queue a message to a rank."""
         size = self._bytes(count, datatype, peer)
-        self._call(stream, lambda: self._send(sendbuf, size, datatype, peer))
+        self._call(stream, lambda: self._message(sendbuf, size, datatype, peer, True))
 
     def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
         """Queue the next message of a rank, into memory."""
         size = self._bytes(count, datatype, peer)
-        self._call(stream, lambda: self._recv(recvbuf, size, datatype, peer))
+        self._call(stream, lambda: self._message(recvbuf, size, datatype, peer, False))
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
         """Queue a reduction into everybody's memory."""
@@ -333,31 +336,23 @@ class NcclCommunicator:
         queue.submit(end)  # also when the device does nothing any more
 
     # ------------------------------------------------------------------------------------ work
-    def _send(self, address: int, size: int, datatype: int, peer: int) -> None:
+    def _message(self, address: int, size: int, datatype: int, peer: int, sends: bool) -> None:
+        """The receiver tells first what it expects."""
         if peer == self._rank:
             self._error = _USAGE  # only with a receive in one group, which nobody here needs
             return
-        line = self._lines[peer, _UP if self._rank > peer else _DOWN]
-        expected = _HEAD.unpack(_read(line, _HEAD.size))
-        line.sendall(_HEAD.pack(_SEND, datatype, 0, 0, size))
-        if expected != (_SEND, datatype, 0, 0, size):
+        line = self._lines[peer, _UP if sends == (self._rank > peer) else _DOWN]
+        head = _HEAD.pack(_SEND, datatype, 0, 0, size)
+        if not sends:
+            line.sendall(head)
+        fits = _read(line, _HEAD.size) == head
+        if sends:
+            line.sendall(head)
+        if not fits:
             self._error = _USAGE
             return
         with _memory(address, size) as memory:
-            line.sendall(memory)
-
-    def _recv(self, address: int, size: int, datatype: int, peer: int) -> None:
-        if peer == self._rank:
-            self._error = _USAGE
-            return
-        line = self._lines[peer, _DOWN if self._rank > peer else _UP]
-        expected = _HEAD.pack(_SEND, datatype, 0, 0, size)
-        line.sendall(expected)
-        if _read(line, _HEAD.size) != expected:
-            self._error = _USAGE
-            return
-        with _memory(address, size) as memory:
-            _read_into(line, memory)
+            line.sendall(memory) if sends else _read_into(line, memory)
 
     def _collect(self, stream: int, kind: int, datatype: int, op: int, root: int, source: int, size: int, target: int) -> None:
         head = _HEAD.pack(kind, datatype, op, root, size)

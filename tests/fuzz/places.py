@@ -133,7 +133,6 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
     "an id of NCCL, from another rank of the group": ("_device.libnccl:LibNccl.NcclCommunicator",),
     "between the ranks of a pretended NCCL, which break together": (
         "testing.null_nccl:NcclCommunicator._check_ranks",
-        "testing.null_nccl:NcclCommunicator._send",
         "testing.null_nccl:_meet",
         "testing.null_nccl:_read_message",
         "testing.null_nccl:_reduced",

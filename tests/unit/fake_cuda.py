@@ -4,6 +4,10 @@
     one, other = FakeCuda(machine), FakeCuda(machine)      two processes, as the driver sees them; both live in this one
     platform = platform_of(one)                            `mray._device.cuda` on it (in `fake_torch`)
 
+For what null devices (`mray.testing.null`) cannot check, since they are devices themselves: which functions of the driver
+`mray._device.cuda` calls, in which context and capture mode, with which arguments, and what it makes of their errors. The contract of
+devices is checked with both (`tests/conformance/test_device.py`), between processes with null devices.
+
 It answers misuse as the driver does, with the numbers of its header, and remembers in `FakeMachine.undefined` what the driver leaves
 undefined. Functions compare what they are given with the C signatures of the header. With ``late=True`` the work of a stream is done when
 somebody waits for it and no sooner, so that a missing wait is a wrong result. A stream that waits for a word has those do their work that
@@ -40,6 +44,11 @@ NAMES = {
     801: ("CUDA_ERROR_NOT_SUPPORTED", "operation not supported"),
     900: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
 }
+#: Functions that a capture which goes on in any thread is lost by, unless the calling thread is in the relaxed mode.
+UNSAFE = {
+    *("cuMemAlloc_v2", "cuMemFree_v2", "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle", "cuMemHostRegister_v2"),
+    *("cuStreamQuery", "cuEventCreate", "cuEventElapsedTime"),
+}
 
 
 # ---------------------------------------------------------------------------------------------------------- the machine
@@ -61,11 +70,9 @@ class Mapped:
 class Memory:
     """One allocation."""
 
-    def __init__(self, device: int, size: int, number: int, *, exportable: bool = True) -> None:
+    def __init__(self, device: int, size: int) -> None:
         self.device = device
         self.size = size
-        self.number = number
-        self.exportable = exportable
         self.fd = os.memfd_create("fake-cuda")
         os.ftruncate(self.fd, size)
         self.openings = 0
@@ -75,17 +82,6 @@ class Memory:
 
     def close(self) -> None:
         os.close(self.fd)
-
-
-def place_of(address: int) -> tuple[int, int]:
-    """The same for all addresses at which the same memory of the host is mapped: its file and the place there."""
-    with open("/proc/self/maps") as lines:
-        for line in lines:
-            bounds, _mode, offset, _device, inode, *_name = line.split()
-            begin, end = (int(bound, 16) for bound in bounds.split("-"))
-            if begin <= address < end and int(inode):
-                return int(inode), int(offset, 16) + address - begin
-    return 0, address
 
 
 class Stream:
@@ -139,8 +135,8 @@ class FakeMachine:
         self.late = late
         self.exported: dict[bytes, Any] = {}
         self.numbers = itertools.count(1)
-        #: Words of the host (`place_of`) -> the streams that are going to set them, and after which of their work.
-        self.sets: dict[tuple[int, int], list[tuple[Stream, int]]] = {}
+        #: Addresses of words of the host -> the streams that are going to set them, and after which of their work.
+        self.sets: dict[int, list[tuple[Stream, int]]] = {}
         #: Calls that the driver does not define.
         self.undefined: list[str] = []
 
@@ -179,8 +175,15 @@ class FakeCuda:
 
     def _unless_broken(self, name: str) -> Callable[..., int]:
         body: Callable[..., int] = getattr(self, "_" + name)
-        is_without_context = name.startswith(("cuGetError", "cuInit", "cuDevice", "cuCtx", "cuThread"))
-        return body if is_without_context else lambda *arguments: self.fault or body(*arguments)
+        if name.startswith(("cuGetError", "cuInit", "cuDevice", "cuCtx", "cuThread")):
+            return body  # which need no context
+
+        def call(*arguments: Any) -> int:
+            if self.fault or not self.current:
+                return self.fault or INVALID_CONTEXT
+            return STREAM_CAPTURE_UNSUPPORTED if name in UNSAFE and self.refuses_unsafe() else body(*arguments)
+
+        return call
 
     def platform(self) -> CudaPlatform:
         """mray's platform on it, without tensors; `fake_torch.platform_of` has them."""
@@ -346,17 +349,11 @@ class FakeCuda:
         return SUCCESS
 
     def _cuMemGetInfo_v2(self, free: Any, total: Any) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
         device = self.machine.devices[self.device()]
         free.value, total.value = device.free, device.total
         return SUCCESS
 
     def _cuMemAlloc_v2(self, address: Any, size: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
         if not size:
             return INVALID_VALUE
         found = self.malloc(self.device(), size)
@@ -365,22 +362,18 @@ class FakeCuda:
         address.value = found
         return SUCCESS
 
-    def malloc(self, device: int, size: int, *, exportable: bool = True) -> int | None:
+    def malloc(self, device: int, size: int) -> int | None:
         """The memory of the driver and of torch's allocator."""
         with self._lock:
             if size > self.machine.devices[device].free:
                 return None
             self.machine.devices[device].free -= size
-            memory = Memory(device, size, next(self.machine.numbers), exportable=exportable)
+            memory = Memory(device, size)
             mapped = memory.map()
             self.memory[mapped.address] = memory, mapped
             return mapped.address
 
     def _cuMemFree_v2(self, address: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
         with self._lock:
             if address not in self.memory:
                 return INVALID_VALUE
@@ -403,17 +396,11 @@ class FakeCuda:
         return thing if isinstance(thing, kind) and owner is not self else None
 
     def _cuIpcGetMemHandle(self, handle: Any, address: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        if address not in self.memory or not self.memory[address][0].exportable:
+        if address not in self.memory:
             return INVALID_VALUE
         return self._export(handle, self.memory[address][0])
 
     def _cuIpcOpenMemHandle_v2(self, address: Any, handle: IpcHandle, flags: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
         memory = self._imported(handle, Memory)
         if flags != libcuda.IPC_MEM_LAZY_ENABLE_PEER_ACCESS or memory is None:
             return INVALID_VALUE
@@ -434,10 +421,6 @@ class FakeCuda:
         return SUCCESS
 
     def _cuIpcCloseMemHandle(self, address: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
         if address not in self.opened:
             return INVALID_VALUE
         memory, mapped, times = self.opened.pop(address)
@@ -449,10 +432,6 @@ class FakeCuda:
         return SUCCESS
 
     def _cuMemHostRegister_v2(self, address: int, size: int, flags: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
         assert flags == libcuda.MEMHOSTREGISTER_PORTABLE
         if address in self.registered:
             return HOST_MEMORY_ALREADY_REGISTERED
@@ -460,13 +439,9 @@ class FakeCuda:
         return SUCCESS
 
     def _cuMemHostUnregister(self, address: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
         return SUCCESS if self.registered.pop(address, None) else HOST_MEMORY_NOT_REGISTERED
 
     def _cuStreamCreate(self, stream: Any, flags: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
         assert flags == libcuda.STREAM_NON_BLOCKING
         stream.value = next(self.machine.numbers) << 12
         self.streams[stream.value] = Stream(self.device())
@@ -480,8 +455,6 @@ class FakeCuda:
         return SUCCESS
 
     def _cuStreamSynchronize(self, handle: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
         stream = self.stream_at(handle)
         if stream is None:
             return INVALID_HANDLE
@@ -489,8 +462,6 @@ class FakeCuda:
         return SUCCESS
 
     def _cuStreamQuery(self, handle: int) -> int:
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
         stream = self.stream_at(handle)
         if stream is None:
             return INVALID_HANDLE
@@ -510,7 +481,7 @@ class FakeCuda:
             if self._has_word(address):
                 ctypes.c_uint64.from_address(address).value = number
 
-        sets = self.machine.sets.setdefault(place_of(address), [])
+        sets = self.machine.sets.setdefault(address, [])
         sets[:] = [(other, end) for other, end in sets if other.done < end]
         sets.append((stream, len(stream.work) + 1))
         self.queue(stream, write)
@@ -526,16 +497,13 @@ class FakeCuda:
             return not self._has_word(address) or ctypes.c_int64(ctypes.c_uint64.from_address(address).value - number).value >= 0
 
         def wait() -> bool:
-            return is_there() or any(other.advance(end) and is_there() for other, end in list(self.machine.sets.get(place, ())))
+            return is_there() or any(other.advance(end) and is_there() for other, end in list(self.machine.sets.get(address, ())))
 
-        place = place_of(address)
         self.queue(stream, wait)
         return SUCCESS
 
     def _orders(self, handle: int, address: int, flags: int) -> tuple[Stream | None, int]:
         """The stream, or why it can neither set that word nor wait for it."""
-        if not self.current:
-            return None, INVALID_CONTEXT
         if not all(self.machine.devices[self.device()].attributes.values()):
             return None, NOT_SUPPORTED
         if flags or address % 8 or not self.is_registered(address, 8):
@@ -552,17 +520,11 @@ class FakeCuda:
         return False
 
     def _cuEventCreate(self, event: Any, flags: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
         event.value = next(self.machine.numbers) << 12
         self.events[event.value] = Mark(self.device(), flags)
         return SUCCESS
 
     def _cuEventRecord(self, event: int, handle: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
         mark, stream = self.events.get(event), self.stream_at(handle)
         if mark is None or stream is None or mark.device != stream.device:
             return INVALID_HANDLE
@@ -571,8 +533,6 @@ class FakeCuda:
         return SUCCESS
 
     def _cuEventElapsedTime(self, milliseconds: Any, first: int, last: int) -> int:
-        if self.refuses_unsafe():
-            return STREAM_CAPTURE_UNSUPPORTED
         marks = [self.events.get(each) for each in (first, last)]
         if None in marks or any(mark.flags & 0x2 or mark.stream is None for mark in marks if mark is not None):
             return INVALID_HANDLE
@@ -586,8 +546,6 @@ class FakeCuda:
         return INVALID_HANDLE if self.events.pop(event, None) is None else SUCCESS
 
     def _cuMemcpyAsync(self, target: int, source: int, size: int, handle: int) -> int:
-        if not self.current:
-            return INVALID_CONTEXT
         stream = self.stream_at(handle)
         if stream is None:
             return INVALID_HANDLE

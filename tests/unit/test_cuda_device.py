@@ -16,7 +16,6 @@ import pytest
 from mray._device import libcuda, nvml
 from mray._device.cuda import CudaPlatform, find_platform
 from mray._device.libcuda import CudaError, LibCuda
-from mray._device.mappings import FORSAKEN
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.timelines import Peers, mark
 from tests.unit.cuda_header import SIGNATURES
@@ -255,16 +254,6 @@ def test_a_forked_child_refuses_to_use_a_device_and_lets_go_of_nothing() -> None
 
 
 # --------------------------------------------------------------------------------------------------- memory
-def test_memory_is_opened_by_another_process_and_is_the_same(pair: Pair) -> None:
-    address = pair.device.allocate(1000)
-    there = pair.other_device.open_memory(pair.device.export_memory(address))
-    assert there != address
-    ctypes.memset(address + 7, 42, 1)
-    assert ctypes.string_at(there + 7, 1) == b"*"
-    pair.other_device.close_memory(there)
-    pair.device.free(address)
-
-
 def test_memory_opened_twice_stays_open_until_closed_twice(pair: Pair) -> None:
     address = pair.device.allocate(1000)
     handle = pair.device.export_memory(address)
@@ -274,32 +263,6 @@ def test_memory_opened_twice_stays_open_until_closed_twice(pair: Pair) -> None:
     pair.other_device.close_memory(there)
     with pytest.raises(CudaError):
         pair.other_device.close_memory(there)
-    pair.device.free(address)
-
-
-def test_memory_of_a_device_out_of_reach_is_not_opened() -> None:
-    pair = Pair(FakeMachine(2, peers=False))
-    address = pair.platform.devices[1].allocate(1000)
-    handle = pair.platform.devices[1].export_memory(address)
-    with pytest.raises(CudaError):
-        pair.other_device.open_memory(handle)
-    there = pair.other_platform.devices[1].open_memory(handle)
-    pair.other_platform.devices[1].close_memory(there)
-    pair.platform.devices[1].free(address)
-
-
-def test_a_process_does_not_open_its_own_memory(pair: Pair) -> None:
-    address = pair.device.allocate(1000)
-    with pytest.raises(CudaError):
-        pair.device.open_memory(pair.device.export_memory(address))
-    pair.device.free(address)
-
-
-def test_memory_that_cannot_be_exported_is_an_error(pair: Pair) -> None:
-    address = pair.one.malloc(0, 1000, exportable=False)
-    assert address is not None
-    with pytest.raises(CudaError):
-        pair.device.export_memory(address)
     pair.device.free(address)
 
 
@@ -322,86 +285,6 @@ def test_host_memory_is_pinned_for_all_contexts(pair: Pair) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- order
-def test_a_stream_that_waits_for_a_point_of_another_process_sees_its_work(pair: Pair) -> None:
-    source, target = (pair.device.allocate(16) for _ in range(2))
-    there = pair.other_device.open_memory(pair.device.export_memory(target))
-    copy = pair.other_device.allocate(16)
-    ctypes.memset(source, 7, 16)
-    stream, reader = pair.device.create_stream(), pair.other_device.create_stream()
-    peers = Peers()
-
-    # Without the wait: what was there before.
-    pair.device.copy(target, source, 16, stream)
-    ready = mark(pair.device, stream)
-    pair.other_device.copy(copy, there, 16, reader)
-    pair.other_platform.synchronize(pair.other_device, reader)
-    assert ctypes.string_at(copy, 16) == bytes(16)
-    assert not ready.reached()
-
-    peers.wait(pair.other_device, reader, *ready.where)
-    pair.other_device.copy(copy, there, 16, reader)
-    assert not ready.reached(), "nobody waits but the stream"
-    pair.other_platform.synchronize(pair.other_device, reader)
-    assert ctypes.string_at(copy, 16) == b"\7" * 16
-    assert ready.reached()
-    assert (pair.platform.synchronizations, pair.other_platform.synchronizations) == (0, 2)
-
-    assert not peers.retire()
-    pair.other_platform.synchronize(pair.other_device, reader)
-    assert peers.retire()
-    pair.other_device.close_memory(there)
-    pair.other_device.free(copy)
-    for address in (source, target):
-        pair.device.free(address)
-    pair.device.destroy_stream(stream)
-    pair.other_device.destroy_stream(reader)
-
-
-def test_a_stream_waits_until_a_word_is_the_number_or_more_by_the_sign_of_the_difference(pair: Pair) -> None:
-    memory, stream = PinnedMemory(pair.device), pair.device.create_stream()
-    address, _handle = memory.allocate(4096)
-    with memory.words(address) as words:
-        for word, number, goes_on in (
-            *((4, 5, False), (5, 5, True), (6, 5, True), (FORSAKEN, 5, True), (FORSAKEN, FORSAKEN - 1, True)),
-            *((0, 1 << 63, False), (5, (1 << 64) - 1, True), ((1 << 64) - 1, 5, False)),
-        ):
-            words[1] = word
-            pair.device.await_word(address + 8, number, stream)
-            assert (pair.one._cuStreamQuery(stream) == 0) is goes_on
-            words[1] = number
-            pair.platform.synchronize(pair.device, stream)
-        pair.device.set_word(address + 16, FORSAKEN, stream)
-        assert words[2] == 0
-        pair.platform.synchronize(pair.device, stream)
-        assert words[2] == FORSAKEN
-    for wrong in (address + 4, address + 4096, address - 8):
-        with pytest.raises(CudaError, match="INVALID_VALUE"):
-            pair.device.set_word(wrong, 1, stream)
-        with pytest.raises(CudaError, match="INVALID_VALUE"):
-            pair.device.await_word(wrong, 1, stream)
-    memory.free(address)
-    pair.device.destroy_stream(stream)
-
-
-def test_a_stream_that_waits_for_the_dead_goes_on_when_a_processor_stores_the_word(pair: Pair) -> None:
-    source, stream, reader = pair.device.allocate(16), pair.device.create_stream(), pair.other_device.create_stream()
-    peers = Peers()
-    with pair.one.hold(0, stream):
-        pair.device.copy(source, source + 8, 8, stream)
-        ready = mark(pair.device, stream)
-        peers.wait(pair.other_device, reader, *ready.where)
-        assert pair.other._cuStreamQuery(reader) == libcuda.NOT_READY
-        peers.open(pair.other_device, *ready.where[:2]).words[ready.where.offset // 8] = FORSAKEN
-        pair.other_platform.synchronize(pair.other_device, reader)
-    pair.platform.synchronize(pair.device, stream)
-    assert not peers.retire()
-    pair.other_platform.synchronize(pair.other_device, reader)
-    assert peers.retire()
-    pair.device.destroy_stream(stream)
-    pair.other_device.destroy_stream(reader)
-    pair.device.free(source)
-
-
 def test_a_wait_for_a_stream_hears_signals(pair: Pair) -> None:
     def stop(*_: object) -> None:
         raise TimeoutError
@@ -487,19 +370,6 @@ def test_nothing_that_mray_does_loses_a_capture_that_goes_on(pair: Pair) -> None
     pair.one.begin_capture(0)
     assert pair.one.refuses_unsafe()
     pair.one.end_capture(0)
-
-
-def test_each_thread_has_its_current_stream(pair: Pair) -> None:
-    stream, seen = pair.device.create_stream(), []
-    assert pair.device.current_stream() == 0
-    with pair.device.on_stream(stream):
-        thread = threading.Thread(target=lambda: seen.append(pair.device.current_stream()))
-        thread.start()
-        thread.join()
-        assert pair.device.current_stream() == stream
-        assert pair.platform.devices[1].current_stream() == 0
-    assert (pair.device.current_stream(), seen) == (0, [0])
-    pair.device.destroy_stream(stream)
 
 
 def test_communicators_are_made_in_the_context_of_the_device_that_is_meant(pair: Pair) -> None:

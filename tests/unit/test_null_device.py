@@ -19,7 +19,6 @@ import pytest
 import mray
 from mray._common import settings
 from mray._common.device_tensors import carriers
-from mray._device.mappings import FORSAKEN
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.platform import forget_platform, platform
 from mray._device.timelines import mark
@@ -407,30 +406,6 @@ def test_marks_on_several_streams_are_reached_each_for_itself(machine: Machine, 
         assert point.reached()
     for stream in streams + waiting:
         device.destroy_stream(stream)
-
-
-def test_a_stream_waits_until_a_word_is_the_number_or_more_by_the_sign_of_the_difference(machine: Machine) -> None:
-    found = machine(1)
-    device, memory = found.devices[0], PinnedMemory(found.devices[0])
-    address, _handle = memory.allocate(4096)
-    reached = memory.words(address)
-    rows = [(4, 5, False), (5, 5, True), (6, 5, True), (FORSAKEN, 5, True), (0, 1 << 63, False), (5, (1 << 64) - 1, True)]
-    for word, number, goes_on in rows:
-        reached[0], reached[1] = word, 0
-        device.await_word(address, number, 0)
-        device.set_word(address + 8, 1, 0)
-        if goes_on:
-            found.synchronize(device, 0)
-        assert reached[1] == goes_on
-        reached[0] = number
-        found.synchronize(device, 0)
-        assert reached[1] == 1
-    for wrong in (address + 4, address + 4096, address - 8):
-        for call in (device.set_word, device.await_word):
-            with pytest.raises(RuntimeError, match="no word of registered memory"):
-                call(wrong, 1, 0)
-    reached.release()
-    memory.free(address)
 
 
 def test_streams_that_set_no_words_say_so(machine: Machine) -> None:
