@@ -33,7 +33,7 @@ class Wakeups:
         self.descriptors = Descriptors(client, self._answer)
         self._others: dict[str, Doorbell] = {}
         #: By the processes that ring this one by semaphores.
-        self._relays: dict[str, Relay] = {}
+        self._relays: dict[str, list[Relay]] = {}
         #: Group doorbells of rings that this process writes, by the ring's name.
         self._groups: dict[str, GroupDoorbell] = {}
 
@@ -62,8 +62,7 @@ class Wakeups:
     def _forget(self, end: Ended) -> None:
         """A process is dead: let go of its doorbell, and be rung by it no more. Rings that it reads keep theirs until they are closed."""
         self._others.pop(end.process, None)
-        relay = self._relays.pop(end.process, None)
-        if relay is not None:
+        for relay in self._relays.pop(end.process, ()):
             relay.end()
 
     def _prefix_of(self, process: str) -> str:
@@ -85,7 +84,7 @@ class Wakeups:
     def _be_rung_by(self, process: str, name: str) -> None:
         if not name.startswith(self._prefix_of(process)):
             raise FileNotFoundError(errno.ENOENT, "no semaphore of that process", name)
-        self._relays[process] = Relay(name, self._client.reactor.wake)
+        self._relays.setdefault(process, []).append(Relay(name, self._client.reactor.wake))
         self._client.ends.then(process, self._forget)
 
     def join_group(self, writer: str, ring: str) -> int:
@@ -134,7 +133,7 @@ class Wakeups:
 
     def end_relays(self) -> None:
         """The process leaves its session: no thread rings its doorbell any more, which is about to be closed."""
-        relays = tuple(self._relays.values())
+        relays = [relay for each in self._relays.values() for relay in each]
         self._relays.clear()
         for relay in relays:
             relay.end()
