@@ -122,8 +122,8 @@ class FakeCuda(Kind):
 
     def close(self) -> None:
         self.platform.close()
-        for memory, _mapped in self.driver.memory.values():
-            memory.close()
+        for address in tuple(self.driver.memory):
+            self.driver.free(address)
 
     def fill(self, tensor: Any, value: float) -> None:
         device = self.platform.facts(tensor)[1].device

@@ -1,4 +1,4 @@
-"""A pretended libcuda: memory is shared memory of the host, streams are lists of things to do.
+"""A pretended libcuda: memory is that of null devices, streams are lists of things to do.
 
     machine = FakeMachine(devices=2)
     one, other = FakeCuda(machine), FakeCuda(machine)      two processes, as the driver sees them; both live in this one
@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import mmap
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +29,8 @@ from typing import Any
 from mray._device import libcuda
 from mray._device.cuda import CudaPlatform, find_platform
 from mray._device.libcuda import IpcHandle, LibCuda
+from mray.testing import null_memory
+from mray.testing.null_memory import Region
 from tests.unit.cuda_header import SIGNATURES, Function
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT = 0, 1, 2, 3, 101, 201
@@ -52,36 +54,6 @@ UNSAFE = {
 
 
 # ---------------------------------------------------------------------------------------------------------- the machine
-
-
-class Mapped:
-    """Some shared memory, as one process has it mapped."""
-
-    def __init__(self, fd: int, size: int) -> None:
-        self.map = mmap.mmap(fd, size)
-        self.anchor: Any = ctypes.c_char.from_buffer(self.map)
-        self.address = ctypes.addressof(self.anchor)
-
-    def close(self) -> None:
-        self.anchor = None
-        self.map.close()
-
-
-class Memory:
-    """One allocation."""
-
-    def __init__(self, device: int, size: int) -> None:
-        self.device = device
-        self.size = size
-        self.fd = os.memfd_create("fake-cuda")
-        os.ftruncate(self.fd, size)
-        self.openings = 0
-
-    def map(self) -> Mapped:
-        return Mapped(self.fd, self.size)
-
-    def close(self) -> None:
-        os.close(self.fd)
 
 
 class Stream:
@@ -115,11 +87,10 @@ class Mark:
 
 
 class FakeDevice:
-    def __init__(self, number: int, memory: int) -> None:
+    def __init__(self, number: int) -> None:
         self.uuid = bytes([number]) * 16
         self.whole = self.uuid
         self.name = b"Fake GPU"
-        self.total = self.free = memory
         self.peers: set[int] = set()
         #: By their numbers.
         self.attributes = dict.fromkeys(libcuda.ORDER_NEEDS, 1)
@@ -129,11 +100,17 @@ class FakeMachine:
     """The state that all processes share. `late`: work is done when waited for."""
 
     def __init__(self, devices: int = 1, *, memory: int = 1 << 30, peers: bool = True, late: bool = False) -> None:
-        self.devices = [FakeDevice(number, memory) for number in range(devices)]
+        self.devices = [FakeDevice(number) for number in range(devices)]
+        #: Bytes of each; and what separates their memory from that of other machines.
+        self.memory = memory
+        self.scope = f"fake-cuda-{os.getpid()}-{id(self):x}"
         for number, device in enumerate(self.devices):
             device.peers = set(range(devices)) - {number} if peers else set()
         self.late = late
-        self.exported: dict[bytes, Any] = {}
+        #: Whose they are, and the address there, which is no other's.
+        self.exported: dict[bytes, tuple[FakeCuda, int]] = {}
+        #: How many processes have memory of others open, by that address.
+        self.openings: Counter[int] = Counter()
         self.numbers = itertools.count(1)
         #: Addresses of words of the host -> the streams that are going to set them, and after which of their work.
         self.sets: dict[int, list[tuple[Stream, int]]] = {}
@@ -153,15 +130,15 @@ class FakeCuda:
         #: The names of all calls.
         self.calls: list[str] = []
         self.retained: dict[int, int] = {}
-        self.memory: dict[int, tuple[Memory, Mapped]] = {}
-        self.opened: dict[int, tuple[Memory, Mapped, int]] = {}
+        self.memory: dict[int, Region] = {}
+        #: Address -> how it is mapped here, the owner's, and how often it was opened.
+        self.opened: dict[int, tuple[Region, int, int]] = {}
         self.streams: dict[int, Stream] = {}
         self.events: dict[int, Mark] = {}
         self.registered: dict[int, int] = {}
         self.captured: set[int] = set()
         self.lost_captures: set[int] = set()
         self._thread = threading.local()
-        self._lock = threading.RLock()
         #: The status of each call that needs a context, once a kernel has gone wrong.
         self.fault = 0
         self._functions = {name: Function(name, self._unless_broken(name), self.calls) for name in SIGNATURES}
@@ -221,10 +198,10 @@ class FakeCuda:
         ours["streams"] = sum(number >= 1 << 12 for number in self.streams)
         return {kind: count for kind, count in ours.items() if count}
 
-    def find(self, address: int) -> tuple[Any, int] | None:
-        """The memory an address lies in, and where that begins."""
-        both: list[tuple[int, Any]] = [(base, entry[0]) for base, entry in (*self.memory.items(), *self.opened.items())]
-        return next(((memory, base) for base, memory in both if base <= address < base + memory.size), None)
+    def find(self, address: int) -> Region | None:
+        """The memory an address lies in."""
+        region = null_memory.find(address)
+        return region if region is not None and (region.base in self.memory or region.base in self.opened) else None
 
     def is_registered(self, address: int, size: int) -> bool:
         """Whether so many bytes there are registered memory of the host."""
@@ -349,8 +326,8 @@ class FakeCuda:
         return SUCCESS
 
     def _cuMemGetInfo_v2(self, free: Any, total: Any) -> int:
-        device = self.machine.devices[self.device()]
-        free.value, total.value = device.free, device.total
+        free.value = self.machine.memory - null_memory.used_bytes(self.machine.scope, self.device())
+        total.value = self.machine.memory
         return SUCCESS
 
     def _cuMemAlloc_v2(self, address: Any, size: int) -> int:
@@ -364,71 +341,59 @@ class FakeCuda:
 
     def malloc(self, device: int, size: int) -> int | None:
         """The memory of the driver and of torch's allocator."""
-        with self._lock:
-            if size > self.machine.devices[device].free:
-                return None
-            self.machine.devices[device].free -= size
-            memory = Memory(device, size)
-            mapped = memory.map()
-            self.memory[mapped.address] = memory, mapped
-            return mapped.address
+        try:
+            region = null_memory.allocate(self.machine.scope, device, self.machine.memory, size)
+        except MemoryError:
+            return None
+        self.memory[region.base] = region
+        return region.base
+
+    def free(self, address: int) -> None:
+        """The counterpart."""
+        region = self.memory.pop(address)
+        if self.machine.openings[address]:
+            self.machine.undefined.append("memory was freed that another process has open")
+        null_memory.drop(region)
 
     def _cuMemFree_v2(self, address: int) -> int:
-        with self._lock:
-            if address not in self.memory:
-                return INVALID_VALUE
-            memory, mapped = self.memory.pop(address)
-            self.machine.devices[memory.device].free += memory.size
-            if memory.openings:
-                self.machine.undefined.append("memory was freed that another process has open")
-            mapped.close()
-            memory.close()
+        if address not in self.memory:
+            return INVALID_VALUE
+        self.free(address)
         return SUCCESS
-
-    def _export(self, handle: Any, thing: Any) -> int:
-        name = b"%064d" % next(self.machine.numbers)
-        self.machine.exported[name] = self, thing
-        ctypes.memmove(ctypes.addressof(handle), name, len(name))
-        return SUCCESS
-
-    def _imported(self, handle: IpcHandle, kind: type) -> Any:
-        owner, thing = self.machine.exported.get(bytes(handle), (None, None))
-        return thing if isinstance(thing, kind) and owner is not self else None
 
     def _cuIpcGetMemHandle(self, handle: Any, address: int) -> int:
         if address not in self.memory:
             return INVALID_VALUE
-        return self._export(handle, self.memory[address][0])
+        name = null_memory.exported(self.memory[address]).ljust(64, b"\0")
+        self.machine.exported[name] = self, address
+        ctypes.memmove(ctypes.addressof(handle), name, len(name))
+        return SUCCESS
 
     def _cuIpcOpenMemHandle_v2(self, address: Any, handle: IpcHandle, flags: int) -> int:
-        memory = self._imported(handle, Memory)
-        if flags != libcuda.IPC_MEM_LAZY_ENABLE_PEER_ACCESS or memory is None:
+        owner, theirs = self.machine.exported.get(bytes(handle), (self, 0))
+        memory = owner.memory.get(theirs)
+        if flags != libcuda.IPC_MEM_LAZY_ENABLE_PEER_ACCESS or memory is None or owner is self:
             return INVALID_VALUE
         if memory.device != self.device() and memory.device not in self.machine.devices[self.device()].peers:
             return 217
-        for base, (known, mapped, times) in self.opened.items():
-            if known is memory:
-                self.opened[base] = known, mapped, times + 1
-                address.value = base
-                return SUCCESS
-        try:
-            mapped = memory.map()
-        except OSError:
-            return INVALID_VALUE
-        memory.openings += 1
-        self.opened[mapped.address] = memory, mapped, 1
-        address.value = mapped.address
+        known = next(((region, times) for region, whose, times in self.opened.values() if whose == theirs), None)
+        if known is None:
+            known = null_memory.open_exported(null_memory.exported(memory)), 0
+            self.machine.openings[theirs] += 1
+        region, times = known
+        self.opened[region.base] = region, theirs, times + 1
+        address.value = region.base
         return SUCCESS
 
     def _cuIpcCloseMemHandle(self, address: int) -> int:
         if address not in self.opened:
             return INVALID_VALUE
-        memory, mapped, times = self.opened.pop(address)
+        region, theirs, times = self.opened.pop(address)
         if times > 1:
-            self.opened[address] = memory, mapped, times - 1
+            self.opened[address] = region, theirs, times - 1
         else:
-            memory.openings -= 1
-            mapped.close()
+            self.machine.openings[theirs] -= 1
+            null_memory.drop(region)
         return SUCCESS
 
     def _cuMemHostRegister_v2(self, address: int, size: int, flags: int) -> int:
@@ -553,7 +518,7 @@ class FakeCuda:
             found = self.find(address)
             if found is None and not self.is_registered(address, size):
                 return INVALID_VALUE
-            if found is not None and address + size > found[1] + found[0].size:
+            if found is not None and address + size > found.end:
                 return INVALID_VALUE
         self.queue(stream, lambda: ctypes.memmove(target, source, size) and None)
         return SUCCESS

@@ -27,14 +27,7 @@ class _Segment:
         self.address = address
 
     def __del__(self) -> None:
-        free(self.cuda, self.address)
-
-
-def free(cuda: FakeCuda, address: int) -> None:
-    memory, mapped = cuda.memory.pop(address)
-    cuda.machine.devices[memory.device].free += memory.size
-    memory.close()
-    mapped.anchor = None  # the mapping goes with the last tensor that views it
+        self.cuda.free(self.address)
 
 
 class _Array:
@@ -62,7 +55,7 @@ class FakeTensors(CudaTensors):
 
     def device_of(self, tensor: Any) -> int:
         found = self.cuda.find(tensor.data_ptr())
-        return 0 if found is None else self.cuda.visible.index(found[0].device)
+        return 0 if found is None else self.cuda.visible.index(found.device)
 
     def empty(self, index: int, dtype: str, shape: Any, strides: Any) -> Any:
         import torch
@@ -77,7 +70,7 @@ class FakeTensors(CudaTensors):
         address = self.cuda.malloc(self.cuda.visible[index], whole)
         if address is None:
             raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
-        keep = (_Segment(self.cuda, address), self.cuda.memory[address][1])
+        keep = (_Segment(self.cuda, address), self.cuda.memory[address])  # the mapping goes with the last tensor that views it
         return self.view(index, address, dtype, tuple(shape), tensor.stride(), keep)
 
     def current_stream(self, index: int) -> int:
@@ -95,7 +88,7 @@ class FakeTensors(CudaTensors):
 
         found = self.cuda.find(memory.__cuda_array_interface__["data"][0])
         assert found is not None, "torch asks the driver which device the address belongs to"
-        assert self.cuda.visible.index(found[0].device) == index, "torch would copy to the other device"
+        assert self.cuda.visible.index(found.device) == index, "torch would copy to the other device"
         return torch.from_numpy(numpy.asarray(_Array(memory)))
 
 

@@ -183,7 +183,7 @@ def test_calls_are_made_in_the_context_of_their_device_and_put_back_what_was_cur
     other.memory()
     pair.one.current = 2  # torch.cuda.set_device(1)
     address = pair.device.allocate(100)
-    assert pair.one.memory[address][0].device == 0
+    assert pair.one.memory[address].device == 0
     assert pair.one.current == 2
     pair.one.current = 1
     pair.one.calls.clear()
