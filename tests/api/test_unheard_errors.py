@@ -160,13 +160,35 @@ def test_a_call_that_is_cancelled_is_not_told_of(ray_session, told, fails, until
     def sleeps():
         time.sleep(100)
 
-    ref = sleeps.remote()
-    ray_session.cancel(ref)
-    with pytest.raises(ray_session.exceptions.TaskCancelledError):
-        ray_session.get(ref, timeout=20)
-    del ref
+    @ray_session.remote(num_cpus=0)
+    class Sleeps:
+        running = 0
+
+        async def sleeps(self):
+            self.running += 1
+            try:
+                await asyncio.sleep(100)
+            finally:
+                self.running -= 1
+
+        async def streams(self):
+            yield "an item"
+            await self.sleeps()
+
+        async def until(self, running):
+            while self.running != running:
+                await asyncio.sleep(0.01)
+
+    actor = Sleeps.remote()
+    items = actor.streams.options(num_returns="streaming").remote()
+    refs = [sleeps.remote(), actor.sleeps.remote(), items]
+    ray_session.get(actor.until.remote(2))
+    for ref in refs:
+        ray_session.cancel(ref)
+    ray_session.get(actor.until.remote(0))
+    del ref, refs, items
     until_told()
-    assert not told.names("sleeps")
+    assert not told.names("sleep")
 
 
 def test_a_variable_turns_it_off(run_program):

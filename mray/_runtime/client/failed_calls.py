@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mray import exceptions
 from mray._common.history import History
-from mray._objects.remote_error import TASK_ERROR, text_of
+from mray._objects.remote_error import is_cancelled, text_of
 
 #: How many are remembered, and in how many bytes.
 MOST = 1000
@@ -32,8 +32,6 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.OwnerDiedError, "OWNER_DIED"),
     (exceptions.NodeDiedError, "NODE_DIED"),
 )
-
-_CANCELLED = "ray.exceptions.TaskCancelledError"
 
 #: As `Failed`, the newest last.
 _failed = History(MOST, MOST_BYTES)
@@ -69,14 +67,10 @@ def facts(error: BaseException) -> tuple[str, str]:
 def facts_of_answer(payload: bytes) -> tuple[str, str]:
     """(type, text) of the pickled error that a worker has answered with."""
     text = text_of(payload)
-    if text.startswith(TASK_ERROR):
-        cancelled = text.rstrip().rpartition("\n")[2].startswith(_CANCELLED)
-        kind, text = _TYPES[0][1], text.removeprefix(TASK_ERROR)
-    else:
-        cancelled = text.startswith(_CANCELLED)
-        kind = next((word for error, word in _TYPES if text.startswith(f"ray.exceptions.{error.__name__}: ")), _TYPES[0][1])
-        text = text.partition(": ")[2]
-    return ("TASK_CANCELLED", "") if cancelled else (kind, text[:LONGEST])
+    if is_cancelled(text):
+        return "TASK_CANCELLED", ""
+    kind = next((word for error, word in _TYPES if text.startswith(f"ray.exceptions.{error.__name__}: ")), _TYPES[0][1])
+    return kind, text.partition(": ")[2][:LONGEST]
 
 
 def remember(failed: Failed) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from mray._common import settings
 from mray._common.log import logger
 from mray._objects.ownership import Entry
-from mray._objects.remote_error import TASK_ERROR, text_of
+from mray._objects.remote_error import TASK_ERROR, is_cancelled, text_of
 
 
 class _Unheard:
@@ -68,4 +68,4 @@ def hear(entry: Entry) -> None:
 def _text_of(payload: bytes) -> str:
     """The text of an error of user code; "" for any other. The user's own error is not unpickled for it."""
     text = text_of(payload)
-    return text.removeprefix(TASK_ERROR) if text.startswith(TASK_ERROR) else ""
+    return text.removeprefix(TASK_ERROR) if text.startswith(TASK_ERROR) and not is_cancelled(text) else ""
