@@ -35,6 +35,8 @@ _options: SessionOptions | None = None
 #: Nobody uses the session at the moment: whoever calls `init` gets another one in its place.
 _kept = False
 _lock = threading.RLock()
+#: Called, and dropped, when the session of this process ends.
+ends_with_session: list[Callable[[], object]] = []
 #: Starts the session of a process that calls before it has one: `init`, once that is imported.
 start_by_default: Callable[[], object] = lambda: start(session_options())  # noqa: E731
 
@@ -144,6 +146,8 @@ def stop() -> None:
                 backend.shutdown()
         finally:
             set_backend(backend.outer)
+            while ends_with_session:
+                ends_with_session.pop()()
 
 
 def _stop_at_exit() -> None:

@@ -36,12 +36,13 @@ _MEANINGLESS = frozenset(
         "_driver_object_store_memory",
         "_redis_username",
         "_redis_password",
-        "_metrics_export_port",
         "_tracing_startup_hook",
     }
 )
 
 
+#: The module that serves metrics; it is above this one, and loaded where a program asks for it.
+EXPORTER = "mray.cli.commands.metrics"
 #: Called when a session has begun, in the process that has begun or joined it.
 after_init: list[Callable[[], None]] = []
 
@@ -211,9 +212,22 @@ def init(
         logger.info("Started a local %s instance.", "Ray" if options.backend == "ray" else "mray")
     else:
         logger.info("Connected to %s at %s.", "Ray cluster" if options.backend == "ray" else "the mray session", context["address"])
+    if others.get("_metrics_export_port") is not None:
+        context.address_info["metrics_export_port"] = _serve_metrics(others["_metrics_export_port"])
     for hook in after_init:
         hook()
     return context
+
+
+def _serve_metrics(port: int) -> int:
+    """The port at which the numbers of the session are served until it ends; -1 if that cannot be, which the log tells."""
+    try:
+        exporter = importlib.import_module(EXPORTER).Exporter(port)
+    except OSError as error:
+        logger.error("No metrics are served at port %s: %s", port, error)
+        return -1
+    current.ends_with_session.append(exporter.close)
+    return int(exporter.server_port)
 
 
 current.start_by_default = init
@@ -225,6 +239,7 @@ _PRIVATE = frozenset(
         "job_config",
         "object_spilling_directory",
         "_memory",
+        "_metrics_export_port",
         "_temp_dir",
         "_node_name",
         "_system_config",

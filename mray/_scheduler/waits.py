@@ -9,16 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mray._scheduler.records import ActorRecord, Lease, Tenant
 from mray._scheduler.resources import FREE, describe, from_units
 
 if TYPE_CHECKING:
-    from mray._scheduler.listings import Floor
+    from mray._scheduler.placement import Groups
+    from mray._scheduler.queue import DemandQueue
+    from mray._scheduler.resources import ResourcePool
 
 #: How many of those who hold a resource are named.
 _MOST_NAMED = 5
+
+
+class Floor(Protocol):
+    """The part of the scheduler that is looked at."""
+
+    pool: ResourcePool
+    queue: DemandQueue
+    groups: Groups
+
+    def tenants(self) -> list[Tenant]: ...
 
 
 class Wait(NamedTuple):

@@ -51,7 +51,6 @@ _EXTRAS = (
     ("cupy", "cupy", "cupy12", "arrays of cupy in collectives (with CUDA 13: cupy13)"),
     ("nvtx", "nvtx", "nvtx", "marks for Nsight"),
     ("rich", "rich", "top", "mray top"),
-    ("prometheus_client", "prometheus-client", "metrics", "mray metrics"),
 )
 #: Optional programs: name, use, what installs it.
 _PROGRAMS = (

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
+import signal as signals
+import urllib.request
 import warnings
 
 import pytest
@@ -125,13 +128,12 @@ def test_a_metric_pickles_as_one_of_the_same_name(metrics):
 
 
 @pytest.mark.only("mray")  # Ray exports through an agent beside each node
-def test_mray_metrics_prints_what_every_process_counted(fresh, init, capsys):
-    pytest.importorskip("prometheus_client")
-    from mray.cli.commands import metrics as command
+def test_the_port_of_metrics_tells_what_every_process_counted_until_the_session_ends(fresh, init):
+    parser = pytest.importorskip("prometheus_client.parser")
     from mray.util.metrics import Counter, Gauge, Histogram
 
     ray = fresh
-    context = init(num_cpus=2)
+    port = init(num_cpus=2, _metrics_export_port=0).address_info["metrics_export_port"]
 
     @ray.remote
     class Worker:
@@ -142,19 +144,33 @@ def test_mray_metrics_prints_what_every_process_counted(fresh, init, capsys):
                 sizes.observe(size)
             return ray.get_runtime_context().get_worker_id()
 
-    Counter("work_done", "calls", ("kind",)).inc(tags={"kind": "a"})
+    odd = 'a "b"\\\n'
+    Counter("work_done", "calls", ("kind",)).inc(tags={"kind": odd})
     Gauge("work_level", "now").set(4)
     worker = Worker.remote()
     worker_id = ray.get(worker.count.remote())
-    assert command.main(["--session", context.address_info["session_dir"]]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    done = {line.partition("{")[2] for line in lines if line.startswith("ray_work_done_total{")}
-    assert any('kind="a"' in line and line.endswith(" 1.0") for line in done)
-    assert any('kind="b"' in line and f'WorkerId="{worker_id}"' in line and line.endswith(" 3.0") for line in done)
-    assert any(line.startswith("ray_work_level{") and line.endswith(" 4.0") for line in lines)
-    buckets = [line.rpartition(" ")[2] for line in lines if line.startswith("ray_work_sizes_bucket{")]
-    assert buckets == ["1.0", "3.0", "4.0"]
-    assert any(line.startswith("ray_work_sizes_sum{") and line.endswith(" 62.5") for line in lines)
+    child = os.fork()
+    if not child:
+        os.kill(os.getpid(), signals.SIGSTOP)  # it lives on while the session ends
+        os._exit(0)
+    os.waitpid(child, os.WUNTRACED)
+    address = f"http://127.0.0.1:{port}/metrics"
+    with urllib.request.urlopen(address) as answer:
+        told = {family.name: family for family in parser.text_string_to_metric_families(answer.read().decode())}
+    done = {sample.labels["kind"]: sample for sample in told["ray_work_done"].samples}
+    assert (told["ray_work_done"].type, told["ray_work_done"].documentation) == ("counter", "calls")
+    assert (done[odd].value, done["b"].value, done["b"].labels["WorkerId"]) == (1, 3, worker_id)
+    assert [sample.value for sample in told["ray_work_level"].samples] == [4]
+    sizes = [
+        (sample.name.removeprefix("ray_work_sizes_"), sample.labels.get("le"), sample.value) for sample in told["ray_work_sizes"].samples
+    ]
+    assert sizes == [("bucket", "1.0", 1), ("bucket", "10.0", 3), ("bucket", "+Inf", 4), ("count", None, 4), ("sum", None, 62.5)]
+    assert told["mray_resources_total"].samples
+    ray.shutdown()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address)
+    os.kill(child, signals.SIGKILL)
+    os.waitpid(child, 0)
 
 
 # ----------------------------------------------------------------------------- annotations and log_once

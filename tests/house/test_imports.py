@@ -12,7 +12,7 @@ import pytest
 from tests.house.source import functions, imports, modules, mray_imports, nodes, top_package
 
 #: Optional packages: imported inside the function that needs them.
-OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "prometheus_client", "ray", "markdown_it", "pygments"}
+OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "ray", "markdown_it", "pygments"}
 #: Programs to read, whose imports stand where a user's would; who lacks a package is not offered those that need it.
 PROGRAMS = "mray/examples/"
 #: The one package that may import Ray, and is imported by nobody who does not want it.

@@ -319,7 +319,7 @@ def test_the_doctor_asks_for_what_is_used_and_names_the_remedy(monkeypatch: pyte
     monkeypatch.setattr("shutil.which", lambda _name: None)
     monkeypatch.setattr("os.access", lambda _path, _mode: False)
     found = {finding.subject: finding for finding in doctor.extras()}
-    assert {"dot", "py-spy", "rich", "torch", "prometheus-client"} <= set(found)
+    assert {"dot", "py-spy", "rich", "torch"} <= set(found)
     assert "graphviz" not in found
     assert found["dot"].advice == "apt install graphviz"
     assert all(finding.advice for finding in found.values() if finding.verdict != doctor.OK)

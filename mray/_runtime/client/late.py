@@ -8,15 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from mray._common import messages as m
 from mray._objects.ownership import Entry
 from mray._runtime.client.calls import Call
+from mray._runtime.connections.endpoint import Endpoint
 from mray.exceptions import RayError
-
-if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
 
 #: Seconds below which a wait is a look, and not told more about; and for the node's answer.
 LEAST, PATIENCE = 0.1, 1.0
@@ -24,7 +21,7 @@ _MOST_NAMED = 5
 _QUEUED = "is queued"
 
 
-def why_late(client: Client, entries: Iterable[Entry], timeout: float) -> str:
+def why_late(client: Endpoint, entries: Iterable[Entry], timeout: float) -> str:
     """Sentences for the end of the error after so many seconds; empty when nothing more is known. Not with the client's lock."""
     if timeout < LEAST:
         return ""

@@ -1,25 +1,37 @@
-"""``mray metrics``: the numbers of a session as Prometheus's text, through the package prometheus-client."""
+"""``mray metrics``: the numbers of a session as Prometheus's text, printed, or put into a file.
+
+A driver serves the same text where ``init(_metrics_export_port=...)`` says, until its session ends (`Exporter`): on the loopback interface
+alone, at any path, as Ray does; each request looks at the session anew, and nobody is asked anything meanwhile.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+import socket
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from mray.cli.samples import Distribution, metrics, take
-from mray.cli.terminal import DONE, add_session, guarded, lacks, parser
+from mray.cli.samples import Distribution, Metric, metrics, take
+from mray.cli.terminal import DONE, add_session, guarded, parser
 from mray.util.state.api import look
+from mray.util.state.exception import RayStateApiException
 
 SUMMARY = "print the numbers of a session for Prometheus"
+#: Seconds for the bytes of a request, and for the answers of the session's processes.
+_PATIENCE = 10.0
+_LOOPBACK = "127.0.0.1"
 
 
 def main(words: list[str]) -> int:
     arguments = parser(
         "metrics",
         SUMMARY,
-        "Needs prometheus-client (pip install 'mray[metrics]'). With --file the text replaces a file at once, as node_exporter's textfile\n"
-        "collector wants it (its name should end in .prom).",
+        "With --file the text replaces a file at once, as node_exporter's textfile collector wants it (its name should end in .prom).\n"
+        "init(_metrics_export_port=PORT) serves it while the session of a driver lasts.",
     )
     arguments.add_argument("--file", metavar="PATH", help="write there instead of to the terminal")
     add_session(arguments)
@@ -28,29 +40,7 @@ def main(words: list[str]) -> int:
 
 
 def _metrics(given: argparse.Namespace) -> int:
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily  # noqa: PLC0415
-        from prometheus_client.registry import Collector  # noqa: PLC0415
-    except ImportError:
-        return lacks("prometheus-client", "metrics", "mray metrics")
-    families = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-    found = metrics(take(look(given.session, given.timeout)))
-
-    class Session(Collector):  # type: ignore[misc, unused-ignore]
-        def collect(self) -> Iterator[Any]:
-            for metric in found:
-                each = families[metric.kind](metric.name, metric.doc, labels=metric.labels)
-                for values, number in metric.samples:
-                    if isinstance(number, Distribution):
-                        each.add_metric(values, number.buckets, number.sum)
-                    else:
-                        each.add_metric(values, number)
-                yield each
-
-    registry = CollectorRegistry()
-    registry.register(Session())
-    text: str = generate_latest(registry).decode()
+    text = exposition(metrics(take(look(given.session, given.timeout))))
     if given.file is None:
         print(text, end="")
         return DONE
@@ -60,3 +50,99 @@ def _metrics(given: argparse.Namespace) -> int:
         file.write(text)
     os.replace(beside, given.file)
     return DONE
+
+
+# ------------------------------------------------------------------------------------------------- text
+def exposition(found: Iterable[Metric]) -> str:
+    """Families in Prometheus's text format, version 0.0.4."""
+    return "".join(f"{line}\n" for metric in found for line in _lines(metric))
+
+
+def _lines(metric: Metric) -> Iterator[str]:
+    name = f"{metric.name.removesuffix('_total')}_total" if metric.kind == "counter" else metric.name
+    yield f"# HELP {name} {_escaped(metric.doc)}"
+    yield f"# TYPE {name} {metric.kind}"
+    for values, number in metric.samples:
+        labels = tuple(zip(metric.labels, values, strict=True))
+        if isinstance(number, Distribution):
+            for bound, count in number.buckets:
+                yield _sample(f"{name}_bucket", (*labels, ("le", bound)), count)
+            yield _sample(f"{name}_count", labels, number.buckets[-1][1])
+            yield _sample(f"{name}_sum", labels, number.sum)
+        else:
+            yield _sample(name, labels, number)
+
+
+def _sample(name: str, labels: Iterable[tuple[str, str]], number: float) -> str:
+    inside = ",".join(f'{label}="{_escaped(value, quoted=True)}"' for label, value in sorted(labels))
+    return f"{name}{{{inside}}} {_written(number)}" if inside else f"{name} {_written(number)}"
+
+
+def _written(number: float) -> str:
+    text = repr(float(number))
+    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text)
+
+
+def _escaped(text: str, quoted: bool = False) -> str:
+    text = text.replace("\\", r"\\").replace("\n", r"\n")
+    return text.replace('"', r"\"") if quoted else text
+
+
+# ------------------------------------------------------------------------------------------------- port
+class Exporter(ThreadingHTTPServer):
+    """Serves the numbers of this process's session until it is closed; `server_port` is where. OSError for a port that is taken."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__((_LOOPBACK, port), _Request)
+        _open.add(self)
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="mray's metrics", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._closed:
+            self.handle_request()  # waits without end: nothing runs while nobody asks
+        self.server_close()
+
+    def close(self) -> None:
+        """End it; a request under way is answered or not."""
+        self._closed = True
+        self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """The asking side has gone: there is nobody to tell."""
+
+
+#: Those of this process. The child of a fork lets go of the ports: it would keep them after the driver's end.
+_open: weakref.WeakSet[Exporter] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for exporter in _open:
+        exporter.socket.close()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Request(BaseHTTPRequestHandler):
+    """One request."""
+
+    timeout = _PATIENCE
+
+    def do_GET(self) -> None:
+        try:
+            status, text = 200, exposition(metrics(take(look(None, _PATIENCE))))
+        except RayStateApiException as error:
+            status, text = 503, f"{error}\n"
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_words: Any) -> None:
+        """A driver's output is its program's."""
