@@ -107,7 +107,7 @@ class FakeMachine:
         for number, device in enumerate(self.devices):
             device.peers = set(range(devices)) - {number} if peers else set()
         self.late = late
-        #: Whose they are, and the address there, which is no other's.
+        #: By key: the process that has exported it, and the address there, which is no other's.
         self.exported: dict[bytes, tuple[FakeCuda, int]] = {}
         #: How many processes have memory of others open, by that address.
         self.openings: Counter[int] = Counter()

@@ -13,6 +13,7 @@ from mray._caller.instructions import Begin
 from mray._caller.lease_pool import PAUSE_SECONDS, TURN_SECONDS, Lease
 from mray._common import messages as m
 from mray._runtime.client.leases import LeasePools, Pool
+from mray._runtime.connections.ends import Ends
 
 
 class Wire:
@@ -41,7 +42,7 @@ class Desk:
         self.later: list[tuple[float, Callable[[], None]]] = []
         reactor = SimpleNamespace(call_later=lambda seconds, call: self.later.append((self.now + seconds, call)))
         self.node, self.worker = Wire(), Wire()
-        client: Any = SimpleNamespace(reactor=reactor, node=self.node, lock=threading.RLock(), fatal=None)
+        client: Any = SimpleNamespace(reactor=reactor, node=self.node, lock=threading.RLock(), fatal=None, ends=Ends())
         self.pools = LeasePools(client, client, client, str)
         self.pools.clock = lambda: self.now
         self.pool: Pool = self.pools.pool("key", {}, False)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any
 
 from mray._common.clock import time
-from mray._common.kept import io, os
+from mray._common.kept import io, os, shutil
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
