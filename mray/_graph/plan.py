@@ -237,8 +237,6 @@ class Assignment:
     """An actor's orders: its part of the plan, and the places of its channels and constants."""
 
     graph_id: str
-    #: As `Plan.copy_of`.
-    copy_of: str
     actor: str
     #: The process that compiled the graph, or has the copy; the name of the graph's segment, and the prefix of all its other names.
     owner: str
@@ -260,3 +258,5 @@ class Assignment:
     #: As `Plan.overlap`.
     overlap: bool = False
     profilers: Profilers = _NOBODY
+    #: As `Plan.copy_of`.
+    copy_of: str = ""
