@@ -9,9 +9,18 @@ that *the thread that waits is the thread that reads*: no call pays for a hand-o
     polls, dispatches,         reader wakes those whose        user code computes, yet peers want answers
     checks its predicate       predicate holds
 
-The right to read is a lock. A thread that leaves `wait_until` gives it to another waiter, if there is one. The background reader looks
-every few milliseconds whether nobody reads (then it reads itself, until a waiter asks for the lock) and sleeps without a tick while a
-waiter reads. The node uses none of this: it has one thread and calls `run_once` in a loop.
+The right to read is a lock. A thread that leaves `wait_until` gives it to another waiter, if there is one. The node uses none of this: it
+has one thread and calls `run_once` in a loop. One word says who reads, and one whether that thread may sleep long:
+
+    reader       asleep   in the session's table   the background reader
+    ----------   ------   ----------------------   -----------------------------------------------------------------------------
+    NOBODY       no       AWAKE                    looks each tick whether it is still so, and reads then
+    WAITER       no       AWAKE                    looks each tick
+    WAITER       yes      PARKED                   is dormant after a tick without activity: a thread that leaves rings its alarm
+    BACKGROUND   no       DOZING                   polls once, while the process is active
+    BACKGROUND   yes      DOZING                   sleeps; a thread that begins to wait rings the doorbell
+
+With pollers the table says PARKED, and DOZING in the place of AWAKE while event loops sleep in selectors of their own.
 
 A few connections that talk often have rings in shared memory beside their sockets (`mray._ipc.ring_pair`). A thread that spins looks into
 those first, and asks the kernel now and then; one that is about to sleep has said so, and looks once more.
@@ -27,11 +36,10 @@ import contextlib
 import errno
 import select
 import threading
-from _thread import get_ident
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from mray._common.clock import monotonic
 from mray._common.kept import os, socket
@@ -55,6 +63,9 @@ _BUFFER_BYTES = 256 * 1024
 MOST_RINGS = 16
 #: Looks into rings, all together, between two questions to the kernel.
 RING_LOOKS = 12
+
+#: The thread that reads, if there is one.
+NOBODY, WAITER, BACKGROUND = range(3)
 
 #: How often the background reader looks whether anybody reads, in seconds, while the process is active.
 TICK = 0.004
@@ -84,8 +95,10 @@ class Reactor:
 
         #: The right to read. Invariant: only its holder polls and dispatches. (Reentrant: a finalizer may want it as it is being taken.)
         self._reading = threading.RLock()
-        #: The thread that holds it.
-        self._reader = 0
+        #: Whether the thread that asks holds it.
+        self._owns_reading: Callable[[], bool] = self._reading._is_owned  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
+        #: The kind of thread that holds it, from soon after it is taken until just before it is given up.
+        self._reader = NOBODY
         self._waiters: list[Waiter] = []
         #: True while the reader is inside epoll and may sleep long.
         self.asleep = False
@@ -97,11 +110,10 @@ class Reactor:
         self._background_reader: threading.Thread | None = None
         self._background_alarm = threading.Lock()
         self._background_alarm.acquire()
-        self._background_reads = False
-        self._background_dormant = False
-        self._background_wanted = False
-        #: `activity` when the last poll returned, before callbacks added to it.
-        self._polled = 0
+        #: Whether it sleeps without a tick.
+        self._dormant = False
+        #: `activity` when it last looked; None: it is to read, whatever the process does.
+        self._looked: int | None = -1
         self.closed = False
         #: Whether the program is over: other threads than the main one that wait end then, without a word, as on Ray.
         self.is_over = False
@@ -113,6 +125,8 @@ class Reactor:
 
         self.table: SessionTable | None = None
         self.row = 0
+        #: The words of the table, and the place of this process's own; nowhere without a table and after the end.
+        self._words: Any = {}
         self._state_index = STATE
         self.spinner: Spinner | None = None
         #: The doorbell of this process (see `mray._ipc.doorbell`); also how its own threads wake its reader.
@@ -134,7 +148,8 @@ class Reactor:
         self.table = table
         self.row = row
         self._state_index = row * ROW_WORDS + STATE
-        table.words[self._state_index] = AWAKE
+        self._words = table.words
+        self._words[self._state_index] = AWAKE
         self.spinner = Spinner(table, row, table.rows_in_use)
 
     # ------------------------------------------------------------------------------------ what is watched
@@ -270,16 +285,16 @@ class Reactor:
 
     def wake_background_reader(self) -> None:
         """Let the background reader read at once: something waits outside `wait_until` (a callback, a future)."""
-        self._background_wanted = True
-        if self._background_dormant or not (self.asleep or self._reader == get_ident()):
+        self._looked = None
+        if self._dormant or not (self.asleep or self._owns_reading()):
             with contextlib.suppress(RuntimeError):
                 self._background_alarm.release()
 
     def keep_background_ticking(self) -> None:
         """Keep the background reader ticking, though another thread sleeps: a thread that goes on with user code holds messages back."""
-        if self._background_reads:
+        if self._reader == BACKGROUND:
             self.wake()
-        elif self._background_dormant:
+        elif self._dormant:
             with contextlib.suppress(RuntimeError):
                 self._background_alarm.release()
 
@@ -290,8 +305,8 @@ class Reactor:
 
     # ------------------------------------------------------------------------------------ one iteration
     @dispatches
-    def run_once(self, timeout: float | None = None) -> None:
-        """Poll once, `timeout` seconds at most (``None``: until something happens, mostly), and dispatch.
+    def run_once(self, timeout: float | None = None) -> int:
+        """Poll once, `timeout` seconds at most (``None``: until something happens, mostly), and dispatch; `activity` as it was in between.
 
         Only for the reader, or in a process with one thread.
         """
@@ -307,10 +322,10 @@ class Reactor:
         except OSError as error:
             if self.closed_descriptors.found(error) is error:
                 raise
-            return
+            return self.activity
         # A callback that is deferred from here on is called before the next sleep: it needs no doorbell.
         self.asleep = False
-        self._polled = self.activity
+        polled = self.activity
         self._unasked = 0
         for connection in self._rings:
             connection.read_ring()
@@ -329,6 +344,7 @@ class Reactor:
                 self._call_safely(due)
         if self._deferred:
             self.run_deferred()
+        return polled
 
     @precedes_dispatch
     def _sleep(self, timeout: float | None) -> list[tuple[int, int]]:
@@ -383,12 +399,12 @@ class Reactor:
         self.activity += 1
         if self._dirty:
             self.flush()
-        if self._reader == get_ident():
+        if self._owns_reading():
             self._run_once_and_notify(0)
             return True
         if not self._reading.acquire(False):
             return False
-        self._reader = get_ident()
+        self._reader = WAITER
         try:
             self._run_once_and_notify(0)
         finally:
@@ -413,9 +429,8 @@ class Reactor:
         self.waits += 1
         begun = monotonic()
         deadline = None if timeout is None else begun + timeout
-        thread = get_ident()
         # A deferred callback of the user may wait in the thread that reads: nobody else does then.
-        reads = self._reader == thread
+        reads = self._owns_reading()
         spinner = self.spinner if spin else None
         try:
             if not reads:
@@ -424,7 +439,7 @@ class Reactor:
                         before_sleep()
                     if not self._become_reader(predicate, deadline):
                         return bool(predicate())
-                self._reader = thread
+                self._reader = WAITER
                 if self.closed and predicate():
                     return True  # the session ended before this thread became the reader, and the waiter was told
             if spinner is not None and spinner.spin(partial(self._look_for, predicate), takes_turns=True, deadline=deadline):
@@ -442,7 +457,7 @@ class Reactor:
                         spinner.slept(monotonic() - begun)
                     return True
         finally:
-            if not reads and (self._reader == thread or self._reading._is_owned()):  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
+            if not reads and self._owns_reading():
                 self._release_reading()
 
     def is_amidst(self) -> bool:
@@ -450,7 +465,7 @@ class Reactor:
 
         A finalizer may find itself there, and must not wait for a message.
         """
-        return self._reader == get_ident() or self.guard.owns_lock()
+        return self._owns_reading() or self.guard.owns_lock()
 
     def _become_reader(self, predicate: Predicate, deadline: float | None) -> bool:
         """Become the reader (True), or sleep as a waiter until the predicate holds or the deadline has passed (False)."""
@@ -466,7 +481,7 @@ class Reactor:
                 if predicate():
                     return False
                 # The background reader leaves as soon as somebody waits, and wakes a waiter.
-                if self._background_reads and self.asleep and not self.closed and not self.closed_descriptors.ring(self.wakeup_fd):
+                if self._reader == BACKGROUND and self.asleep and not self.closed and not self.closed_descriptors.ring(self.wakeup_fd):
                     raise self.closed_descriptors.found(OSError(errno.EBADF, ""))
                 remaining = None if deadline is None else deadline - monotonic()
                 if remaining is not None and remaining <= 0:
@@ -477,11 +492,11 @@ class Reactor:
         finally:
             self._waiters.remove(waiter)
             # The thread that stopped reading meanwhile may have counted on this one.
-            if not self._reader:
+            if self._reader == NOBODY:
                 self._offer_reading()
 
     def _release_reading(self) -> None:
-        self._reader = 0
+        self._reader = NOBODY
         self._reading.release()
         self._offer_reading()
         if self._outside:
@@ -492,8 +507,8 @@ class Reactor:
         for waiter in self._waiters:
             waiter.wake()
             return
-        if self._background_dormant:
-            self._background_dormant = False
+        if self._dormant:
+            self._dormant = False
             with contextlib.suppress(RuntimeError):
                 self._background_alarm.release()
 
@@ -515,17 +530,12 @@ class Reactor:
 
     def _park(self, predicate: Predicate, timeout: float | None) -> None:
         """One iteration that may sleep."""
-        table = self.table
         self.asleep = True
         try:
-            if table is None:
-                if not predicate():
-                    self._run_once_and_notify(timeout)
-                return
             if self.is_over:
                 self.end_thread()
             # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
-            table.words[self._state_index] = PARKED
+            self._words[self._state_index] = PARKED
             fence()
             # POINT sleep announced
             if self._deferred or predicate() or (self._waiters and self._any_waiter_ready()) or self._rings_have_entries():
@@ -535,8 +545,7 @@ class Reactor:
                 self.end_thread()
         finally:
             self.asleep = False
-            if table is not None and not self.closed:
-                self._set_state(table, AWAKE)
+            self._set_state(AWAKE)
 
     def _any_waiter_ready(self) -> bool:
         return any(waiter.predicate() for waiter in tuple(self._waiters))
@@ -559,18 +568,16 @@ class Reactor:
         It must be quick, runs in any thread, and looks itself at its condition: once more after this call, too.
         """
         self._pollers = (*self._pollers, poller)
-        if self.table is not None and not self.closed:
-            # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
-            self.table.words[self._state_index] = PARKED
-            fence()
+        # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
+        self._words[self._state_index] = PARKED
+        fence()
 
     def remove_poller(self, poller: Callable[[], None]) -> None:
         """Undo `add_poller`; safe when it was not added."""
         self._pollers = tuple(each for each in self._pollers if each != poller)
         # Only the reader knows that no thread sleeps; otherwise peers ring for nothing until one wakes up.
         if not self._pollers and self._reading.acquire(False):
-            if self.table is not None and not self.closed:
-                self._set_state(self.table, AWAKE)
+            self._set_state(AWAKE)
             self._release_reading()
 
     def sleep_outside(self, sleeps: bool) -> None:
@@ -580,24 +587,23 @@ class Reactor:
 
     def _tell_of_outside(self) -> None:
         """Say in the table whether a loop may sleep outside. A thread that reads, and perhaps sleeps, does so when it leaves."""
-        table = self.table
-        if table is None or self.closed or not self._reading.acquire(False):
+        if self.closed or not self._reading.acquire(False):
             return
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
-        self._set_state(table, AWAKE)
+        self._set_state(AWAKE)
         fence()
         if self._outside and self._rings_have_entries():
             self.wake()
         self._reading.release()
         self._offer_reading()
 
-    def _set_state(self, table: SessionTable, state: int) -> None:
+    def _set_state(self, state: int) -> None:
         """Set the state to AWAKE or DOZING: peers need not ring, unless there are pollers."""
-        table.words[self._state_index] = DOZING if self._outside else state
+        self._words[self._state_index] = DOZING if self._outside else state
         # Invariant: the word is PARKED while there are pollers. It was not, for a moment, so they look again. (A poller that is added after
         # this has the word written after us.)
         if self._pollers:
-            table.words[self._state_index] = PARKED
+            self._words[self._state_index] = PARKED
             fence()
             for poller in self._pollers:
                 self._call_safely(poller)
@@ -612,51 +618,45 @@ class Reactor:
         self._background_reader = thread
 
     def _run_background_reader(self) -> None:
-        seen = -1
         active = True
         alarm = self._background_alarm
         while not self.closed and self.closed_descriptors.error is None:
             # A reader that has slept for a tick needs no help until it leaves; it sees the flag then, or we see that it has left. One
             # that comes and goes is not worth the wake-up that each of its leavings would cost.
-            self._background_dormant = not active
-            if not (self.asleep and seen == self.activity):
-                self._background_dormant = False
-            alarm.acquire(True, -1 if self._background_dormant else TICK)
-            self._background_dormant = False
+            self._dormant = not active
+            if not (self.asleep and self._looked == self.activity):
+                self._dormant = False
+            alarm.acquire(True, -1 if self._dormant else TICK)
+            self._dormant = False
             if self._dirty:
                 self.flush()
-            active = seen != self.activity
-            seen = self.activity
-            wanted, self._background_wanted = self._background_wanted, False
+            active = self._looked not in (None, self.activity)
+            self._looked = self.activity
             if self._waiters or not self._reading.acquire(False):
                 continue
-            self._background_reads = True
-            self._reader = get_ident()
+            self._reader = BACKGROUND
             try:
-                self._read_in_background(0 if active and not wanted else None)
+                self._read_in_background(0 if active else None)
             finally:
-                self._background_reads = False
                 self._release_reading()
 
     def _read_in_background(self, timeout: float | None) -> None:
         """Read until a thread waits, or the process becomes active again."""
         seen = self.activity
-        table = self.table
         while not self.closed and not self._waiters and self.closed_descriptors.error is None:
             self.asleep = timeout != 0
-            if table is not None and not self._pollers:
-                self._set_state(table, DOZING)
+            if not self._pollers:
+                self._set_state(DOZING)
             if self._rings:
                 # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
                 fence()
             try:
-                self.run_once(0 if self._deferred or self._rings_have_entries() or self._waiters else timeout)
+                polled = self.run_once(0 if self._deferred or self._rings_have_entries() or self._waiters else timeout)
             finally:
                 self.asleep = False
-                if table is not None and not self.closed:
-                    self._set_state(table, AWAKE)
+                self._set_state(AWAKE)
             # The activity of its own callbacks, sending the next of a queue perhaps, is no sign that another thread is about to read.
-            if timeout == 0 or seen != self._polled:
+            if timeout == 0 or seen != polled:
                 return
             seen = self.activity
 
@@ -680,6 +680,7 @@ class Reactor:
             return
         self.wake()
         self.closed = True
+        self._words, self._pollers = {}, ()
         with contextlib.suppress(RuntimeError):
             self._background_alarm.release()
         is_broken = not self.closed_descriptors.ring(self.wakeup_fd) or self.closed_descriptors.error is not None
@@ -707,6 +708,7 @@ class Reactor:
         if self.closed:  # the session had ended, or this process has let go of it: the numbers may be somebody else's by now
             return
         self.closed = True
+        self._words = {}
         self.guard.abandon()
         self._callbacks.clear()
         self._dirty.clear()

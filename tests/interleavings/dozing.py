@@ -46,19 +46,23 @@ class Lock:
 
     def __init__(self, name: str) -> None:
         self.location = ("lock", name)
+        self._owned = False
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         assert timeout == -1, "nothing here has a time limit"
         if _run().is_early:
             return True
-        return bool(_run().access(AWAIT if blocking else POLL, (self.location,)) >= 0)
+        self._owned = _run().access(AWAIT if blocking else POLL, (self.location,)) >= 0
+        return self._owned
 
     def release(self) -> None:
+        self._owned = False
         if _run().access(CHANGE, self.location, lambda _old: 1):
             raise RuntimeError("release unlocked lock")
 
-    def _is_owned(self) -> bool:
-        return False  # asked of threads that do not read
+    def is_owned(self) -> bool:
+        """Whether the thread that has this stand-in of its own has acquired it."""
+        return self._owned
 
 
 class Shared:
@@ -158,9 +162,8 @@ class Poller:
 class _Reactor(Reactor):
     _pollers = Shared("pollers", ())
     asleep = Shared("asleep", False)
-    _background_reads = Shared("background reads", False)
-    _background_dormant = Shared("background dormant", False)
-    _reader = Shared("reader", 0)
+    _dormant = Shared("dormant", False)
+    _reader = Shared("reader", reactor.NOBODY)
     closed = False
     activity = 0
 
@@ -180,10 +183,10 @@ def _reactor(run: Run, with_rings: bool = False) -> Any:
     epoll.watched[:] = []
     epoll.register(doorbell)
     table: Any = Table(run)
-    own.table = table
+    own.table, own._words = table, table.words
     own._state_index = STATE[1]
     reading: Any = Lock("reading")
-    own._reading = reading
+    own._reading, own._owns_reading = reading, reading.is_owned
     waiters: Any = SharedList("waiters")
     own._waiters = waiters
     rings: Any = (RingConnection(),) if with_rings else ()
@@ -226,11 +229,10 @@ class Threads:
     def read_in_background(self, run: Run) -> None:
         """It is the reader from the beginning."""
         own = _reactor(run, self._ring)
-        own._background_reads = True
+        own._reader = reactor.BACKGROUND
         try:
             own._read_in_background(None)
         finally:
-            own._background_reads = False
             own._release_reading()
 
     def wait(self, run: Run) -> None:

@@ -585,7 +585,7 @@ class Process:
         self.reactor.wakeup_fd = DoorbellFd(run, name)
         self.reactor._epoll.watched[:] = []
         self.reactor._epoll.register(self.reactor.wakeup_fd)
-        self.reactor.table = self.table
+        self.reactor.table, self.reactor._words = self.table, self.table.words
         self.reactor._state_index = self.row(name) * reactor.ROW_WORDS + reactor.STATE
         for other in names:
             if other != name:

@@ -123,8 +123,8 @@ MUTANTS = [
     pytest.param(Reactor._park, "or predicate() ", "", {"messages": 1}, SEQUENTIAL, id="parks without a second look"),
     pytest.param(
         Reactor._park,
-        "table.words[self._state_index] = PARKED",
-        "ready = predicate(); predicate = lambda: ready; table.words[self._state_index] = PARKED",
+        "self._words[self._state_index] = PARKED",
+        "ready = predicate(); predicate = lambda: ready; self._words[self._state_index] = PARKED",
         {"messages": 1},
         SEQUENTIAL,
         id="looks, then announces that it parks",

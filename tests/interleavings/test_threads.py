@@ -32,14 +32,14 @@ MUTANTS = [
     # As it was once: the event loop says PARKED, the background reader says DOZING after it, and no peer rings any more.
     pytest.param(
         Reactor._read_in_background,
-        "self._set_state(table, DOZING)",
-        "table.words[self._state_index] = DOZING",
+        "self._set_state(DOZING)",
+        "self._words[self._state_index] = DOZING",
         {"loop": True},
         id="dozes without a second look at the pollers",
     ),
     pytest.param(Reactor._set_state, "if self._pollers:", "if False:", {"loop": True}, id="takes back what another thread has announced"),
     pytest.param(Reactor._set_state, "self._call_safely(poller)", "pass", {"loop": True}, id="announces again without a look"),
-    pytest.param(Reactor.add_poller, "self.table.words[self._state_index] = PARKED", "pass", {"loop": True}, id="attends in secret"),
+    pytest.param(Reactor.add_poller, "self._words[self._state_index] = PARKED", "pass", {"loop": True}, id="attends in secret"),
     pytest.param(
         Reactor._become_reader,
         "self.closed_descriptors.ring(self.wakeup_fd)",
@@ -49,8 +49,8 @@ MUTANTS = [
     ),
     pytest.param(
         Reactor._become_reader,
-        "if self._background_reads and self.asleep and",
-        "if self._background_reads and self.asleep and not self._waiters and",
+        "if self._reader == BACKGROUND and self.asleep and",
+        "if self._reader == BACKGROUND and self.asleep and not self._waiters and",
         {"waiter": True},
         id="wakes it only if it was alone",
     ),

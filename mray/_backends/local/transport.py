@@ -169,8 +169,9 @@ class LocalReactor(Reactor):
         """Make a decision, at which every predicate is asked."""
         self.run_token.call_soon(_nothing)
 
-    def run_once(self, timeout: float | None = None) -> None:
+    def run_once(self, timeout: float | None = None) -> int:
         self.run_token.pause()
+        return self.activity
 
     def run_deferred(self) -> None:
         self.run_token.run_callbacks()
