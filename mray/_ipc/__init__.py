@@ -8,8 +8,8 @@
     listener, introductions acceptors of connections; connections that the node makes for two processes
     frames                  the checks of a frame before it is read, as long as its sender is not known
     doorbell, semaphore     wake-ups of a process that sleeps: by eventfds, by POSIX semaphores
-    spin                    the decision not to sleep
-    event_loop, loop_spin   an asyncio loop that waits in the reactor; loops of users that wait for mray
+    spin                    the looks before it does
+    event_loop              an asyncio loop that waits in the reactor
     interrupts, handlers    Ctrl-C, and exceptions of the user's signal handlers, put off to a safe moment
     memory_order            the fences that make all of it safe on processors that reorder
     process, pidfd, reaper  titles, parents, ends; cleaning after the dead

@@ -10,7 +10,9 @@ that somebody else may need: with more awake processes than cores, spinning make
   takes much longer than that: between two calls of a small array, say, either side computes for longer than the first window on a slow
   core, and sleeping doubled what such a call took (two cores of a virtual machine: 380 µs against 215).
 
-There is one loop, `AdaptiveSpinner.spin`: every wait of a thread says how it looks. A process that spins for more than `YIELD_AFTER` yields
+There is one loop, `AdaptiveSpinner.spin`: every wait of a thread says how it looks. An event loop of the user's looks once per iteration
+before it sleeps in its own selector, so that an immediate answer finds its caller awake and other coroutines run in between (`LoopSpin`).
+A process that spins for more than `YIELD_AFTER` yields
 its core between looks. Mostly no other one wants it; but the kernel may have put
 both processes on one core (a process that is woken often lands beside its waker), and then the spinner would wait for a message that it
 keeps its peer from sending, learn that spinning brings nothing, and the two would stay where they are: 25 to 50 µs a round trip instead of
@@ -44,11 +46,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from os import sched_yield
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mray._common import settings
 from mray._common.clock import monotonic
 from mray._ipc.table import SessionTable, usable_cores
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: Seconds a wait spins at most; and where the waits before were over within so many.
 WINDOW = 100e-6
@@ -191,3 +196,52 @@ class Spinner(AdaptiveSpinner):
             if self._near == NEAR_MISSES:
                 self.window = LONG_WINDOW
                 self._waits = 0
+
+
+class LoopSpin:
+    """The looks of one event loop before it sleeps. For the loop's thread."""
+
+    __slots__ = ("_look", "_sleep", "_spinner", "_until", "_waiting", "active")
+
+    def __init__(self, waiting: Callable[[], int], look: Callable[[], object], sleep: Callable[[], object]) -> None:
+        """`waiting` counts the waits, `look` ends those that are over; `sleep` is called where the loop may sleep before they are."""
+        self._waiting = waiting
+        self._look = look
+        self._sleep = sleep
+        #: Whether the loop looks now.
+        self.active = False
+
+    def start(self, loop: asyncio.AbstractEventLoop, spinner: AdaptiveSpinner | None) -> None:
+        """A wait begins: look once per iteration from now on, as long as `spinner` allows."""
+        if self.active:
+            return
+        if spinner is None or not spinner.may_spin():
+            self._sleep()
+            return
+        self.active = True
+        self._spinner = spinner
+        self._until = monotonic() + spinner.window
+        loop.call_soon(self._turn, loop)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        spinner = self._spinner
+        before = self._waiting()
+        if before:
+            self._look()
+        if self._waiting():
+            sched_yield()  # the process that answers may be on this very core
+            self._look()
+        left = self._waiting()
+        if not left:
+            self.active = False
+            spinner.succeeded()
+            return
+        now = monotonic()
+        if left < before:
+            self._until = now + spinner.window
+        if now < self._until:
+            loop.call_soon(self._turn, loop)
+        else:
+            self.active = False
+            spinner.failed()
+            self._sleep()

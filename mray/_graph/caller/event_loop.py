@@ -3,7 +3,7 @@
     actor: publish, ring ───▶ doorbells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
 A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
-thread. While no coroutine waits the loop is not woken. Before it sleeps the loop looks for some microseconds (`mray._ipc.loop_spin`).
+thread. While no coroutine waits the loop is not woken. Before it sleeps the loop looks for some microseconds (`mray._ipc.spin`).
 
 All other events of this process (deaths, results that another thread has read) come from the thread that reads its sockets.
 """
@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from functools import partial
-from os import sched_yield
 from typing import TYPE_CHECKING, Any
 
 from mray._common.bridge import call_in, call_in_loop, call_later, running_loop, tell
@@ -23,8 +22,7 @@ from mray._common.clock import monotonic
 from mray._graph.caller.executions import Callback, Completions
 from mray._graph.host import GraphHost
 from mray._ipc.limits import explaining
-from mray._ipc.loop_spin import LoopSpin
-from mray._ipc.spin import YIELD_AFTER, AdaptiveSpinner
+from mray._ipc.spin import YIELD_AFTER, AdaptiveSpinner, LoopSpin
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,7 +46,7 @@ class LoopWatcher:
         #: Whether the loop's selector watches the doorbells, and whether peers ring them.
         self._watches = False
         self._attends = False
-        self._spin = LoopSpin(lambda: len(self._awaited), self._look_twice, self._attend_late)
+        self._spin = LoopSpin(lambda: len(self._awaited), self._look, self._attend)
         #: The futures of coroutines that wait.
         self._waiting: set[Any] = set()
         #: Whether another thread has asked this one to look.
@@ -96,7 +94,8 @@ class LoopWatcher:
         self._awaited.add(completions)
         self._waiting.add(future)
         try:
-            self._start(loop, spinner)
+            if not self._attends:
+                self._spin.start(loop, spinner)
             yield from future
             self._yielded = monotonic()
         finally:
@@ -107,20 +106,6 @@ class LoopWatcher:
             self._settle()
 
     # ------------------------------------------------------------------------------------ looking
-    def _start(self, loop: asyncio.AbstractEventLoop, spinner: AdaptiveSpinner) -> None:
-        if self._attends or self._spin.active:
-            return
-        if spinner.may_spin():
-            self._spin.begin(loop, spinner)
-        else:
-            self._attend()
-
-    def _look_twice(self) -> None:
-        self._look()
-        if self._awaited:
-            sched_yield()  # the actor may be on this very core
-            self._look()
-
     def _look(self) -> None:
         """Read the results that have come, and wake the coroutines that wait for them."""
         self._host.note_activity()
@@ -129,8 +114,7 @@ class LoopWatcher:
             if service is not None:
                 completions.run_here(service)
             completions.look()
-            if not completions.awaited:
-                self._awaited.discard(completions)
+        self._settle()
 
     def _settle(self) -> None:
         for completions in tuple(self._awaited):
@@ -142,7 +126,14 @@ class LoopWatcher:
 
     # ------------------------------------------------------------------------------------ being woken
     def _attend(self) -> None:
-        """Have peers ring, and the rings wake the loop."""
+        """Have peers ring, and the rings wake the loop. The loop may call, so the coroutines that wait are told of an error."""
+        try:
+            self._watch()
+        except Exception as error:
+            for future in tuple(self._waiting):
+                tell(future, None, error)
+
+    def _watch(self) -> None:
         loop = self._loop()
         if loop is None:
             return
@@ -159,15 +150,6 @@ class LoopWatcher:
         self._attends = True
         self._host.add_poller(self._polled)
         self._look()
-        self._settle()
-
-    def _attend_late(self) -> None:
-        """As `_attend`, after the loop has looked for a while: it is the loop that calls, so who waits is told what goes wrong."""
-        try:
-            self._attend()
-        except Exception as error:
-            for future in tuple(self._waiting):
-                tell(future, None, error)
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop | None) -> None:
         if self._poll is not None:
@@ -188,7 +170,6 @@ class LoopWatcher:
                 self._unwatch(loop)
             return
         self._look()
-        self._settle()
 
     def close(self) -> None:
         """End the watch: the session ends, or the loop is closed. Any thread."""
@@ -212,7 +193,6 @@ class LoopWatcher:
     def _on_polled(self) -> None:
         self._asked = False
         self._look()
-        self._settle()
 
 
 def watcher_of(host: GraphHost) -> LoopWatcher:

@@ -4,7 +4,7 @@
 
 No ref has a thread, and values that arrive together wake the loop together. While anything is awaited the loop watches the reactor's own
 epoll, so that the loop's thread, which sleeps there, is the thread that reads; where another thread reads all the time (the main thread of
-an actor with concurrency groups), that one wakes the loop. Before it sleeps the loop looks for some microseconds (`mray._ipc.loop_spin`);
+an actor with concurrency groups), that one wakes the loop. Before it sleeps the loop looks for some microseconds (`mray._ipc.spin`);
 in that time peers may count on this process to look, and use ring pairs.
 
 Imports asyncio, and so is imported only by processes that await.
@@ -17,12 +17,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
-from os import sched_yield
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.bridge import call_in, call_in_loop, call_later, own_loop, runs_here, settle
-from mray._ipc.loop_spin import LoopSpin
+from mray._ipc.spin import LoopSpin
 from mray._objects.ownership import Entry
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class AwaitedRefs:
         #: Whether this thread is reading for the loop, and will set the futures itself.
         self._looks = False
         self._flushes = False
-        self._spin = LoopSpin(lambda: self._count, self._look_once, lambda: self._may_sleep(True))
+        self._spin = LoopSpin(lambda: self._count, self._look_awake, lambda: self._may_sleep(True))
 
     def future(self, ref: ObjectRef) -> asyncio.Future[Any]:
         """A future of the value. Cancelling it leaves the task alone."""
@@ -119,13 +118,7 @@ class AwaitedRefs:
         if not client.reads_always:
             if not self._watches:
                 self._watch(loop)
-            spinner = self._reactor.spinner
-            if not self._spin.active:
-                if spinner is not None and spinner.may_spin():
-                    self._may_sleep(False)
-                    self._spin.begin(loop, spinner)
-                else:
-                    self._may_sleep(True)
+            self._spin.start(loop, self._reactor.spinner)
         return True
 
     def _flush(self) -> None:
@@ -187,10 +180,10 @@ class AwaitedRefs:
             self._outside = outside
             self._reactor.sleep_outside(outside)
 
-    def _look_once(self) -> None:
+    def _look_awake(self) -> None:
+        if self._outside:
+            self._may_sleep(False)
         self._read()
-        if self._count:
-            sched_yield()  # the answering process may be on this very core
 
     def _read(self) -> bool:
         """Read, and settle futures whose values have come; False: another thread reads."""
