@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mray._common import messages as m
+from mray.exceptions import describe_status
 
 #: Kind of a cause to the sentence that programs look for.
 REASONS = {
@@ -39,6 +40,10 @@ class Cause(NamedTuple):
     def packed(self) -> tuple[Any, ...]:
         """As it travels; ``Cause(*packed)`` is the cause again."""
         return tuple(self)
+
+    def how(self) -> str:
+        """The process by its number, and how it has ended, in words."""
+        return f"(pid {self.pid}) {describe_status(self.status)}"
 
     def reason(self) -> str:
         """Why an actor is dead, in sentences."""

@@ -65,6 +65,12 @@ def test_an_owner_that_was_no_worker_is_named():
     assert "Its owner, process 8c62cb31: the driver of job 01000000 (pid 7) has ended." in str(known.owner_error("8c62cb31"))
 
 
+def test_what_an_owner_did_that_crashed_is_told():
+    known = Ends()
+    known.tell(Ended("8c62cb31", Cause(m.CAUSE_CRASH, "It was in its worker_process_setup_hook.", 7, -9)))
+    assert "was killed by SIGKILL (signal 9). It was in its worker_process_setup_hook." in str(known.owner_error("8c62cb31"))
+
+
 def test_only_so_many_ends_are_remembered(monkeypatch):
     monkeypatch.setattr(ends, "MOST", 2)
     known = Ends()

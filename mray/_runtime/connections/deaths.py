@@ -58,13 +58,12 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
 
 def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None) -> BaseException:
     """The error of a call that found the actor being restarted and may not be sent again."""
-    kind, text, pid, status, _pickled = cause or _UNKNOWN
-    if kind == m.CAUSE_MEMORY and method:
-        return OutOfMemoryError(text)
-    how = describe_status(status)
+    cause = cause or _UNKNOWN
+    if cause.kind == m.CAUSE_MEMORY and method:
+        return OutOfMemoryError(cause.text)
     doing = f", {class_name}.{method} was in flight" if method else ""
-    what = f"The actor is temporarily unavailable: its process (pid {pid}) {how}{doing}. The actor is restarting."
-    what += f" {text}" if kind == m.CAUSE_CRASH else ""
+    what = f"The actor is temporarily unavailable: its process {cause.how()}{doing}. The actor is restarting."
+    what += f" {cause.text}" if cause.kind == m.CAUSE_CRASH else ""
     return ActorUnavailableError(what.rstrip(". "), actor_id)
 
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mray._common.causes import Cause
-from mray.exceptions import OwnerDiedError, describe_status
+from mray._common.messages import CAUSE_CRASH
+from mray.exceptions import OwnerDiedError
 
 #: Ends, and breaks of conversations, that are remembered.
 MOST = 1000
@@ -33,10 +34,8 @@ class Ended(NamedTuple):
 
     def __str__(self) -> str:
         """The process, and how it has ended, in words."""
-        if self.cause is None:
-            return f"process {self.process}: {self.error}"
-        who = f"{self.role or 'its process'} (pid {self.cause.pid})" if self.cause.pid else self.role
-        return f"process {self.process}: {f'{who} {describe_status(self.cause.status)}'.lstrip()}"
+        how = str(self.error) if self.cause is None else f"{self.role or 'its process'} {self.cause.how()}"
+        return f"process {self.process}: {how}"
 
 
 Callback = Callable[[Ended], None]
@@ -84,7 +83,10 @@ class Ends:
 
     def owner_error(self, process: str, object_id: bytes | None = None) -> OwnerDiedError:
         """The error of reading an object whose owner has died."""
-        detail = f"Its owner, {self.of(process) or f'process {process}'}." if process else ""
+        end = self.of(process)
+        detail = f"Its owner, {end or f'process {process}'}." if process else ""
+        if end is not None and end.cause is not None and not end.role and end.cause.kind == CAUSE_CRASH and end.cause.text:
+            detail += f" {end.cause.text}"
         if process in self._breaks:
             detail += f" The connection to it had broken before: {self._breaks[process]}"
         return OwnerDiedError(object_id.hex() if object_id else "", detail=detail)
