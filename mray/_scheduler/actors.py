@@ -332,11 +332,11 @@ class Actors:
             self._floor.remove_objects(actor.id.hex())
         self._floor.actor_died(actor.id)
 
-    def member_died(self, member: Member, cause: Cause | None = None) -> None:
+    def member_died(self, member: Member, cause: Cause | None = None, role: str = "") -> None:
         """A process is dead (or its root is over, without a cause): its actors die, its handles are gone."""
         how = REASONS[CAUSE_OWNER]
         if cause is not None:
-            how += f" Its owner (pid {member.pid}) {describe_status(cause.status)}."
+            how += f" Its owner{f', {role}' if role else ''} (pid {member.pid}) {describe_status(cause.status)}."
             how += f" {cause.text.splitlines()[0]}" if cause.text else ""
         for actor_id in tuple(member.watched):
             if actor_id in self.records:

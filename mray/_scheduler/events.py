@@ -39,14 +39,16 @@ class MemberJoined(Event):
 class MemberDied(Event):
     """A process is dead: a joined one, or a worker that never joined."""
 
-    __slots__ = ("cause", "made", "process")
+    __slots__ = ("cause", "made", "process", "role")
 
-    def __init__(self, process: str, cause: Cause, made: Mapping[str, list[str]] = MappingProxyType({})) -> None:
+    def __init__(self, process: str, cause: Cause, made: Mapping[str, list[str]] = MappingProxyType({}), role: str = "") -> None:
         self.process = process
         #: How the kernel saw it; the scheduler knows better if the death was ordered.
         self.cause = cause
         #: Segments that it has made for other processes, by their owner, who may never have heard of them.
         self.made = made
+        #: What it was, in words, if it was no worker.
+        self.role = role
 
 
 class DriverReset(Event):

@@ -147,18 +147,16 @@ class Scheduler:
     def _member_died(self, event: events.MemberDied) -> None:
         member = self.members.pop(event.process, None)
         worker = self.workers.workers.get(event.process)
-        cause, role = event.cause, event.cause.text
-        if worker is not None:
-            role = ""
-            if worker.intended is not None:
-                kind, text = worker.intended
-                cause = Cause(kind, text, cause.pid, cause.status, cause.payload if kind == CAUSE_CRASH else None)
+        cause = event.cause
+        if worker is not None and worker.intended is not None:
+            kind, text = worker.intended
+            cause = Cause(kind, text, cause.pid, cause.status, cause.payload if kind == CAUSE_CRASH else None)
         if member is not None:
             for lease in list(member.leases.values()):
                 self.abandon(lease)
-            self.actors.member_died(member, event.cause)
+            self.actors.member_died(member, event.cause, event.role)
             self.groups.member_died(event.process)
-            gone = (WORKER_GONE, event.process, role, cause.packed())
+            gone = (WORKER_GONE, event.process, event.role, cause.packed())
             for process in self.members:
                 made = event.made.get(process)
                 self.tell(process, (*gone, made) if made else gone)

@@ -146,6 +146,6 @@ def test_a_detached_actor_is_restarted_in_its_own_work_without_its_driver():
 
 def test_everybody_is_told_who_has_gone_and_how():
     stage = Drivers()
-    cause = Cause(m.CAUSE_CRASH, "the driver of job 01000000", 1, -9, None)
-    stage(events.MemberDied("a", cause))
+    cause = Cause(m.CAUSE_CRASH, "", 1, -9)
+    stage(events.MemberDied("a", cause, role="the driver of job 01000000"))
     assert stage.heard(m.WORKER_GONE, "b") == [("a", "the driver of job 01000000", cause)]

@@ -85,8 +85,8 @@ class Ends:
         """The error of reading an object whose owner has died."""
         end = self.of(process)
         detail = f"Its owner, {end or f'process {process}'}." if process else ""
-        if end is not None and end.cause is not None and not end.role and end.cause.kind == CAUSE_CRASH and end.cause.text:
-            detail += f" {end.cause.text}"
+        if end is not None and end.cause is not None and end.cause.kind == CAUSE_CRASH:
+            detail += f" {end.cause.text}".rstrip()
         if process in self._breaks:
             detail += f" The connection to it had broken before: {self._breaks[process]}"
         return OwnerDiedError(object_id.hex() if object_id else "", detail=detail)

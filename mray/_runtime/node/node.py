@@ -410,8 +410,8 @@ class Node:
         """End all work of a job but its detached actors."""
         job.ended = time()
         self._members.connections.pop(job.process, None)
-        cause = Cause(m.CAUSE_CRASH, f"the driver of job {job.id}", job.pid, processes.status_of_dead(job.pid))
-        self._apply(events.MemberDied(job.process, cause))
+        cause = Cause(m.CAUSE_CRASH, "", job.pid, processes.status_of_dead(job.pid))
+        self._apply(events.MemberDied(job.process, cause, role=f"the driver of job {job.id}"))
         self._look_at(job)
 
     def _look_at(self, job: Job) -> None:

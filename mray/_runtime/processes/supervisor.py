@@ -54,6 +54,7 @@ _LONGEST_HOLD = 0.8
 #: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
 _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
+_NEVER_STARTED = Cause(CAUSE_CRASH, status=127)
 #: For a worker whose interpreter is started by a command, which may be any program.
 _NO_PROFILER = Wrapper("", False, ()).encode()
 
@@ -323,18 +324,12 @@ class Supervisor:
                 return
             names = [name for name in own if not name.startswith(PRIVATE_VARIABLES)]
             self._trouble(f"a worker could not be started with the env_vars {names}: {error}\n", worker.work)
-            self._reactor.call_later(0, lambda: self._never_started(worker))
+            self._reactor.call_later(0, partial(self._give_up, worker))
             return
         if wrapper is None:
             self._forked(worker.process, pid)
         else:
             self._close_theirs(worker)
-
-    def _never_started(self, worker: WorkerProcess) -> None:
-        if worker.process not in self.workers:
-            return
-        self._forget(worker)
-        self._on_ended(worker.process, worker.work, Cause(CAUSE_CRASH, status=127))
 
     def _ready(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
         if worker.process in self._unready:  # else it is not wanted any more
@@ -342,11 +337,13 @@ class Supervisor:
             self._exec(worker, environment)
 
     def _refuse(self, worker: WorkerProcess, text: str) -> None:
+        self._give_up(worker, Cause(CAUSE_REFUSED, text))
+
+    def _give_up(self, worker: WorkerProcess, cause: Cause = _NEVER_STARTED) -> None:
         self._unready.discard(worker.process)
-        if worker.process not in self.workers:
-            return
-        self._forget(worker)
-        self._on_ended(worker.process, worker.work, Cause(CAUSE_REFUSED, text))
+        if worker.process in self.workers:
+            self._forget(worker)
+            self._on_ended(worker.process, worker.work, cause)
 
     def _forget(self, worker: WorkerProcess) -> None:
         self._close_theirs(worker)
@@ -390,7 +387,7 @@ class Supervisor:
         worker = self.workers.get(process)
         if worker is not None and process in self._unready:
             self._unready.discard(process)
-            self._reactor.call_later(0, lambda: self._never_started(worker))
+            self._reactor.call_later(0, partial(self._give_up, worker))
             return
         if self._wrapped.knows(process):
             self._wrapped.kill(process)
