@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 REQUIRES_GRAD = (
@@ -19,10 +20,14 @@ def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
     if tensor.is_contiguous():
         return tensor, None
     strides = tensor.stride()
-    expected = 1
-    for stride, size in sorted(zip(strides, tensor.shape, strict=True)):
+    return (tensor, tuple(strides)) if is_dense(tensor.shape, strides) else (tensor.contiguous(), None)
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int], unit: int = 1) -> bool:
+    """Whether the elements of a tensor lie without gaps and repeats, in whatever order. `unit`: the stride from one to the next."""
+    for stride, size in sorted(zip(strides, shape, strict=True)):
         if size != 1:
-            if stride != expected:
-                return tensor.contiguous(), None
-            expected *= size
-    return tensor, tuple(strides)
+            if stride != unit:
+                return False
+            unit *= size
+    return True

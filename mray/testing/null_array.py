@@ -24,6 +24,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from mray._common.device_tensors import reduce_device_tensor
 from mray._common.process_local import kernel_pid
+from mray._common.tensor_layout import is_dense
 from mray._device.base import Facts
 from mray._device.platform import platform
 from mray._ipc.segment import PAGE
@@ -131,12 +132,12 @@ class Storage:
 class _Window:
     """Tells numpy where an array lies, and keeps nothing."""
 
-    def __init__(self, address: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]) -> None:
+    def __init__(self, address: int, shape: Sequence[int], strides: tuple[int, ...] | None, dtype: np.dtype[Any]) -> None:
         self.__array_interface__ = {
             "version": 3,
             "data": (address, False),
             "shape": tuple(shape),
-            "strides": tuple(strides),
+            "strides": strides,
             "typestr": dtype.str,
         }
 
@@ -147,15 +148,6 @@ def dtype_named(name: str) -> np.dtype[Any]:
     if dtype.kind not in "biufc":
         raise TypeError(f"arrays on pretended devices cannot be of dtype {name!r}")
     return dtype
-
-
-def c_strides(shape: Sequence[int], unit: int) -> tuple[int, ...]:
-    """Strides of C order, in multiples of `unit`."""
-    strides = []
-    for size in reversed(shape):
-        strides.append(unit)
-        unit *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def _extent(view: Any) -> tuple[int, int]:
@@ -210,7 +202,7 @@ class NullArray(NDArrayOperatorsMixin):
         cls, storage: Storage, address: int, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None
     ) -> NullArray:
         """An array over memory that `storage` keeps."""
-        steps = c_strides(shape, dtype.itemsize) if strides is None else [step * dtype.itemsize for step in strides]
+        steps = None if strides is None else tuple(step * dtype.itemsize for step in strides)
         return cls(storage, np.asarray(_Window(address, shape, steps, dtype)))
 
     # ------------------------------------------------------------------------------------ what it is
@@ -444,13 +436,8 @@ def dense(array: NullArray) -> tuple[NullArray, Facts]:
     """The array, or a copy in C order if it has gaps or repeats, and its facts."""
     strides: tuple[int, ...] | None = None
     if not array.is_contiguous():
-        expected = array.dtype.itemsize
-        for stride, size in sorted(zip(array.strides, array.shape, strict=True)):
-            if size != 1:
-                if stride != expected:
-                    array = array.clone()
-                    break
-                expected *= size
-        else:
+        if is_dense(array.shape, array.strides, array.dtype.itemsize):
             strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
+        else:
+            array = array.clone()
     return array, Facts(array.device, array.address, array.nbytes, array.dtype.name, array.shape, strides)
