@@ -6,6 +6,7 @@ All of that works. Calling such a name, or reading something of it, is an error 
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from typing import Any, NoReturn
 
 
@@ -20,18 +21,26 @@ class NotInMrayImportError(ImportError):
         super().__init__(f"No module named {name!r}: this part of Ray is not in mray; {reason}", name=name)
 
 
-class Absent(type):
-    """The class of absent names. Each is a class, so that `isinstance` and annotations take it."""
+class Absent(ABCMeta):
+    """The class of absent names. Each is a class, so that `isinstance`, annotations and classes that derive from it take it."""
+
+    _says: str
 
     def __call__(cls, *_arguments: Any, **_options: Any) -> NoReturn:
-        raise NotInMrayError(cls.__doc__)
+        raise NotInMrayError(cls._says)
+
+    __iter__ = __contains__ = __enter__ = __exit__ = __lt__ = __call__
+
+    def __getitem__(cls, _parameters: object) -> Absent:
+        return cls  # of an annotation
 
     def __getattr__(cls, name: str) -> NoReturn:
-        raise NotInMrayError(f"{cls.__doc__} (its attribute {name!r} was asked for)")
+        raise NotInMrayError(f"{cls._says} (its attribute {name!r} was asked for)")
 
 
 def make_absent(module: str, name: str, reason: str) -> Absent:
     """Stands for a name of a module of Ray."""
     # A program that catches it must be able to.
     bases = (Exception,) if name.endswith(("Error", "Exception")) else ()
-    return Absent(name, bases, {"__module__": module, "__doc__": f"{module}.{name} is not in mray: {reason}"})
+    says = f"{module}.{name} is not in mray: {reason}"
+    return Absent(name, bases, {"__module__": module, "__doc__": says, "_says": says})

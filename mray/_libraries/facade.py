@@ -6,7 +6,6 @@ they are first read, and kept.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.logging_config import use_rays_logger
 from mray._common.version import RAY_COMMIT, RAY_VERSION
-from mray._libraries import installed, launch_hooks, library_names
+from mray._libraries import installed, launch_hooks, library_names, ray_names
 from mray._libraries.absent import NotInMrayImportError, make_absent
-from mray._libraries.names import MODULES, RAY, Lack, Stand
+from mray._libraries.names import INTERNAL, LIBRARY, MODULES, RAY, Lack, Stand
+from mray._libraries.ray_names import load, target
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder
@@ -39,6 +39,9 @@ class Facade(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         own = vars(self)
+        stand = _stand(self.__name__)
+        if name == "__all__" and isinstance(stand, Stand):
+            return sorted(each for each in names_of(self.__name__, stand) if not each.startswith("_"))
         if name in own.get("_removed", ()):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name)
         changing: dict[str, ModuleType] = own.get("_changing", {})
@@ -67,7 +70,7 @@ class Facade(ModuleType):
 
     def __dir__(self) -> Iterable[str]:
         stand = _stand(self.__name__)
-        return sorted({*vars(self), *(names_of(stand) if isinstance(stand, Stand) else ())})
+        return sorted({*vars(self), *(names_of(self.__name__, stand) if isinstance(stand, Stand) else ()), *ray_names.forms(self.__name__)})
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
         return load_facade, (self.__name__,)
@@ -75,13 +78,13 @@ class Facade(ModuleType):
 
 def load_facade(name: str) -> ModuleType:
     """A facade that was pickled; in a process without facades mray's own module."""
-    return _load(name if is_installed() else ours_of(name))
+    return load(name if is_installed() else ours_of(name))
 
 
-def names_of(stand: Stand) -> set[str]:
-    """All names that a facade has, the submodules apart."""
-    ours = _public_names(_load(stand.ours)) if stand.ours else set()
-    return {*ours, *stand.also, *stand.absent}
+def names_of(name: str, stand: Stand) -> set[str]:
+    """All names of a module that its facade has, without those that Ray itself imports there, and the submodules."""
+    ours = _public_names(load(stand.ours)) if stand.ours else set()
+    return {*ours, *stand.also, *stand.absent, *(each for each, (form, _rest) in ray_names.forms(name).items() if form != "from")}
 
 
 def _public_names(ours: ModuleType) -> set[str]:
@@ -134,7 +137,11 @@ def _stand(name: str) -> Stand | Lack | None:
         parent = parent.rpartition(".")[0]
         above = MODULES.get(parent)
         found = above if isinstance(above, Lack) else None
-    return found
+        if above is not None and above.reason == LIBRARY and not installed.wanted:
+            found = Lack(LIBRARY)
+    if (found.mentioned if isinstance(found, Lack) else found is None and not installed.wanted) and ray_names.is_module(name):
+        return Stand(reason=INTERNAL if found is None else found.reason, private=True)
+    return None if isinstance(found, Lack) and found.mentioned else found
 
 
 def _find(module: str, name: str) -> Any:
@@ -142,59 +149,46 @@ def _find(module: str, name: str) -> Any:
     stand = _stand(module)
     if isinstance(stand, Stand) and not name.startswith("__"):
         if name in stand.also:
-            return _target(stand.also[name])
+            return target(stand.also[name])
         if name in stand.absent:
             return make_absent(module, name, stand.absent[name])
-        ours = _load(stand.ours) if stand.ours and (not name.startswith("_") or stand.private) else None
+        ours = load(stand.ours) if stand.ours and (not name.startswith("_") or stand.private) else None
         value = getattr(ours, name, None)
         below = _stand(f"{module}.{name}")
         # Where Ray has a function and a module of one name, the function is the attribute.
         if isinstance(below, Stand) and (value is None or isinstance(value, ModuleType)):
-            return _load(f"{module}.{name}")
+            return load(f"{module}.{name}")
+        if hasattr(ours, name) and not isinstance(below, Lack):
+            return _face_of(value) if isinstance(value, ModuleType) else value
+        if name in ray_names.forms(module):
+            return ray_names.value_of(module, name, stand.reason)
         if isinstance(below, Lack) and not installed.wanted:
             raise AttributeError(f"module {module!r} has no attribute {name!r}: this part of Ray is not in mray; {below.reason}", name=name)
-        if hasattr(ours, name):
-            return _face_of(value) if isinstance(value, ModuleType) else value
     if installed.wanted and library_names.is_rays(f"{module}.{name}") and installed.find(f"{module}.{name}") is not None:
-        return _load(f"{module}.{name}")
+        return load(f"{module}.{name}")
     raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
 
 
 def _changes(module: str, name: str) -> bool:
     """Whether a name is asked for anew at each use."""
     stand = _stand(module)
-    return isinstance(stand, Stand) and stand.private and bool(stand.ours) and name not in vars(_load(stand.ours))
+    if not (isinstance(stand, Stand) and stand.private and stand.ours):
+        return False
+    ours = load(stand.ours)
+    return name not in vars(ours) and hasattr(ours, name)
 
 
 def _source(module: str) -> ModuleType:
     """mray's module behind a facade that has one."""
     stand = _stand(module)
     assert isinstance(stand, Stand)
-    return _load(stand.ours)
-
-
-def _load(module: str) -> ModuleType:
-    """Import a module, its packages first.
-
-    Python takes the lock of the module before those of its packages, so that two threads may wait for each other: one that
-    imports a package, which imports the module, and one that imports the module.
-    """
-    for end in (at for at, each in enumerate(module) if each == "."):
-        importlib.import_module(module[:end])
-    return importlib.import_module(module)
-
-
-def _target(text: str) -> Any:
-    """``module`` or ``module:attribute``."""
-    module, colon, name = text.partition(":")
-    found = _load(module)
-    return getattr(found, name) if colon else found
+    return load(stand.ours)
 
 
 def _face_of(module: ModuleType) -> ModuleType:
     """By Ray's name, if it is one of mray's."""
     package, dot, rest = module.__name__.partition(".")
-    return _load(RAY + dot + rest) if package == OURS else module
+    return load(RAY + dot + rest) if package == OURS else module
 
 
 class _FacadeLoader(Loader):
@@ -210,11 +204,12 @@ class _FacadeLoader(Loader):
         assert isinstance(stand, Stand)
         own = vars(module)
         if stand.ours:
-            ours = _load(stand.ours)
+            ours = load(stand.ours)
             taken = _public_names(ours) - {*stand.also, *stand.absent}
             own.update((each, vars(ours)[each]) for each in taken if not isinstance(vars(ours).get(each, ours), ModuleType))
             own.update(__doc__=ours.__doc__, __file__=ours.__file__)
-        own["__all__"] = sorted(each for each in names_of(stand) if not each.startswith("_"))
+        else:
+            own["__file__"] = str(ray_names.FILE)
         own.update(_OF_RAY if name == RAY else {})
 
 
@@ -257,8 +252,10 @@ class FacadeFinder(MetaPathFinder):
 
 
 def _is_package(name: str, stand: Stand) -> bool:
-    if any(each.startswith(f"{name}.") for each in MODULES):
+    if stand.reason == LIBRARY or any(each.startswith(f"{name}.") for each in MODULES):
         return True
+    if not stand.ours or stand.private:
+        return ray_names.is_package(name)
     root = stand.ours.partition(".")[0]
     if root == RAY:
         behind = _stand(stand.ours)
@@ -284,9 +281,9 @@ class _PlaceFinder:
 
         above = f"{self._package}."
         stand = _stand(self._package)
-        names = {each.removeprefix(above).partition(".")[0] for each in MODULES if each.startswith(above)}
+        names = {each.removeprefix(above).partition(".")[0] for each in MODULES if each.startswith(above)} | ray_names.below(self._package)
         if isinstance(stand, Stand) and stand.ours.partition(".")[0] == OURS:
-            names.update(each.name for each in pkgutil.iter_modules(getattr(_load(stand.ours), "__path__", ())))
+            names.update(each.name for each in pkgutil.iter_modules(getattr(load(stand.ours), "__path__", ())))
         for name in sorted(names):
             found = _stand(above + name)
             if isinstance(found, Stand):

@@ -17,7 +17,8 @@ from typing import Any
 
 from mray._common import settings
 from mray._common.version import RAY_VERSION
-from mray._libraries import head_start
+from mray._libraries import head_start, ray_names
+from mray._libraries.names import INTERNAL
 
 #: Whether this process takes from Ray what mray does not have.
 wanted = False
@@ -59,15 +60,17 @@ def find(name: str) -> ModuleSpec | None:
     """Where Ray's own file of a module is; None if it has none."""
     assert _folder is not None
     spec = PathFinder.find_spec(name, [str(_folder.joinpath(*name.split(".")[1:-1]))])
-    if spec is not None and spec.submodule_search_locations is not None and spec.loader is not None:
-        spec.loader = _PackageLoader(spec.loader)
+    if spec is not None and spec.loader is not None and (spec.submodule_search_locations is not None or ray_names.is_module(name)):
+        spec.loader = _OwnFileLoader(spec.loader)
     return spec
 
 
-class _PackageLoader(Loader):
-    """Loads a package of Ray whose modules are attributes of it without having been imported.
+class _OwnFileLoader(Loader):
+    """Loads a package of Ray whose modules are attributes of it without having been imported, or a module of its core from Ray's own file.
 
-    Ray's libraries name modules of its core so, which Ray itself has imported with ``import ray``.
+    Ray's libraries name modules of its core so, which Ray itself has imported with ``import ray``. A file of the core may need what mray
+    does not have, or packages that are not installed: the names that it has not come to are there all the same, and say so when they
+    are used.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -80,11 +83,17 @@ class _PackageLoader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        if ".".join(module.__name__.split(".")[:2]) not in head_start.LIBRARIES:
-            self._loader.exec_module(module)
-        else:
+        reason = INTERNAL
+        if ".".join(module.__name__.split(".")[:2]) in head_start.LIBRARIES:
             with head_start.beside(module.__name__):
                 self._loader.exec_module(module)
+        else:
+            try:
+                self._loader.exec_module(module)
+            except (ImportError, AttributeError) as error:
+                if not ray_names.is_module(module.__name__):
+                    raise
+                reason = f"Ray's own file of it does not work with mray here ({error})"
         own = vars(module).get("__getattr__")
 
         def find_attribute(name: str) -> Any:
@@ -93,9 +102,13 @@ class _PackageLoader(Loader):
                     return own(name)
                 except AttributeError:
                     pass
-            try:
-                return importlib.import_module(f"{module.__name__}.{name}")
-            except ModuleNotFoundError:
-                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name) from None
+            if "__path__" in vars(module):
+                try:
+                    return importlib.import_module(f"{module.__name__}.{name}")
+                except ModuleNotFoundError:
+                    pass
+            if name in ray_names.forms(module.__name__):
+                return ray_names.value_of(module.__name__, name, reason)
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name)
 
         vars(module)["__getattr__"] = find_attribute

@@ -10,21 +10,10 @@ from collections.abc import Mapping
 
 from mray._libraries.names import CLIENT, GRAPH_INSIDE, MODULES, NIXL, STATE_INSIDE, TRANSPORT_INSIDE, Lack, Stand, _from
 
-
-def _with(stand: Stand | Lack, **also: str) -> Stand:
-    """A stand with more names."""
-    assert isinstance(stand, Stand)
-    return stand._replace(also={**stand.also, **also})
-
-
 #: Modules of Ray's core that are mray's.
 CORE: Mapping[str, Stand] = {
-    "ray": _with(MODULES["ray"], _config="mray._libraries.core.raylet:CONFIG"),
-    "ray.autoscaler.sdk": Stand("mray._libraries.core.autoscaler", private=True),
     "ray.dashboard.modules.dashboard_sdk": Stand(also=_from("mray._libraries.core.serve_client", "parse_runtime_env_args"), private=True),
     "ray.dashboard.modules.serve.sdk": Stand(also=_from("mray._libraries.core.serve_client", "ServeSubmissionClient"), private=True),
-    "ray._private.serialization": Stand("mray._libraries.core.serialization", private=True),
-    "ray._raylet": Stand("mray._libraries.core.raylet", private=True),
     "ray.util.client.common": Stand(also=_from("mray._libraries.core.client", "ClientObjectRef"), private=True),
     "ray.util.rpdb": Stand("mray.util.rpdb", also=_from("mray._libraries.core.debugger", "_is_ray_debugger_post_mortem_enabled")),
 }
@@ -32,6 +21,10 @@ CORE: Mapping[str, Stand] = {
 RAYS: frozenset[str] = frozenset(
     {
         "ray._common",
+        "ray._private.async_compat",
+        "ray._private.profiling",
+        "ray.util.timer",
+        "ray.util.tracing.tracing_helper",
         "ray._common.network_utils",
         "ray._common.test_utils",
         "ray._common.utils",

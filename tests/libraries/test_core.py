@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from mray._libraries import ray_names
 from tests.full import FULL
 
 pytest.importorskip("ray")
@@ -106,9 +107,7 @@ print(json.dumps([{name: getattr(core, name) for name in names}, addresses, core
     [core.is_localhost(each) for each in ("localhost", "::1", "10.0.0.1")], core.get_localhost_ip(), core.get_all_interfaces_ip(),
     [core.node_labels_match_selector({"a": "b"}, {"a": each}) for each in ("b", "!b", "in(b,c)", "!in(b,c)", "c")]]))
 """
-    from mray._libraries.core import raylet
-
-    mrays, rays = both(program, [name for name in vars(raylet) if name.isupper() and isinstance(getattr(raylet, name), (str, int))])
+    mrays, rays = both(program, [name for name, (form, _rest) in ray_names.forms("ray._raylet").items() if form == "="])
     assert mrays == rays
     assert mrays[0]["RAY_NODE_ID_KEY"] == "ray.io/node-id"
 

@@ -362,6 +362,109 @@ except RuntimeError as error:
     ]
 
 
+def test_every_name_of_rays_inside_can_be_imported_and_says_so_when_it_is_used_or_works() -> None:
+    program = """
+import importlib
+from mray._libraries import ray_names
+from mray._libraries.absent import Absent
+roots = "_private", "_raylet", "scripts", "dashboard", "autoscaler", "job_submission"
+modules = [each for each in ray_names.FILE.read_text().splitlines() if each.startswith("ray.") and each.split(".")[1] in roots]
+absent = there = 0
+for name in modules:
+    module = importlib.import_module(name)
+    assert not ray_names.forms(name).keys() - set(dir(module)), name
+    for each, (form, _rest) in list(ray_names.forms(name).items())[::6]:
+        if form != "from":
+            value = getattr(module, each)
+            absent, there = absent + isinstance(value, Absent), there + (not isinstance(value, Absent))
+print(len(modules) > 300, absent > 300, there > 150)
+
+from ray._private.log_monitor import LogMonitor, WORKER_LOG_PATTERN
+class Mine(LogMonitor):
+    pass
+for use in (Mine, lambda: LogMonitor.x, lambda: list(WORKER_LOG_PATTERN), lambda: 1 in WORKER_LOG_PATTERN, lambda: LogMonitor().x):
+    try:
+        use()
+    except NotImplementedError as error:
+        print("not in mray: it is about the inside of Ray" in str(error))
+"""
+    assert run(program).splitlines() == ["True True True"] + ["True"] * 5
+
+
+def test_constants_types_and_tables_of_rays_inside_are_rays() -> None:
+    program = """
+import ray, sys
+from ray._private import ray_constants as constants
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+from ray._private.services import ProcessInfo
+from ray.job_submission import JobStatus, JobSubmissionClient
+from ray.util.state.common import RAY_MAX_LIMIT_FROM_DATA_SOURCE
+print(RAY_JOB_CONFIG_JSON_ENV_VAR, constants.LOG_MONITOR_MAX_OPEN_FILES, constants.RAY_DEDUP_LOGS, RAY_MAX_LIMIT_FROM_DATA_SOURCE)
+print(ProcessInfo._fields[:2], JobStatus("FAILED") is JobStatus.FAILED == "FAILED", ray._private.worker.SPILL_WORKER_MODE)
+try:
+    JobSubmissionClient("http://127.0.0.1:8265")
+except NotImplementedError as error:
+    print(error)
+import importlib, ray._private.runtime_env.packaging as packaging, ray._private.runtime_env.nsight as nsight
+print(importlib.reload(packaging) is packaging, open(nsight.__file__).readline().startswith("# The names of Ray"))
+"""
+    lines = run(program, RAY_LOG_MONITOR_MAX_OPEN_FILES="7", RAY_DEDUP_LOGS="0", RAY_MAX_LIMIT_FROM_DATA_SOURCE="20").splitlines()
+    assert lines == [
+        "RAY_JOB_CONFIG_JSON_ENV_VAR 7 False 20",
+        "('process', 'stdout_file') True 2",
+        "ray.dashboard.modules.job.sdk.JobSubmissionClient is not in mray: mray has no dashboard; mray top and mray list show what runs",
+        "True True",
+    ]
+
+
+def test_functions_of_rays_inside_that_programs_use_work() -> None:
+    program = """
+import asyncio, sys
+import ray
+from ray._private.async_compat import has_async_methods, sync_to_async
+from ray._private.profiling import profile
+from ray._private.state import object_transfer_timeline
+from ray._private.worker import BaseContext, RemoteFunction1, global_worker, print_to_stdstream
+from ray.actor import _tracing_actor_method_invocation, wrap_auto_init
+from ray.experimental.internal_kv import _pin_runtime_env_uri, global_gcs_client
+from ray.scripts.scripts import memory_summary
+from ray.util.queue import _QueueActor
+from ray.util.timer import _Timer
+
+def annotated(function: RemoteFunction1[None, dict[str, int], str]) -> None: ...
+
+with profile("event"), ray.init(num_cpus=1, resources={"x": 2}, logging_level="ERROR") as context:
+    group = ray.util.placement_group([{"CPU": 1}])
+    ray.get(group.ready())
+    table = ray._private.state.state.placement_group_table
+    print(table(group.id) == table()[group.id.hex()] == ray.util.placement_group_table(group), object_transfer_timeline())
+    print(isinstance(context, BaseContext), ray.worker.get_dashboard_url() == "", ray.worker.get_resource_ids())
+    print(ray.get(ray.remote(num_cpus=0, resources={"x": 2})(lambda: ray._private.worker.get_resource_ids()).remote()))
+    address = global_worker.gcs_client.address
+    print(address == global_gcs_client.address, ray.init(address=address, ignore_reinit_error=True)["address"] == address)
+    print("references" in memory_summary(stats_only=True), _pin_runtime_env_uri("gcs://x", expiration_s=1), wrap_auto_init(len)([1]))
+print(has_async_methods(_QueueActor), asyncio.run(sync_to_async(len)([1])), _tracing_actor_method_invocation(len) is len)
+timer = _Timer(window_size=2)
+with timer:
+    pass
+for seconds in (1.0, 3.0):
+    timer.push(seconds)
+timer.push_units_processed(8)
+print(timer.count, timer.mean, timer.mean_units_processed, timer.mean_throughput)
+print_to_stdstream({"lines": ["a"], "pid": 3, "ip": "1.2.3.4", "actor_name": "A", "task_name": "t", "is_err": False}, ignore_prefix=True)
+"""
+    assert run(program).splitlines() == [
+        "True []",
+        "True True {}",
+        "{'x': [(0, 1.0), (1, 1.0)]}",
+        "True True",
+        "True None 1",
+        "True 1 True",
+        "3 2.0 8.0 2.0",
+        "a",
+    ]
+
+
 # --------------------------------------------------------------------------------------------- version
 def test_the_version_is_that_of_ray_under_its_name_alone() -> None:
     program = """

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["client_mode_hook", "client_mode_should_convert", "disable_client_hook", "is_client_mode_enabled"]
+__all__ = ["client_mode_hook", "client_mode_should_convert", "client_mode_wrap", "disable_client_hook", "is_client_mode_enabled"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -16,6 +16,11 @@ is_client_mode_enabled = False
 def client_mode_hook(func: _Function | None = None, *, local_only_kwargs: Sequence[str] = ()) -> Any:
     """A decorator, with and without arguments, that leaves the function as it is."""
     return (lambda function: function) if func is None else func
+
+
+def client_mode_wrap(func: _Function) -> _Function:
+    """A decorator that leaves the function as it is."""
+    return func
 
 
 def client_mode_should_convert() -> bool:

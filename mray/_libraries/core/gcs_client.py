@@ -6,6 +6,7 @@ from typing import Any
 
 import mray
 from mray import ClusterID, NodeID
+from mray._api.context import runtime_context
 from mray.experimental.internal_kv import (
     _internal_kv_del,
     _internal_kv_exists,
@@ -19,7 +20,12 @@ class GcsClient:
     """A client of the session's key-value table. Any process of the session. Methods that Ray's libraries do not call are lacking."""
 
     def __init__(self, address: str | None = None, cluster_id: ClusterID | None = None) -> None:
-        self.address = address or ""
+        self._address = address
+
+    @property
+    def address(self) -> str:
+        """An address by which `init` finds the session; of one that lives and dies with its driver it is "local"."""
+        return self._address or runtime_context.gcs_address
 
     # ------------------------------------------------------------------------------------ keys and values
     def internal_kv_get(self, key: bytes, namespace: bytes | None = None, timeout: float | None = None) -> bytes | None:
@@ -83,3 +89,15 @@ class GcsClient:
             usage.resources_total.update(node["Resources"])
             usage.resources_available.update(mray.available_resources())
         return reply
+
+
+def _pin_runtime_env_uri(uri: str, *, expiration_s: int = 0) -> None:
+    """Keep the package of an environment for so long: nothing takes one away while the session lives."""
+
+
+#: That of this process.
+connected = GcsClient()
+
+
+def internal_kv_get_gcs_client() -> GcsClient:
+    return connected

@@ -42,3 +42,8 @@ def is_localhost(host: str) -> bool:
 def get_localhost_ip() -> str:
     """Of this machine for itself."""
     return "127.0.0.1"
+
+
+def get_address_and_port() -> tuple[str, int]:
+    """The address of this machine, and a port that nobody listens on at this moment."""
+    return get_localhost_ip(), find_free_port()

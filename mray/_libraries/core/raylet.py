@@ -67,29 +67,6 @@ __all__ = [
     "time_weighted_average_cython",
 ]
 
-#: Labels and resources of nodes.
-RAY_NODE_ID_KEY = "ray.io/node-id"
-RAY_NODE_ACCELERATOR_TYPE_KEY = "ray.io/accelerator-type"
-RAY_NODE_GROUP_KEY = "ray.io/node-group"
-RAY_NODE_MARKET_TYPE_KEY = "ray.io/market-type"
-RAY_NODE_REGION_KEY = "ray.io/availability-region"
-RAY_NODE_ZONE_KEY = "ray.io/availability-zone"
-RAY_NODE_TPU_POD_TYPE_KEY = "ray.io/tpu-pod-type"
-RAY_NODE_TPU_SLICE_NAME_KEY = "ray.io/tpu-slice-name"
-RAY_NODE_TPU_TOPOLOGY_KEY = "ray.io/tpu-topology"
-RAY_NODE_TPU_WORKER_ID_KEY = "ray.io/tpu-worker-id"
-IMPLICIT_RESOURCE_PREFIX = "node:__internal_implicit_resource_"
-RESOURCE_UNIT_SCALING = 10000
-#: Namespaces.
-RAY_INTERNAL_NAMESPACE_PREFIX = "_ray_internal_"
-RAY_INTERNAL_DASHBOARD_NAMESPACE = "_ray_internal_dashboard"
-#: Status codes of gRPC.
-GRPC_STATUS_CODE_UNKNOWN = 2
-GRPC_STATUS_CODE_DEADLINE_EXCEEDED = 4
-GRPC_STATUS_CODE_RESOURCE_EXHAUSTED = 8
-GRPC_STATUS_CODE_UNIMPLEMENTED = 12
-GRPC_STATUS_CODE_UNAVAILABLE = 14
-
 async_task_id: contextvars.ContextVar[Any] = contextvars.ContextVar("async_task_id", default=None)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray import ActorID, JobID, available_resources, cluster_resources, nodes, timeline
+from mray import ActorID, JobID, PlacementGroupID, available_resources, cluster_resources, nodes, timeline
+from mray.util import placement_group_table
 from mray.util.state import list_actors
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "current_node_id",
     "node_ids",
     "nodes",
+    "object_transfer_timeline",
     "state",
     "timeline",
     "total_resources_per_node",
@@ -64,6 +66,15 @@ def actors(actor_id: str | None = None, job_id: JobID | None = None, actor_state
     return {name: row for name, row in rows.items() if wanted_job in (None, row["JobID"]) and actor_state_name in (None, row["State"])}
 
 
+def object_transfer_timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
+    """The transfers of objects between nodes, of which there is one; in a file of JSON, if one is named."""
+    if filename is None:
+        return []
+    with open(filename, "w") as file:
+        file.write("[]")
+    return None
+
+
 class GlobalState:
     """The state of the cluster, which is one node."""
 
@@ -74,6 +85,11 @@ class GlobalState:
     def actor_table(self, actor_id: str | None, job_id: JobID | None = None, actor_state_name: str | None = None) -> dict[str, Any]:
         """As `actors`."""
         return actors(actor_id, job_id, actor_state_name)
+
+    def placement_group_table(self, placement_group_id: PlacementGroupID | None = None) -> dict[str, Any]:
+        """As `mray.util.placement_group_table`, of the group with this id."""
+        table = placement_group_table()
+        return table if placement_group_id is None else table.get(placement_group_id.hex(), {})
 
     def cluster_resources(self) -> dict[str, float]:
         """As `cluster_resources`."""

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import Any
+import math
+import sys
+from typing import IO, Any
 
 from mray import ClusterID, LoggingConfig, cancel, get, get_actor, get_gpu_ids, init, is_initialized, kill, put, remote, shutdown, wait
 from mray._api.context import SCRIPT_MODE, WORKER_MODE, GlobalWorker, runtime_context
 from mray._api.current import backend_if_started, started_backend
 from mray._api.init import RayContext
+from mray._api.init import RayContext as BaseContext
 from mray._api.init import after_init as _post_init_hooks
 from mray._common.kept import os
+from mray._libraries.core import gcs_client
 from mray._libraries.core.core_worker import CoreWorker
 from mray._libraries.core.serialization import SerializationContext
 
 __all__ = [
-    "RESTORE_WORKER_MODE",
     "SCRIPT_MODE",
-    "SPILL_WORKER_MODE",
     "WORKER_MODE",
+    "BaseContext",
     "LoggingConfig",
     "RayContext",
     "Worker",
@@ -29,12 +32,16 @@ __all__ = [
     "cancel",
     "get",
     "get_actor",
+    "get_dashboard_url",
     "get_gpu_ids",
+    "get_resource_ids",
     "global_worker",
     "init",
     "is_initialized",
     "kill",
     "logger",
+    "print_to_stdstream",
+    "print_worker_logs",
     "put",
     "remote",
     "shutdown",
@@ -43,9 +50,6 @@ __all__ = [
 
 #: Whether the warning about `get` in an event loop has been given, or is not wanted: Ray Serve sets it.
 blocking_get_inside_async_warned = False
-#: Processes that mray does not have, as Ray numbers them.
-SPILL_WORKER_MODE = 2
-RESTORE_WORKER_MODE = 3
 
 
 class Node:
@@ -84,6 +88,7 @@ class Worker(GlobalWorker):
     """The calling process, with what Ray's libraries ask it besides."""
 
     core_worker = CoreWorker()
+    gcs_client = gcs_client.connected
     #: Whether workers' output goes to the drivers of their jobs alone.
     _filter_logs_by_job = True
 
@@ -103,6 +108,32 @@ global_worker = Worker(runtime_context)
 
 def _mode(worker: GlobalWorker = global_worker) -> int | None:
     return worker.mode
+
+
+def get_dashboard_url() -> str:
+    """The address of Ray's dashboard, which mray does not have; RaySystemError without a session."""
+    started_backend()
+    return ""
+
+
+def get_resource_ids() -> dict[str, list[tuple[int, float]]]:
+    """Each resource that the task or actor has been given to pairs of a number and an amount, one for each whole; {} in a driver."""
+    worker = global_worker
+    worker.check_connected()
+    given = runtime_context.get_assigned_resources() if worker.mode == WORKER_MODE else {}
+    return {name: [(at, min(1.0, amount - at)) for at in range(math.ceil(amount))] for name, amount in given.items()}
+
+
+def print_worker_logs(data: dict[str, Any], print_file: IO[str], ignore_prefix: bool = False) -> None:
+    """Write lines of a process as a driver shows them, after a word on the task or actor that wrote them."""
+    who = " ".join(filter(None, (data.get("actor_name") or data.get("task_name"), f"pid={data.get('pid')},", f"ip={data.get('ip')}")))
+    for line in data["lines"]:
+        print(line if ignore_prefix else f"\x1b[36m({who})\x1b[0m {line}", file=print_file)
+
+
+def print_to_stdstream(data: dict[str, Any], ignore_prefix: bool) -> None:
+    """The same, to this process's output or error output."""
+    print_worker_logs(data, sys.stderr if data["is_err"] else sys.stdout, ignore_prefix)
 
 
 def __getattr__(name: str) -> Any:
