@@ -67,7 +67,7 @@ class World:
         for actor, instance in self.actors.items():
             channels = tuple(channel for channel in plan.channels if actor == channel.writer or actor in channel.readers)
             steps = tuple(step for step in graph.steps if step.actor == actor)
-            assignment = Assignment("g", "", actor, "", "", "", steps, plan.schedule[actor], channels, {}, (0, b""))
+            assignment = Assignment("g", actor, "", "", "", steps, plan.schedule[actor], channels, {}, (0, b""))
             self.programs.append(
                 Program(assignment, instance, ends[actor], list(constants), lambda error, name: pickle.dumps((name, error)))
             )

@@ -487,5 +487,5 @@ def test_every_kind_of_span_has_a_colour() -> None:
 
 
 def test_assignments_are_pickled_with_their_profilers() -> None:
-    assignment = Assignment("g", "", "a", "", "", "", (), (), (), {}, (0, b""))
+    assignment = Assignment("g", "a", "", "", "", (), (), (), {}, (0, b""))
     assert pickle.loads(pickle.dumps(assignment)).profilers == assignment.profilers
