@@ -155,6 +155,11 @@ class Program:
         """
         with self._exchanging:
             self._wanted = probe
+        self.give_way()
+
+    def give_way(self) -> None:
+        """Have `run` return at the end of the execution, as for other pending work. Any thread."""
+        with self._exchanging:
             self._returns = True
             self.__dict__["run"] = self._exchange_and_run
 
@@ -311,7 +316,10 @@ class GraphService:
             with self._changing:
                 is_wanted = self._attaching.pop(assignment.graph_id, None) is not None
                 if program is not None and is_wanted:
-                    self._set_programs((*self._programs, program))
+                    others = self._programs
+                    self._set_programs((*others, program))
+                    for other in others:  # which knows nothing of this one as long as it runs
+                        other.give_way()
         if program is None or not is_wanted:
             if program is not None:
                 program.close()
