@@ -22,7 +22,7 @@ from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.copies import GraphCopy, end_copy, note_copier
 from mray._graph.caller.event_loop import LoopWatcher
-from mray._graph.ends import SETTLING, settle_devices
+from mray._graph.channel_ends import SETTLING, settle_devices
 from mray._graph.messages import AT_ONCE, ATTACH, COPY, ENDED, REPORT
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupDoorbell

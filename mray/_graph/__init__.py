@@ -19,7 +19,7 @@ out by itself.
     host  messages             services of a process; the table of requests      caller/     execute, get, await, from any process
     participants  sites        the actors of a graph, and their devices         actor/      the programs of one actor
     trials                     whether processes can open each other's memory
-    ends  communicators        the channels and groups of one process            watch/      reports, counters, profiles
+    channel_ends  communicators  the channels and groups of one process      watch/      reports, counters, profiles
 
 The compiler knows the caller's room, since it makes a `CompiledGraph`; caller and actor know `watch`, and neither knows the other: they
 meet in `messages` and `plan`. There is no cycle, annotations counted.

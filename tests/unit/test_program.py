@@ -12,8 +12,8 @@ import pytest
 from mray._channel.base import NOTHING, Failed
 from mray._graph.actor.coroutines import event_loop
 from mray._graph.actor.loop import Program
+from mray._graph.channel_ends import ChannelEnds
 from mray._graph.compiler.compile import plan_graph
-from mray._graph.ends import Ends
 from mray._graph.plan import DIRECT, DRIVER, INPUT, PART, SPLIT, Argument, Assignment, Graph, Source, Step
 from mray._graph.template import Hole
 from tests.inproc import InprocReader, InprocWriter
@@ -57,7 +57,7 @@ class World:
     def __init__(self, graph: Graph, constants: Sequence[Any] = (), capacity: int = 4) -> None:
         plan = plan_graph(graph, capacity)
         self.actors = {actor: Actor() for actor in graph.actors}
-        ends = {endpoint: Ends() for endpoint in (DRIVER, *graph.actors)}
+        ends = {endpoint: ChannelEnds() for endpoint in (DRIVER, *graph.actors)}
         for channel in plan.channels:
             writer = InprocWriter(len(channel.readers), capacity)
             ends[channel.writer].writers[channel.index] = writer

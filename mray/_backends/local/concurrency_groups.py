@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from mray._backends.local.run_token import Ended
+from mray._backends.local.run_token import ThreadEnded
 from mray._graph.actor.coroutines import own_loop, use_loop
 from mray._runtime.worker.concurrency_groups import ActorProcess, ConcurrencyGroups
 
@@ -84,10 +84,10 @@ class LocalConcurrencyGroups(ConcurrencyGroups):
 
     def crash(self) -> NoReturn:
         error = sys.exc_info()[1]
-        if not isinstance(error, (Ended, GeneratorExit)):  # GeneratorExit is raised by `close_loops`
+        if not isinstance(error, (ThreadEnded, GeneratorExit)):  # GeneratorExit is raised by `close_loops`
             sys.excepthook(*sys.exc_info())
             self.worker.end(1)
         asyncio = sys.modules.get("asyncio")
         if asyncio is not None and asyncio._get_running_loop() is not None:  # noqa: SLF001  (asyncio's)
             raise asyncio.CancelledError  # asyncio logs a task that ends with anything else
-        raise Ended
+        raise ThreadEnded

@@ -16,7 +16,7 @@ from mray._backends.local.environment import EnvironmentVariables
 from mray._backends.local.memory import LocalEntry
 from mray._backends.local.patches import FIRST_PID
 from mray._backends.local.process import Process
-from mray._backends.local.run_token import Ended, RunToken, SimulatedThread
+from mray._backends.local.run_token import RunToken, SimulatedThread, ThreadEnded
 from mray._backends.local.transport import End, LocalConnection, connect
 from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
@@ -136,7 +136,7 @@ class LocalNode:
             worker.run()
         except ProcessExit as end:
             status = end.status
-        except Ended:
+        except ThreadEnded:
             return
         except BaseException:  # the last frame of the process
             sys.excepthook(*sys.exc_info())
@@ -157,7 +157,7 @@ class LocalNode:
         cause = Cause(m.CAUSE_CRASH, "", here.pid, status)
         self._dead_workers.append(snapshot.dead_worker(record, process, cause))
         for sim_thread in here.sim_threads:
-            self.run_token.throw(sim_thread, Ended(), final=True)
+            self.run_token.throw(sim_thread, ThreadEnded(), final=True)
         client.hang_up()
         self._members.connections.pop(process, None)
         self._members.forget(process)

@@ -518,15 +518,15 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """End every other simulated thread: each raises `Ended` where it stands. Called by the driver, or a guest.
+        """End every other simulated thread: each raises `ThreadEnded` where it stands. Called by the driver, or a guest.
 
         Other guests, whose calls fail by now, are waited for.
         """
         me = self._current
         for sim_thread in tuple(self.sim_threads):
             if sim_thread is not me and sim_thread is not self.driver and not sim_thread.is_guest:
-                self.throw(sim_thread, Ended(), final=True)
-        for _ in range(1000):  # a thread that swallows `Ended` is left behind
+                self.throw(sim_thread, ThreadEnded(), final=True)
+        for _ in range(1000):  # a thread that swallows `ThreadEnded` is left behind
             if not any(sim_thread is not me and sim_thread is not self.driver for sim_thread in self.sim_threads):
                 break
             self.pause()
@@ -543,7 +543,7 @@ class RunToken:
         self.closed = True
 
 
-class Ended(BaseException):
+class ThreadEnded(BaseException):
     """Raised in a simulated thread whose process is over. Not for user code to catch: it comes again."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.concurrency_groups import LocalConcurrencyGroups
-from mray._backends.local.run_token import Ended, here
+from mray._backends.local.run_token import ThreadEnded, here
 from mray._common import messages as m
 from mray._ipc.connection import Connection
 from mray._ipc.process import Title
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mray._backends.local.process import Process
 
 
-class ProcessExit(Ended):
+class ProcessExit(ThreadEnded):
     """The end of a simulated process, with the status that a real one would have had."""
 
     def __init__(self, status: int) -> None:
@@ -75,12 +75,12 @@ class LocalExecutor(Executor):
         self.shown = name
 
     def _failed(self, running: RunningCall, error: BaseException, may_repeat: bool = True) -> None:
-        if isinstance(error, Ended):
+        if isinstance(error, ThreadEnded):
             raise error
         super()._failed(running, error, may_repeat)
 
     def wrapped(self, error: BaseException, name: str) -> Any:
-        if isinstance(error, Ended):
+        if isinstance(error, ThreadEnded):
             raise error
         return super().wrapped(error, name)
 
@@ -180,7 +180,7 @@ class LocalWorker(Worker):
     def _survive(hook: Callable[[], object]) -> None:
         try:
             hook()
-        except Ended:
+        except ThreadEnded:
             raise
         except BaseException:
             sys.excepthook(*sys.exc_info())

@@ -25,8 +25,8 @@ from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, WrappedReader
 from mray._common.kept import os
 from mray._graph.actor.program import compile_program
+from mray._graph.channel_ends import SETTLING, ChannelEnds, open_ends, settle_devices
 from mray._graph.communicators import join, leave
-from mray._graph.ends import SETTLING, Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost
 from mray._graph.messages import (
     ALLOCATE,
@@ -66,7 +66,7 @@ class Program:
         self,
         assignment: Assignment,
         instance: Any,
-        ends: Ends,
+        ends: ChannelEnds,
         constants: list[Any],
         failure: Callable[[BaseException, str], bytes],
         profilers: ProgramProfilers | None = None,

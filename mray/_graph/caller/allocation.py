@@ -19,8 +19,8 @@ from typing import Any
 from mray._channel.select import DEVICE
 from mray._common import settings
 from mray._common.kept import os
+from mray._graph.channel_ends import ChannelEnds, open_ends, settle_devices
 from mray._graph.communicators import Invitation, Membership
-from mray._graph.ends import Ends, open_ends, settle_devices
 from mray._graph.host import GraphHost, Pending, raise_death, weakly
 from mray._graph.messages import ALLOCATE, ATTACH, ENDED, LENT, STOP, TRIM
 from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
@@ -54,7 +54,7 @@ class Allocation:
         self._segment: Segment | None = None
         self.process_count = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
-        self.ends = Ends()
+        self.ends = ChannelEnds()
         #: By endpoint, the answers of actors that were asked to leave.
         self._left: dict[str, Pending] = {}
         torch = os.path.join(os.getcwd(), FOLDER) if not plan.copy_of and settings.CGRAPH_TORCH_PROFILING.get() else ""

@@ -33,8 +33,8 @@ from mray._graph.caller.limits import Limits, deadline_of, too_many_text
 from mray._graph.caller.ref import CompiledDAGRef
 from mray._graph.caller.results import AMIDST, TAKEN, Results
 from mray._graph.caller.waiting import wait_until
+from mray._graph.channel_ends import SETTLING
 from mray._graph.depicted import Depicted
-from mray._graph.ends import SETTLING
 from mray._graph.host import GraphHost, weakly
 from mray._graph.inputs import check_inputs, packer, picker
 from mray._graph.participants import Participants

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mray._graph.ends import Ends
+from mray._graph.channel_ends import ChannelEnds
 
 
 class End:
@@ -26,7 +26,7 @@ class End:
 def test_an_end_that_cannot_be_closed_keeps_no_other_open() -> None:
     order: list[str] = []
     segment: Any = End("segment", order)
-    ends = Ends(segment)
+    ends = ChannelEnds(segment)
     readers: Any = {0: End("reader 0", order, RuntimeError("the device is broken")), 1: End("reader 1", order)}
     writers: Any = {2: End("writer", order)}
     ends.readers, ends.writers = readers, writers

@@ -40,7 +40,7 @@ def settle_devices(patience: float) -> None:
         sleep(0.001)
 
 
-class Ends:
+class ChannelEnds:
     """The ends of one endpoint, by channel number, and the communicators that it is a member of, by their number."""
 
     def __init__(self, segment: Segment | None = None, communicators: dict[int, Communicator] | None = None) -> None:
@@ -75,12 +75,12 @@ def open_ends(
     processes: Mapping[str, str],
     communicators: dict[int, Communicator] | None = None,
     ranks: Mapping[int, Mapping[str, int]] | None = None,
-) -> Ends:
+) -> ChannelEnds:
     """Open every end that `endpoint` has in these channels, which lie in `segment`; closing them closes the segment.
 
     `communicators` are those that the endpoint is a member of, by number; `ranks` of all members: number -> endpoint -> rank.
     """
-    ends = Ends(segment, communicators)
+    ends = ChannelEnds(segment, communicators)
     opener = _Opener(host, endpoint, segment, prefix, processes, ends, ranks or {})
     try:
         for channel in channels:
@@ -104,7 +104,7 @@ class _Opener:
         segment: Segment,
         prefix: str,
         processes: Mapping[str, str],
-        ends: Ends,
+        ends: ChannelEnds,
         ranks: Mapping[int, Mapping[str, int]],
     ) -> None:
         self._host = host
