@@ -33,7 +33,7 @@ from mray._device.base import Device, DeviceFaultError, Facts, Mark, Platform
 from mray._device.discovery import GpuId, visible_ids
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray.testing import null_memory, null_nccl
-from mray.testing.null_array import Heap, NullArray, Storage, Waits, dense, dtype_named, heaps
+from mray.testing.null_array import Heap, NullArray, Storage, dense, dtype_named, heaps
 from mray.testing.null_memory import Region
 from mray.testing.null_stream import Fault, Hold, Streams, set_late
 
@@ -98,7 +98,7 @@ class NullDevice(Device):
         self._host = platform.host
         self.streams = Streams(platform.fault, waits=platform.facts_of_machine.waits)
         facts = self._facts
-        self.heap = Heap(index, number, facts.scope, facts.memory, self.streams, platform.waits)
+        self.heap = Heap(index, number, facts.scope, facts.memory, self.streams)
 
     def check(self) -> None:
         self.streams.fault.check()
@@ -117,12 +117,7 @@ class NullDevice(Device):
 
     def allocate(self, size: int) -> int:
         self.streams.settle()
-        try:
-            region = null_memory.allocate(self._facts.scope, self.number, self._facts.memory, size)
-        except MemoryError:
-            self.heap.trim()
-            region = null_memory.allocate(self._facts.scope, self.number, self._facts.memory, size)
-        return region.base
+        return self.heap.allocate(size).base
 
     def free(self, address: int) -> None:
         with contextlib.suppress(DeviceFaultError):
@@ -274,13 +269,12 @@ class NullPlatform(Platform):
     def __init__(self, facts: NullDevices, visible: Sequence[GpuId] | None = None) -> None:
         self.facts_of_machine = facts
         self.host = _HostMemory()
-        self.waits = Waits()
         self.fault = Fault()
         self.devices: Sequence[NullDevice] = [NullDevice(self, index, number) for index, number in enumerate(_visible(facts.gpus, visible))]
 
     @property
     def synchronizations(self) -> int:  # type: ignore[override]
-        return self.waits.number
+        return sum(device.streams.waits for device in self.devices)
 
     def is_tensor(self, value: object) -> bool:
         return isinstance(value, NullArray)
@@ -308,8 +302,7 @@ class NullPlatform(Platform):
 
     def synchronize(self, device: Device, stream: int) -> None:
         assert isinstance(device, NullDevice)
-        self.waits.number += 1
-        device.streams.get(stream).synchronize()
+        device.streams.wait_for(device.streams.get(stream))
 
     def close(self) -> None:
         super().close()

@@ -38,26 +38,16 @@ _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
 _STALE = 0xA5
 
 
-class Waits:
-    """How often the host has waited for a device."""
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        self.number = 0
-
-
 # ------------------------------------------------------------------------------------------------- memory
 class Heap:
     """The memory of arrays on one device in this process."""
 
-    def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams, waits: Waits) -> None:
+    def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams) -> None:
         self.index = index
         self.device = device
         self.scope = scope
         self.total = total
         self.streams = streams
-        self.waits = waits
         self.process = kernel_pid()
         #: Memory that can be used again: bytes -> regions.
         self._idle: dict[int, deque[Region]] = {}
@@ -70,15 +60,16 @@ class Heap:
             region = self._idle[room].pop()
             region.is_live = True
         except (KeyError, IndexError):
-            try:
-                region = self._allocate(room)
-            except MemoryError:
-                self.trim()
-                region = self._allocate(room)
+            region = self.allocate(room)
         return Storage(self, region, None)
 
-    def _allocate(self, size: int) -> Region:
-        return null_memory.allocate(self.scope, self.device, self.total, size)
+    def allocate(self, size: int) -> Region:
+        """Memory of its own. Raises MemoryError."""
+        try:
+            return null_memory.allocate(self.scope, self.device, self.total, size)
+        except MemoryError:
+            self.trim()
+            return null_memory.allocate(self.scope, self.device, self.total, size)
 
     def give_back(self, region: Region) -> None:
         """On the thread of a stream: no work on it follows."""
@@ -241,8 +232,7 @@ class NullArray(NDArrayOperatorsMixin):
         """A copy in host memory. Waits for the device."""
         view, result = self._view, np.empty(self.shape, self.dtype)
         launch(self._storage.heap.streams.current, [view], lambda: np.copyto(result, view), is_copy=True)
-        self._storage.heap.waits.number += 1
-        self._storage.heap.streams.current.synchronize()
+        self._storage.heap.streams.wait_for(self._storage.heap.streams.current)
         return result
 
     def item(self) -> Any:

@@ -252,6 +252,8 @@ class Streams:
     def __init__(self, fault: Fault, *, waits: bool = False) -> None:
         self.fault = fault
         self._waits = waits
+        #: How often the host has waited for one of them.
+        self.waits = 0
         #: Kernels that have been launched once.
         self._loaded: set[object] = set()
         self._queues = [HardwareQueue() for _ in range(connections())]
@@ -284,6 +286,11 @@ class Streams:
             return self._streams[number]
         except KeyError:
             raise ValueError(f"no stream {number} on this device") from None
+
+    def wait_for(self, stream: Stream) -> None:
+        """As a program does that waits for its results."""
+        self.waits += 1
+        stream.synchronize()
 
     def create(self) -> int:
         """A new stream."""
