@@ -17,7 +17,7 @@ from mray._api.logging_config import LoggingConfig, configure
 from mray._common import settings
 from mray._common.log import logger
 from mray._common.options import nearest, session_options
-from mray._common.version import RAY_VERSION, __version__
+from mray._common.version import __version__
 
 #: Arguments of Ray's `init` that mean nothing on one host.
 _MEANINGLESS = frozenset(
@@ -70,7 +70,7 @@ class RayContext(Mapping[str, Any]):
         }
         self.dashboard_url = ""
         self.python_version = sys.version.partition(" ")[0]
-        self.ray_version = RAY_VERSION
+        self.ray_version = settings.AS_VERSION.get()
         self.ray_commit = f"mray-{__version__}"
 
     def __getitem__(self, key: str) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from mray._common.kept import os
+from mray._common.version import RAY_VERSION
 
 _Value = TypeVar("_Value")
 
@@ -23,6 +24,12 @@ def _flag(text: str) -> bool:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _version(text: str) -> str:
+    if not text[:1].isdigit():
+        raise ValueError("expected a version of Ray, such as 2.58.0")
+    return text
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -149,6 +156,16 @@ BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts
 LOCAL_SEED = _declare("MRAY_LOCAL_SEED", int, 0, "With `init(local_mode=True)`: which of the possible orders tasks and actors run in.")
 LOCAL_SKIP_SLEEPS = _declare(
     "MRAY_LOCAL_SKIP_SLEEPS", _flag, False, "With `init(local_mode=True)`: when everybody sleeps, move the clock on instead of sleeping."
+)
+AS_VERSION = _declare(
+    "MRAY_RAY_VERSION",
+    _version,
+    RAY_VERSION,
+    "The version that `ray.__version__` and the metadata of the package `ray` tell, for programs that take some versions only. It changes "
+    "no behaviour.",
+)
+MOST_ROWS = _declare(
+    "MRAY_MAX_LIMIT_FROM_API_SERVER", int, 10_000, "Rows that a listing of the state may have.", "RAY_MAX_LIMIT_FROM_API_SERVER"
 )
 RUNTIME_ENV_HOOK = _declare(
     "MRAY_RUNTIME_ENV_HOOK",

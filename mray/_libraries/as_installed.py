@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.metadata import Distribution
 from typing import NoReturn
 
-from mray._common.version import RAY_VERSION
+from mray._common import settings
 from mray._libraries.names import RAY
 
 _FILES = {
-    "METADATA": f"Metadata-Version: 2.1\nName: {RAY}\nVersion: {RAY_VERSION}\nSummary: mray, behind this name\n",
+    "METADATA": f"Metadata-Version: 2.1\nName: {RAY}\nVersion: {settings.AS_VERSION.get()}\nSummary: mray, behind this name\n",
     "top_level.txt": f"{RAY}\n",
 }
 

@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mray._api.logging_config import use_rays_logger
-from mray._common.version import RAY_COMMIT, RAY_VERSION
+from mray._common import settings
+from mray._common.version import RAY_COMMIT
 from mray._libraries import installed, launch_hooks, library_names, ray_names
 from mray._libraries.absent import NotInMrayImportError, make_absent
 from mray._libraries.names import INTERNAL, LIBRARY, MODULES, RAY, Lack, Stand
@@ -31,7 +32,7 @@ NOT_RAYS = frozenset({"as_ray", "cli", "examples", "libraries", "proxy", "pytest
 #: The prefix of an entry of a facade's ``__path__``. It is none of the file system.
 _PLACE = "mray as "
 #: The package's own attributes.
-_OF_RAY = {"__version__": RAY_VERSION, "__commit__": RAY_COMMIT}
+_OF_RAY = {"__version__": settings.AS_VERSION.get(), "__commit__": RAY_COMMIT}
 
 
 class Facade(ModuleType):

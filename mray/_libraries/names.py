@@ -77,7 +77,7 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.remote_function": Stand("mray.remote_function", also={"_task_launch_hook": "mray._libraries.launch_hooks:NONE"}),
     "ray.runtime_env.runtime_env": Stand("mray.runtime_env"),
     "ray.widgets": Lack(INTERNAL),
-    "ray._version": Stand(also={"version": "mray._common.version:RAY_VERSION", "commit": "mray._common.version:RAY_COMMIT"}),
+    "ray._version": Stand(also={"version": "ray:__version__", "commit": "ray:__commit__"}),
     # ------------------------------------------------------------------------------------------ graphs
     "ray.dag": Stand("mray.dag", reason=GRAPH_INSIDE),
     "ray.dag.base": Stand(also={"DAGNodeBase": "mray.dag:DAGNode"}),

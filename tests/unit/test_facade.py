@@ -398,8 +398,9 @@ from ray._private import ray_constants as constants
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray._private.services import ProcessInfo
 from ray.job_submission import JobStatus, JobSubmissionClient
-from ray.util.state.common import RAY_MAX_LIMIT_FROM_DATA_SOURCE
-print(RAY_JOB_CONFIG_JSON_ENV_VAR, constants.LOG_MONITOR_MAX_OPEN_FILES, constants.RAY_DEDUP_LOGS, RAY_MAX_LIMIT_FROM_DATA_SOURCE)
+from ray.util.state.common import RAY_MAX_LIMIT_FROM_API_SERVER, RAY_MAX_LIMIT_FROM_DATA_SOURCE
+print(RAY_JOB_CONFIG_JSON_ENV_VAR, constants.LOG_MONITOR_MAX_OPEN_FILES, constants.RAY_DEDUP_LOGS)
+print(RAY_MAX_LIMIT_FROM_API_SERVER, RAY_MAX_LIMIT_FROM_DATA_SOURCE)
 print(ProcessInfo._fields[:2], JobStatus("FAILED") is JobStatus.FAILED == "FAILED", ray._private.worker.SPILL_WORKER_MODE)
 try:
     JobSubmissionClient("http://127.0.0.1:8265")
@@ -408,9 +409,11 @@ except NotImplementedError as error:
 import importlib, ray._private.runtime_env.packaging as packaging, ray._private.runtime_env.nsight as nsight
 print(importlib.reload(packaging) is packaging, open(nsight.__file__).readline().startswith("# The names of Ray"))
 """
-    lines = run(program, RAY_LOG_MONITOR_MAX_OPEN_FILES="7", RAY_DEDUP_LOGS="0", RAY_MAX_LIMIT_FROM_DATA_SOURCE="20").splitlines()
-    assert lines == [
-        "RAY_JOB_CONFIG_JSON_ENV_VAR 7 False 20",
+    given = {"RAY_LOG_MONITOR_MAX_OPEN_FILES": "7", "RAY_DEDUP_LOGS": "0"}
+    limits = {"RAY_MAX_LIMIT_FROM_API_SERVER": "40000", "RAY_MAX_LIMIT_FROM_DATA_SOURCE": "20"}
+    assert run(program, **given, **limits).splitlines() == [
+        "RAY_JOB_CONFIG_JSON_ENV_VAR 7 False",
+        "40000 20",
         "('process', 'stdout_file') True 2",
         "ray.dashboard.modules.job.sdk.JobSubmissionClient is not in mray: mray has no dashboard; mray top and mray list show what runs",
         "True True",
@@ -481,6 +484,7 @@ except importlib.metadata.PackageNotFoundError:
     print("not found")
 """
     assert run(program).splitlines() == ["True True", "2.60.0 40 True", "1 ['ray']", "not found"]
+    assert run(program, MRAY_RAY_VERSION="2.58.1").splitlines() == ["True True", "2.58.1 40 True", "1 ['ray']", "not found"]
 
 
 # -------------------------------------------------------------------------------------- what is missing

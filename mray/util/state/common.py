@@ -16,6 +16,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
+from mray._common import settings
+
 __all__ = [
     "DEFAULT_LIMIT",
     "DEFAULT_RPC_TIMEOUT",
@@ -40,7 +42,7 @@ __all__ = [
 
 #: Rows that a listing has unless told otherwise, and at most; seconds that a question may take.
 DEFAULT_LIMIT = 100
-RAY_MAX_LIMIT_FROM_API_SERVER = 10_000
+RAY_MAX_LIMIT_FROM_API_SERVER = settings.MOST_ROWS.get()
 DEFAULT_RPC_TIMEOUT = 30
 
 
