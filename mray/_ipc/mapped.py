@@ -106,6 +106,18 @@ class OwnBytes(Claimable, bytearray):
 
     readings = 1
 
+    @classmethod
+    def aligned(cls, payload: Any, to: int) -> memoryview:
+        """The copy in this memory, from an address on that is a multiple of so many bytes: numpy, arrow and jax share what begins there."""
+        size = len(payload)
+        own = cls(size + to)
+        lead = -ctypes.addressof(_first_byte(own)) % to
+        own[lead : lead + size] = payload
+        return memoryview(own)[lead : lead + size]
+
+
+_first_byte = ctypes.c_char.from_buffer
+
 
 def claim(view: memoryview) -> Any:
     """The memory of this view, for its reading to write to; None if it was handed to others as well, or is nobody's to give."""

@@ -339,7 +339,7 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
             _refuse(error)
     if form != PACKED:
         raise ValueError(f"no value has form {form!r}")
-    whole = [memoryview(OwnBytes(payload) if pin is None else pin), *[memoryview(other) for other in others]]
+    whole = [OwnBytes.aligned(payload, _ALIGN) if pin is None else memoryview(pin), *[memoryview(other) for other in others]]
     fixed = [view.toreadonly() for view in whole]
     count, _tensors, length = _PREFIX.unpack_from(whole[0], at)
     buffers = []

@@ -48,7 +48,7 @@ def test_numpy_arrays_come_back_read_only(size):
 
 def test_arrays_lie_at_aligned_addresses():
     for result in round_trip([numpy.arange(5, dtype="u1"), numpy.arange(7.0)]):
-        assert result.ctypes.data % 8 == 0
+        assert result.ctypes.data % 64 == 0
 
 
 def test_fortran_and_strided_arrays_keep_their_values():
