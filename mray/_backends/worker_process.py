@@ -5,6 +5,7 @@ Called in a process that the zygote has forked (or that was started by exec), wi
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import sys
 import traceback
@@ -14,7 +15,7 @@ from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
 from mray._backends.lazy_graphs import offer_graphs
 from mray._backends.native import NativeBackend
-from mray._common.kept import socket
+from mray._common.kept import os, socket
 from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE, SETTING_UP
 from mray._ipc.process import prefer_as_victim
 from mray._ipc.reaper import session_of
@@ -39,6 +40,8 @@ def worker_main(start: dict[str, Any]) -> int:
     node = start["node"]
     client.join(None if node < 0 else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, node))
     prefer_as_victim(client.facts["oom_score"])
+    with contextlib.suppress(OSError):  # below zero it takes a privilege
+        os.nice(client.facts["niceness"])
     # A crash of compiled code says where it was: among the last lines of its output, which whoever waits for the worker gets. The C stack
     # that Python adds from 3.14 on would be all of these lines.
     faulthandler.enable(file=2, all_threads=False, **({"c_stack": False} if sys.version_info >= (3, 14) else {}))

@@ -410,6 +410,13 @@ WORKER_OOM_SCORE_ADJUSTMENT = _declare(
     "How much rather the kernel's own OOM killer takes a worker than the driver or the node, 0 to 1000.",
     "RAY_worker_oom_score_adjustment",
 )
+WORKER_NICENESS = _declare(
+    "MRAY_WORKER_NICENESS",
+    int,
+    0,
+    "How much nicer than the driver workers are, for the scheduler of the kernel; 15 with Ray.",
+    "RAY_worker_niceness",
+)
 TASK_MAX_RETRIES = _declare(
     "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is started again, unless it says itself.", "RAY_TASK_MAX_RETRIES"
 )

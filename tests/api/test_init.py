@@ -407,6 +407,14 @@ def test_arguments_that_mean_nothing_on_one_host_are_accepted(fresh, init):
     assert fresh.is_initialized()
 
 
+@pytest.mark.processes("a niceness is a process's")
+def test_workers_are_as_nice_as_a_variable_of_ray_says(fresh, init, monkeypatch):
+    monkeypatch.setenv("RAY_worker_niceness", "5")
+    init(num_cpus=1)
+    niceness = fresh.remote(lambda: os.nice(0))
+    assert fresh.get(niceness.remote()) == os.nice(0) + 5
+
+
 def test_without_auto_init_verbs_say_that_ray_is_not_started(run_program):
     done = run_program(
         """

@@ -406,6 +406,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
             "object_store_memory": store,
             "oom_retries": retry_options(options.system_config),
             "oom_score": settings.WORKER_OOM_SCORE_ADJUSTMENT.get(),
+            "niceness": settings.WORKER_NICENESS.get(),
             "spilling": options.object_spilling,
             "most_kept": settings.KEPT_OBJECT_MEMORY.get(),
             "most_of_disk": settings.LOCAL_FS_CAPACITY_THRESHOLD.get(),
