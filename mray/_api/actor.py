@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
+from mray._api import private_attributes
 from mray._api.actor_handle import ActorHandle
 from mray._api.actor_metadata import ActorClassMetadata
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
@@ -251,9 +252,11 @@ class _ActorHandle(ActorHandle[T]):
 
     def __getattr__(self, name: str) -> Any:
         spec = self._blueprint.methods.get(name)
-        if spec is None:
-            raise AttributeError(f"'ActorHandle' object has no attribute {name!r}", name=name, obj=self)
-        return ActorMethod(spec, self)
+        if spec is not None:
+            return ActorMethod(spec, self)
+        if name in private_attributes.HANDLE:
+            return private_attributes.HANDLE[name](self._blueprint)
+        raise AttributeError(f"'ActorHandle' object has no attribute {name!r}", name=name, obj=self)
 
     def _get_local_state(self) -> int | None:
         """The state of the actor as far as this process has heard of it, by Ray's number; None before it has called a method of it."""
@@ -357,7 +360,9 @@ def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str
     if backend is not None and not backend.has_made(actor_id):
         return _handle_class(blueprint)(actor_id, None, options, _AnotherSession(), None)
     token = None if weak else current_backend().hold_actor(actor_id) if carried is None else carried
-    return make_handle(blueprint, actor_id, token, options, carried)
+    handle = make_handle(blueprint, actor_id, token, options, carried)
+    vars(handle)["_came"] = True  # it is none that an actor was started with
+    return handle
 
 
 class _AnotherSession:
@@ -395,6 +400,13 @@ class ActorMethod:
         return ActorMethodWithOptions(self._spec, self._handle, options)
 
     options.__signature__ = option_signature(METHOD_OPTIONS, bound=True)  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_actor":
+            return self._handle
+        if name in private_attributes.METHOD:
+            return private_attributes.METHOD[name](self._spec)
+        raise AttributeError(f"'ActorMethod' object has no attribute {name!r}")
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the method; a tuple with one per value when it returns several."""

@@ -73,6 +73,13 @@ class ActorHandle(Generic[T]):
     def _is_weak(self) -> bool:
         return self._token is None
 
+    _ray_weak_ref = _is_weak
+
+    @property
+    def _ray_original_handle(self) -> bool:
+        """Whether it is the one that the actor was started with."""
+        return not self._is_weak and "_came" not in vars(self)
+
     if TYPE_CHECKING:  # the methods of the actor; see `mray._api.actor`
 
         def __getattr__(self, name: str) -> Any: ...

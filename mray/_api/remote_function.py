@@ -23,6 +23,8 @@ INVOCATION_DECORATOR = "__ray_invocation_decorator__"
 _NEVER = 1 << 30
 #: Sets of options that are kept for each function.
 MOST_KEPT = 32
+#: Options that Ray's functions have with their defaults; others are None where they are not given.
+_COMPLETED = ("max_calls", "max_retries", "retry_exceptions")
 #: Options of these types are compared.
 _SIMPLE = (int, float, str, bool, type(None))
 
@@ -140,6 +142,15 @@ class RemoteFunction:
     @property
     def _function_name(self) -> str:
         return f"{self.module}.{self.name}"
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes that Ray calls private and wrappers of functions read: `_default_options`, those that were given, and each option."""
+        option = name.removeprefix("_")
+        if name == "_default_options":
+            return dict(self.given_options)
+        if option == name or option not in TASK_OPTIONS:
+            raise AttributeError(f"'RemoteFunction' object has no attribute {name!r}")
+        return self.default_options[option] if option in _COMPLETED else self.given_options.get(option)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Start a task; returns at once.

@@ -661,3 +661,45 @@ def test_an_actor_that_asks_for_object_store_memory_is_warned(ray):
         ray.remote(object_store_memory=100 * 2**20)(A)
     with pytest.warns(DeprecationWarning, match="Setting 'object_store_memory' for actors is deprecated"):
         ray.remote(A).options(object_store_memory=100 * 2**20)
+
+
+def test_wrappers_read_what_ray_calls_private(ray_session) -> None:
+    @ray_session.remote(num_cpus=0, max_restarts=1)
+    class Wrapped:
+        def plain(self, x, y=2):
+            return x
+
+        @ray_session.method(num_returns=2)
+        def two(self):
+            return 1, 2
+
+        def stream(self):
+            yield 1
+
+        def own(self, handle):
+            return handle[0]._ray_original_handle
+
+    actor = Wrapped.options(name="wrapped").remote()
+    assert [method._num_returns for method in (actor.plain, actor.two, actor.stream)] == [1, 2, "streaming"]
+    assert (actor.plain._method_name, actor.plain._actor, actor.stream._is_generator) == ("plain", actor, True)
+    assert (actor.plain._decorator, actor.plain._retry_exceptions, actor.plain._generator_backpressure_num_objects) == (None, None, -1)
+    assert [parameter.name for parameter in actor.plain._signature][:2] == ["x", "y"]
+    assert {"two": 2, "plain": None, "stream": None}.items() <= actor._ray_method_num_returns.items()
+    assert {"stream": True, "plain": False}.items() <= actor._ray_method_is_generator.items()
+    assert {"plain", "two", "__init__", "__ray_ready__"} <= actor._ray_method_signatures.keys()
+    described = actor._ray_actor_creation_function_descriptor
+    assert (described.class_name.rpartition(".")[2], described.function_name, described.module_name) == ("Wrapped", "__init__", __name__)
+    assert (actor._ray_is_cross_language, actor._ray_method_decorators, actor._ray_weak_ref) == (False, {}, False)
+    assert actor._ray_original_handle
+    assert not ray_session.get(actor.own.remote([actor]))
+    assert not ray_session.get_actor("wrapped")._ray_original_handle
+    assert not any(hasattr(each, "_nonsense") for each in (actor, actor.plain))
+
+    @ray_session.remote(num_cpus=0, max_retries=2, num_returns=3)
+    def function():
+        return 1, 2, 3
+
+    assert (function._num_returns, function._max_retries, function._max_calls, function._num_gpus) == (3, 2, 0, None)
+    assert function._default_options == {"num_cpus": 0, "max_retries": 2, "num_returns": 3}
+    bare = ray_session.remote(lambda: 1)
+    assert (bare._num_returns, bare._max_retries, bare._default_options, hasattr(bare, "_nonsense")) == (None, 3, {}, False)
