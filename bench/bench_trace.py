@@ -9,6 +9,8 @@ Prints a line of JSON for each row:
 * ``probe``: microseconds for each span of a program whose channels are within the process, so that nothing but the program runs.
 * ``calls``: actor calls in flight while their spans are noted down, against before.
 * ``timeline``: seconds that `mray.timeline` takes for the calls of this run.
+* ``page``: actor calls beside a live page at which nobody looks, against calls without one; its processor time in a second of that, and
+  milliseconds of one look at the session with 30 actors: until it is there, of this process, and of all others together.
 
 Rounds of the two sides take turns; each number is the ratio of medians of the fastest half, since other programs only ever add time.
 """
@@ -20,7 +22,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -28,7 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import mray
 from mray._graph.watch.probes import SpanProbe
 from mray._trace.span import Buffer
+from mray.cli import live
 from mray.dag import InputNode
+from mray.util.state import list_workers
+from mray.util.state._processes import facts_of
 from tests.unit.graphs import make_graph
 from tests.unit.test_program import World
 
@@ -131,6 +136,40 @@ def calls(rounds: int) -> None:
     say("timeline", seconds=perf_counter() - begin, events=len(events or ()))
 
 
+def page(rounds: int) -> None:
+    @mray.remote(num_cpus=0)
+    class Echo:
+        def echo(self, value: Any) -> Any:
+            return value
+
+    actors = [Echo.remote() for _ in range(30)]
+    mray.get([each.echo.remote(1) for each in actors])
+    samples: dict[bool, list[float]] = {False: [], True: []}
+    idle: list[float] = []
+    for _ in range(rounds):
+        for served in (False, True):
+            serving = live.LivePage() if served else None
+            samples[served].append(seconds(lambda: mray.get(actors[0].echo.remote(1)), TRIPS))
+            if serving is not None:
+                before = process_time()
+                sleep(1)
+                idle.append(process_time() - before)
+                serving.close()
+    without, served = best(samples[False]), best(samples[True])
+    say("page", ratio=served / without, us_per_idle_second=best(idle) * 1e6)
+    others = [row.pid for row in list_workers() if row.is_alive and row.worker_type == "WORKER"]
+
+    def spent() -> float:
+        return sum(facts_of(pid).get("cpu_seconds", 0.0) for pid in others)
+
+    query = {"session": live.directories()[0], "also": ""}
+    wall, own, beside = perf_counter(), process_time(), spent()
+    for _ in range(rounds):
+        live._ANSWERS["/look"](query)
+    wall, own, beside = perf_counter() - wall, process_time() - own, spent() - beside
+    say("look", ms=wall / rounds * 1e3, ms_of_this_process=own / rounds * 1e3, ms_of_others=beside / rounds * 1e3, processes=len(others))
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     probe(rounds)
@@ -138,6 +177,7 @@ def main() -> None:
     try:
         off_and_on(rounds)
         calls(rounds)
+        page(rounds)
     finally:
         mray.shutdown()
 

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from mray._api import current
 from mray._api.current import backend_in_use, start, stop
@@ -45,6 +45,23 @@ _MEANINGLESS = frozenset(
 EXPORTER = "mray.cli.commands.metrics"
 #: Called when a session has begun, in the process that has begun or joined it.
 after_init: list[Callable[[], None]] = []
+
+
+class ServedPage(Protocol):
+    """A page that is being served: `mray.cli.live.LivePage`."""
+
+    address: str
+
+    def close(self) -> None:
+        """End it."""
+
+
+_page_servers: list[Callable[[], ServedPage]] = []
+
+
+def register_page(serve: Callable[[], ServedPage]) -> None:
+    """Say how the page of ``web=True`` is served; replaces what was registered before."""
+    _page_servers[:] = [serve]
 
 
 class RayContext(Mapping[str, Any]):
@@ -135,6 +152,7 @@ def init(
     runtime_env: dict[str, Any] | None = None,
     preload: list[str] | tuple[str, ...] = (),
     local_mode: bool = False,
+    web: bool = False,
     **others: Any,
 ) -> RayContext:
     """Start a session on this host, or join one; returns its facts when it is ready for work. Arguments of Ray's `init` are accepted.
@@ -148,7 +166,8 @@ def init(
     bounds the shared memory of objects, in bytes: what comes above goes to disk, into `object_spilling_directory` (the session's own
     directory if it is not given). `preload` names modules that every worker starts with, at the price of one import.
     `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this process's.
-    `logging_config` is how this process and all workers log.
+    `logging_config` is how this process and all workers log. `web=True` serves a page about the session, for a browser of this machine and
+    user, until `shutdown`; its address is logged, and is the `dashboard_url` of what is returned.
 
     `local_mode` runs everything in this process, one thing at a time, in an order that a seed fixes (see `mray._backends.local`). An
     address that begins with ``ray:`` hands every call to real Ray (see `mray._backends.ray`): ``"ray://host:port"`` and ``"ray:auto"`` join
@@ -207,6 +226,8 @@ def init(
         address=address,
         local_mode=local_mode,
     )
+    if web and options.backend == "ray":
+        raise ValueError("web=True shows sessions of mray; Ray has a dashboard of its own.")
     context = RayContext(start(options).facts())
     if context["address"] == "local":
         logger.info("Started a local %s instance.", "Ray" if options.backend == "ray" else "mray")
@@ -214,6 +235,8 @@ def init(
         logger.info("Connected to %s at %s.", "Ray cluster" if options.backend == "ray" else "the mray session", context["address"])
     if others.get("_metrics_export_port") is not None:
         context.address_info["metrics_export_port"] = _serve_metrics(others["_metrics_export_port"])
+    if web:
+        context.dashboard_url = _serve_page()
     for hook in after_init:
         hook()
     return context
@@ -228,6 +251,14 @@ def _serve_metrics(port: int) -> int:
         return -1
     current.ends_with_session.append(exporter.close)
     return int(exporter.server_port)
+
+
+def _serve_page() -> str:
+    """The address of the live page, which ends with the session."""
+    page = _page_servers[0]()
+    current.ends_with_session.append(page.close)
+    logger.info("Look at the session at %s", page.address)
+    return page.address
 
 
 current.start_by_default = init

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._backends.call_spans import CallSpans
-from mray._backends.graph_rows import GRAPHS, PROGRAMS, graphs_of, programs_of
+from mray._backends.graph_rows import GRAPHS, PICTURES, PROGRAMS, graphs_of, pictures_of, programs_of
 from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
 from mray._common.kept import os
@@ -84,6 +84,7 @@ class Host:
         self._enqueue = None if worker is None else worker.enqueuing(m.GRAPH)
         client.from_peers.replace(m.GRAPH, self._on_request)
         client.sections[GRAPHS] = lambda: graphs_of(self.graphs)
+        client.sections[PICTURES] = lambda: pictures_of(self.graphs)
         client.sections[PROGRAMS] = lambda: programs_of(() if self.service is None else self.service.programs)
         client.sections[SECTION] = lambda: trace_of(client, worker)
 

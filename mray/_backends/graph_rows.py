@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.plan import READ, WRITE, Assignment
+from mray._graph.depicted import plan_artist
+from mray._graph.plan import DRIVER, READ, WRITE, Assignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 #: The sections.
 GRAPHS = "graphs"
 PROGRAMS = "programs"
+PICTURES = "pictures"
 
 
 def graphs_of(graphs: Iterable[CompiledGraph]) -> list[dict[str, Any]]:
@@ -33,7 +35,8 @@ def graphs_of(graphs: Iterable[CompiledGraph]) -> list[dict[str, Any]]:
 def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
     seen = graph.snapshot()
     plan = seen.plan
-    missing = [plan.graph.endpoint_of(plan.graph.results[number]) for number in seen.missing] if awaited else []
+    missing = [plan.graph.results[number] for number in seen.missing] if awaited else []
+    channels = [plan.channel_to(source, DRIVER) for source in missing]
     return {
         "graph_id": plan.graph_id,
         "state": seen.state,
@@ -46,12 +49,19 @@ def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
         "kept": seen.kept,
         "max_in_flight": seen.limits.in_flight,
         "awaited": awaited,
-        "waits_for": list(dict.fromkeys(missing)),
+        "waits_for": list(dict.fromkeys(map(plan.graph.endpoint_of, missing))),
+        "waits_on": [channel.index for channel in channels if channel is not None],
         "size_bytes": plan.size,
         "copy_of": plan.copy_of,
         "channels": [_channel(channel, plan.graph.steps) for channel in plan.channels],
         "counters": _counters(seen.writers),
     }
+
+
+def pictures_of(graphs: Iterable[CompiledGraph]) -> dict[str, str]:
+    """The picture of each, as SVG that the program ``dot`` is not needed for, by the graph's id."""
+    seen = [graph.snapshot() for graph in list(graphs)]
+    return {each.plan.graph_id: plan_artist().plain_svg(each.plan, each.participants.classes) for each in seen}
 
 
 def _channel(channel: Channel, steps: Any) -> dict[str, Any]:
@@ -82,7 +92,7 @@ def programs_of(programs: Iterable[Program]) -> list[dict[str, Any]]:
     for program in programs:
         assignment = program.assignment
         found = program.state()
-        kind, method, waits_for = _place(assignment, found)
+        kind, method, waits_for, waits_on = _place(assignment, found)
         rows.append(
             {
                 "graph_id": assignment.graph_id,
@@ -93,23 +103,25 @@ def programs_of(programs: Iterable[Program]) -> list[dict[str, Any]]:
                 "kind": kind,
                 "method": method,
                 "waits_for": waits_for,
+                "waits_on": waits_on,
                 "counters": _counters(program.ends.writers),
             }
         )
     return rows
 
 
-def _place(assignment: Assignment, found: ProgramState) -> tuple[str, str, list[str]]:
-    """(kind of operation, method, endpoints that it waits for) where a program stands."""
+def _place(assignment: Assignment, found: ProgramState) -> tuple[str, str, list[str], list[int]]:
+    """(kind of operation, method, endpoints and channels that it waits for) where a program stands."""
     operations = assignment.operations
     operation = operations[min(found.place, len(operations) - 1)]
     steps = {step.index: step.method for step in assignment.steps}
     channels = {channel.index: channel for channel in assignment.channels}
     method = steps.get(operation.step, "")
     if found.running:
-        return "COMPUTE", method, []
+        return "COMPUTE", method, [], []
     if found.missing:
-        return READ, method, list(dict.fromkeys(channels[index].writer for index in found.missing if index in channels))
+        awaited = [index for index in found.missing if index in channels]
+        return READ, method, list(dict.fromkeys(channels[index].writer for index in awaited)), awaited
     if operation.kind == WRITE and operation.channel in channels:
-        return WRITE, method, list(channels[operation.channel].readers)
-    return operation.kind, method, []
+        return WRITE, method, list(channels[operation.channel].readers), [operation.channel]
+    return operation.kind, method, [], []

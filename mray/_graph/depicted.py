@@ -54,6 +54,9 @@ class PlanArtist(Artist, Protocol):
     def plan_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
         """The picture as SVG."""
 
+    def plain_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
+        """The same, however many programs are installed: with the numbers of channels at its edges."""
+
 
 def plan_artist() -> PlanArtist:
     """The artist, loaded at the first call."""

@@ -6,6 +6,7 @@ In the process that draws.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mray._api.dag_outline import Outlined
@@ -16,9 +17,10 @@ from mray._picture.files import draw, graph_svg, terminal_width
 from mray._picture.measures import measures_of
 from mray._picture.plan_figure import channel_details, plan_figure
 from mray._picture.schedule import chart_ascii, operations, schedule_figure, schedule_page
+from mray._picture.svg import MOST_NAMED, svg
 from mray._picture.timing import SCHEDULE, chart
 
-__all__ = ["channel_details", "dag_svg", "plan_svg", "visualize", "visualize_dag", "visualize_schedule"]
+__all__ = ["channel_details", "dag_svg", "plain_svg", "plan_svg", "visualize", "visualize_dag", "visualize_schedule"]
 
 
 def visualize(
@@ -67,6 +69,15 @@ def visualize_schedule(
 def plan_svg(plan: Plan, names: Mapping[str, str]) -> str:
     """A compiled graph as SVG."""
     return graph_svg(plan_figure(plan, names))
+
+
+def plain_svg(plan: Plan, names: Mapping[str, str]) -> str:
+    """A compiled graph as SVG, made without ``dot``; where its edges are few enough to be named, with an empty line for their counts."""
+    figure = plan_figure(plan, names)
+    room = (" " * 28,) if len(figure.edges) <= MOST_NAMED else ()
+    return svg(
+        replace(figure, edges=tuple(replace(edge, label=(*edge.label, *room)) if edge.channel >= 0 else edge for edge in figure.edges))
+    )
 
 
 def dag_svg(root: Outlined) -> str:

@@ -56,7 +56,7 @@ p { color: #666; }
 
 _SCRIPT = """
 const facts = JSON.parse(document.querySelector('script').textContent), canvas = document.querySelector('canvas');
-const LEFT = 190, LANE = 30, pen = canvas.getContext('2d');
+const LEFT = Math.min(280, canvas.clientWidth * 0.35), LANE = 30, pen = canvas.getContext('2d');
 const first = Math.min(...facts.slices.map(each => each[1])), last = Math.max(...facts.slices.map(each => each[2]));
 let from = first, to = last, held = null;
 const place = time => LEFT + (time - from) / (to - from || 1) * (canvas.clientWidth - LEFT);
@@ -83,10 +83,11 @@ function draw() {
     pen.beginPath(); pen.moveTo(place(left), middle(lane)); pen.lineTo(x, y); pen.moveTo(x - 4, y + up); pen.lineTo(x, y); pen.stroke();
   }
   pen.fillStyle = '#FFF'; pen.fillRect(0, 0, LEFT - 2, height); pen.fillStyle = '#222';
-  facts.lanes.forEach((name, lane) => pen.fillText(name.slice(0, 32), 0, middle(lane)));
-  for (let part = 0; part <= 4; part += 1) {
-    const time = from + (to - from) * part / 4;
-    pen.textAlign = part === 4 ? 'right' : 'left'; pen.fillText(`${(time - first).toPrecision(4)} ${facts.unit}`, place(time), 10);
+  facts.lanes.forEach((name, lane) => pen.fillText(name.slice(0, LEFT / 6.4), 0, middle(lane)));
+  const parts = canvas.clientWidth < 600 ? 2 : 4;
+  for (let part = 0; part <= parts; part += 1) {
+    const time = from + (to - from) * part / parts;
+    pen.textAlign = part === parts ? 'right' : 'left'; pen.fillText(`${(time - first).toPrecision(4)} ${facts.unit}`, place(time), 10);
   }
   pen.textAlign = 'left';
 }

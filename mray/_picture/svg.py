@@ -22,7 +22,7 @@ Point = tuple[float, float]
 #: Sizes in points: of text and its lines, of a character's width, between boxes, between layers, and around everything.
 _TEXT, _LINE, _CHARACTER, _GAP, _BETWEEN, _MARGIN = 11, 14, 6.6, 24, 50, 16
 #: Edges of a picture that says of each which transport it has; where there are more, the legend alone does.
-_MOST_NAMED = 40
+MOST_NAMED = 40
 #: How often boxes are drawn to the middle of their neighbours.
 _SWEEPS = 12
 
@@ -32,7 +32,7 @@ def svg(figure: Figure) -> str:
     figure = collapsed(figure)
     boxes, count = figure.boxes, len(figure.boxes)
     texts = [_lines(box) for box in boxes]
-    many = len(figure.edges) > _MOST_NAMED
+    many = len(figure.edges) > MOST_NAMED
     named = [edge for edge in dict.fromkeys(figure.edges) if edge.label and not (many and edge.label == (edge.kind,))]
     sizes = [(max(map(len, lines)) * _CHARACTER + 20, len(lines) * _LINE + 10) for lines in [*texts, *(edge.label for edge in named)]]
     ways, places = _places(figure, named, sizes)
@@ -56,7 +56,8 @@ def svg(figure: Figure) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'font-family="Helvetica, Arial, sans-serif" font-size="{_TEXT}">\n<title>{escape(figure.name)}</title>\n'
-        f'<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        f'<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerUnits="userSpaceOnUse" markerWidth="9" markerHeight="9" '
+        f'orient="auto">'
         f'<path d="M0 0L8 4L0 8z" fill="#444444"/></marker></defs>\n<rect width="100%" height="100%" fill="#FFFFFF"/>\n'
         f'<g transform="translate({_MARGIN} {_MARGIN})">\n' + "\n".join(filter(None, parts)) + "\n</g>\n</svg>\n"
     )

@@ -57,7 +57,7 @@ def _stack(given: argparse.Namespace) -> int:
         if not found:
             unknown.append(word)
     program = None if given.no_py_spy else find_py_spy()
-    stacks = [_of_process(view, row, program, given.locals) for row in chosen.values()]
+    stacks = [stacks_of(view, row, program, given.locals) for row in chosen.values()]
     if given.format != "table":
         show(stacks, given.format)
     else:
@@ -86,7 +86,7 @@ def find_py_spy() -> str | None:
     return shutil.which("py-spy") or (beside if os.access(beside, os.X_OK) else None)
 
 
-def _of_process(view: View, row: dict[str, Any], program: str | None, variables: bool) -> dict[str, Any]:
+def stacks_of(view: View, row: dict[str, Any], program: str | None, variables: bool = False) -> dict[str, Any]:
     """The stacks of one process, or why there are none."""
     result = {**row, "through": "", "stacks": [], "error": ""}
     reasons = []

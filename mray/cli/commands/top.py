@@ -16,6 +16,7 @@ import signal
 import sys
 import termios
 import tty
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mray.cli.columns import Column, counted, cut, lines
+from mray.cli.live import LivePage
 from mray.cli.samples import Sample, is_driver, take
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, guarded, lacks, parser
 from mray.util.state.api import look, session_directory
@@ -98,12 +100,14 @@ class Screen:
 
 def main(words: list[str]) -> int:
     epilog = (
-        "Needs rich (pip install 'mray[top]') and a terminal; --once prints one view anywhere.\n"
+        "Needs rich (pip install 'mray[top]') and a terminal; --once prints one view anywhere, and --web needs neither.\n"
         f"Keys: q ends; arrows, page up and page down scroll; {_KEYS_LINE}."
     )
     arguments = parser("top", SUMMARY, epilog)
     arguments.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="how often to look (default 1)")
     arguments.add_argument("--once", action="store_true", help="print one view, and end")
+    arguments.add_argument("--web", action="store_true", help="serve a page for a browser of this machine, and open it, until interrupted")
+    arguments.add_argument("--port", type=int, default=0, help="with --web: the port (default: any that is free)")
     arguments.add_argument(
         "--sort", choices=[*ORDERS], default="c", metavar="KEY", help="the order of processes: a key of those below (default c)"
     )
@@ -112,7 +116,21 @@ def main(words: list[str]) -> int:
     return guarded(lambda: _top(given))
 
 
+def _serve(given: argparse.Namespace) -> int:
+    """The live page, of all sessions that come and go."""
+    page = LivePage(given.port, session_directory(given.session) if given.session else "")
+    print(page.address, flush=True)
+    webbrowser.open(page.address)
+    try:
+        page.thread.join()
+    finally:
+        page.close()
+    return DONE
+
+
 def _top(given: argparse.Namespace) -> int:
+    if given.web:
+        return _serve(given)
     try:
         import rich.console  # noqa: PLC0415
         import rich.live  # noqa: PLC0415

@@ -491,6 +491,9 @@ def channels(view: View) -> Iterator[ChannelState]:
     for _process, graph, programs in _graphs(view):
         names = graph["actors"]
         counters = {"": graph["counters"], **{program["actor"]: program["counters"] for program in programs}}
+        waits = [("", graph["waits_on"])]
+        if graph["submitted"] > graph["finished"]:
+            waits += [(program["actor"], program["waits_on"]) for program in programs]
         for channel in graph["channels"]:
             counted = counters.get(channel["writer"], {}).get(channel["index"])
             yield made(
@@ -502,6 +505,7 @@ def channels(view: View) -> Iterator[ChannelState]:
                 readers=[_actor_name(reader, names) for reader in channel["readers"]],
                 written=(counted or {}).get("written"),
                 waiting=(counted or {}).get("waiting"),
+                awaited_by=[_actor_name(endpoint, names) for endpoint, channels in waits if channel["index"] in channels],
                 counters=counted,
             )
 

@@ -17,7 +17,7 @@ import fnmatch
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import update_wrapper
 from typing import Any, ParamSpec, TypeVar
 
@@ -106,11 +106,11 @@ def session_directory(address: str | None = None) -> str:
     if not running:
         which = "of this user" if address in (None, "auto") else repr(address)
         raise ServerUnavailable(f"No session {which} is running.")
-    lines = "".join(f"\n  {os.path.basename(directory)}  {_programs_of(directory)}" for directory in running)
+    lines = "".join(f"\n  {os.path.basename(directory)}  {programs_of(directory)}" for directory in running)
     raise ServerUnavailable(f"Several sessions are running; say which one, by --session in a terminal or address= in a program:{lines}")
 
 
-def _programs_of(directory: str) -> str:
+def programs_of(directory: str) -> str:
     """The programs that are in a session, by their pids and command lines."""
     try:
         jobs = ask_node(directory, "snapshot", _LEAST_TIMEOUT)["jobs"]
@@ -189,12 +189,17 @@ def counted_records(
     view = look(address, timeout, detail=detail or any(column in _detailed(record) for column, _predicate, _value in checked))
     found = [each for each in gather(record, view) if matches(each, checked)]
     _complain(view, raise_on_missing_output)
-    found.sort(key=lambda each: (each.get("state") in _OVER, str(each[record.KEY])))
+    found = in_order(record, found)
     total = len(found)
     del found[limit:]
     for each in () if detail else found:
         each.without_details()
     return found, total
+
+
+def in_order(record: type[_Record], found: Iterable[_Record]) -> list[_Record]:
+    """Records by their ids; those of what is over come last."""
+    return sorted(found, key=lambda each: (each.get("state") in _OVER, str(each[record.KEY])))
 
 
 def _detailed(record: type[StateSchema]) -> set[str]:

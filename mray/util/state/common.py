@@ -391,6 +391,7 @@ class ChannelState(StateSchema):
     written: int | None = column("Messages written; None where the writer did not answer.", filterable=False)
     waiting: int | None = column("Messages written and not yet consumed.", filterable=False)
     slots: int | None = detail("Messages that fit.")
+    awaited_by: list[str] | None = detail("Those that wait at it now: its readers for a message, or its writer for room.")
     counters: dict[str, int] | None = detail("All counters of its writer.")
 
 

@@ -1,0 +1,256 @@
+"""The live page: the sessions of this user in a browser, made of the records that the commands read.
+
+In the process that asks: ``mray top --web``, or a driver (``init(web=True)``).
+
+    browser ──GET /, /live.js, /live.css──▶ server on 127.0.0.1               the page, which is the same for everybody
+            ──GET /look, /stack, ... with the token──▶ ──▶ `look`, `gather` ──▶ the session's node and processes
+
+The page asks again when it has shown an answer, and not while it is hidden. Without a page nobody is asked anything, and the thread of the
+server sleeps. The address has the token behind ``#``, which browsers send to nobody. A request must carry it, come from a process of this
+user, and name this machine as its host, so that no page of another site reads anything through a name that leads here.
+
+Rejected: a server of the session's own that runs whether or not somebody looks, as Ray's dashboard; a framework and a build for the page.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from mray._api.current import backend_if_started
+from mray._backends.timeline import timeline
+from mray._picture.timeline import timeline_page
+from mray._runtime.observe.observer import SessionGoneError, is_alive, sessions
+from mray._trace.span import clock
+from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
+from mray.cli.manual import read
+from mray.util.state._gather import View, gather
+from mray.util.state.api import get_log, in_order, list_logs, look, programs_of
+from mray.util.state.common import RECORDS, ObjectState, TaskState
+from mray.util.state.exception import RayStateApiException, ServerUnavailable
+
+#: Seconds that the processes of a session have to answer the page.
+_PATIENCE = 3.0
+#: Seconds for the bytes of a request.
+_SLOW = 10.0
+#: Rows of tasks and objects; lines of a log.
+_MOST_ROWS, _MOST_LINES = 200, 500
+_LOOPBACK = "127.0.0.1"
+_HOSTS = (_LOOPBACK, "localhost", "[::1]")
+#: The kinds of records in every look.
+_KINDS = ("nodes", "jobs", "workers", "actors", "graphs", "channels")
+#: Files of the page, and their types.
+_FILES = {
+    "/": ("live.html", "text/html"),
+    "/live.css": ("live.css", "text/css"),
+    "/live.js": ("live.js", "text/javascript"),
+}
+#: The page loads its own script and styles, answers of this server, and the timeline in a frame, which has its script in itself.
+_RULES = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors "
+_OF_PAGE = _RULES + "'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; frame-src 'self'"
+_OF_FRAME = _RULES + "'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+
+Query = dict[str, str]
+
+
+# ------------------------------------------------------------------------------------------------ answers
+def directories(also: str = "") -> list[str]:
+    """The sessions that can be shown: this process's own, one that was named, and all others of its user."""
+    backend = backend_if_started()
+    own = [str(backend.facts()["session_dir"])] if backend is not None else []
+    named = [also] if also and is_alive(also) else []
+    return list(dict.fromkeys([*own, *named, *sessions()]))
+
+
+def _view(query: Query) -> View:
+    directory = query.get("session", "")
+    if directory not in directories(query["also"]):
+        raise ServerUnavailable(f"The session {os.path.basename(directory)} has ended.")
+    return look(directory, _PATIENCE)
+
+
+def _sessions(query: Query) -> Any:
+    found = directories(query["also"])
+    return [{"session_dir": each, "name": os.path.basename(each), "programs": programs_of(each)} for each in found]
+
+
+def _look(query: Query) -> Any:
+    """The records of every kind that has few, and what the session is short of."""
+    view = _view(query)
+    view.ask("work", "waits", "programs", "graphs")
+    found = {kind: [record.asdict() for record in in_order(RECORDS[kind], gather(RECORDS[kind], view))] for kind in _KINDS}
+    told = {name: view.node[name] for name in ("object_store_memory", "spilled_bytes", "demands")}
+    return {**found, **told, "missing": view.missing, "load": os.getloadavg()[0], "cores": len(os.sched_getaffinity(0))}
+
+
+def _tasks(query: Query) -> Any:
+    found = in_order(TaskState, gather(TaskState, _view(query)))
+    return {"rows": [record.asdict() for record in found[:_MOST_ROWS]], "total": len(found)}
+
+
+def _objects(query: Query) -> Any:
+    found = sorted(gather(ObjectState, _view(query)), key=lambda record: -record.object_size)
+    return {"rows": [record.asdict() for record in found[:_MOST_ROWS]], "total": len(found)}
+
+
+def _picture(query: Query) -> Any:
+    told = _view(query).ask("pictures")
+    return next((found for answers in told.values() for found in [(answers.get("pictures") or {}).get(query.get("graph"))] if found), "")
+
+
+def _stack(query: Query) -> Any:
+    view = _view(query)
+    row = next((row for row in processes_of(view) if str(row["pid"]) == query.get("pid")), None)
+    if row is None:
+        raise ServerUnavailable(f"The process {query.get('pid')} has ended.")
+    return of_user(stacks_of(view, row, find_py_spy()))
+
+
+def _logs(query: Query) -> Any:
+    directory = _view(query).directory
+    names = [name for found in list_logs(directory).values() for name in found]
+    return [{"file": name, "bytes": os.path.getsize(os.path.join(directory, "logs", name))} for name in names]
+
+
+def _log(query: Query) -> Any:
+    return "".join(map(str, get_log(_view(query).directory, filename=query.get("file"), tail=_MOST_LINES, errors="replace")))
+
+
+def _timeline(query: Query) -> str:
+    """A page of its own: the last seconds."""
+    recordings = timeline(_view(query).directory, _PATIENCE, with_running=True).recordings
+    first = min((span.begin for each in recordings for span in each.spans), default=clock())
+    seconds = float(query.get("seconds", "10"))
+    try:
+        return timeline_page(recordings, begin=max(0.0, (clock() - first) * 1e-9 - seconds))[0]
+    except ValueError:
+        return "<!DOCTYPE html><p style='font: 14px sans-serif; color: #777'>Nothing has run in this time."
+
+
+_ANSWERS: dict[str, Callable[[Query], Any]] = {
+    "/sessions": _sessions,
+    "/look": _look,
+    "/tasks": _tasks,
+    "/objects": _objects,
+    "/picture": _picture,
+    "/stack": _stack,
+    "/logs": _logs,
+    "/log": _log,
+    "/timeline": _timeline,
+}
+
+
+# ------------------------------------------------------------------------------------------------- server
+class LivePage(ThreadingHTTPServer):
+    """Serves the page until it is closed; `session`: the directory of the one that it shows first. OSError for a port that is taken."""
+
+    daemon_threads = True
+    address_family = socket.AF_INET
+
+    def __init__(self, port: int = 0, session: str = "") -> None:
+        self.session = session
+        self.token = secrets.token_urlsafe(24)
+        self._closed = False
+        super().__init__((_LOOPBACK, port), _Request)
+        self.address = f"http://{_LOOPBACK}:{self.server_port}/#{self.token}{f':{os.path.basename(session)}' if session else ''}"
+        self.thread = threading.Thread(target=self._serve, name="mray's live page", daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while not self._closed:
+            self.handle_request()  # waits without end: nothing runs while nobody asks
+        self.server_close()
+
+    def close(self) -> None:
+        """End it. Twice is fine; requests under way are answered or not."""
+        if not self._closed:
+            self._closed = True
+            with socket.create_connection((_LOOPBACK, self.server_port)):  # wakes the thread
+                pass
+            self.thread.join()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Only processes of this user get as far as a request."""
+        return user_of(client_address[1], self.server_port) == os.getuid()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """The browser has gone: there is nobody to tell."""
+
+
+def user_of(port: int, server_port: int) -> int | None:
+    """The user whose socket on the loopback device is joined to that of a server; None where the kernel lists none."""
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/net/{name}") as table:
+                for line in table:
+                    fields = line.split()
+                    if fields[1].endswith(f"0100007F:{port:04X}") and fields[2].endswith(f"0100007F:{server_port:04X}"):
+                        return int(fields[7])
+        except OSError:
+            continue
+    return None
+
+
+class _Request(BaseHTTPRequestHandler):
+    """One request, in a thread of its own."""
+
+    timeout = _SLOW
+    server: LivePage
+
+    def do_GET(self) -> None:
+        """Answer it: 403 for a foreign host or a wrong token, 503 where the session is gone or does not answer."""
+        url = urlsplit(self.path)
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        if self.headers.get("Host", "").rpartition(":")[0] not in _HOSTS:
+            self._send(403, "text/plain", "This page is for this machine alone.")
+        elif url.path in _FILES:
+            file, kind = _FILES[url.path]
+            self._send(200, kind, read(file))
+        elif not hmac.compare_digest(self._token(url.path, query).encode(), self.server.token.encode()):
+            self._send(403, "text/plain", "The address lacks its token: open the one that mray has printed.")
+        elif url.path not in _ANSWERS:
+            self._send(404, "text/plain", "There is nothing here.")
+        else:
+            self._answer(url.path, {**query, "also": self.server.session})
+
+    def _token(self, path: str, query: Query) -> str:
+        """A frame cannot send a header: its address has the token."""
+        return self.headers.get("X-Token") or (query.get("token", "") if path == "/timeline" else "")
+
+    def _answer(self, path: str, query: Query) -> None:
+        try:
+            found = _ANSWERS[path](query)
+        except (RayStateApiException, SessionGoneError, TimeoutError, OSError) as error:
+            self._send(503, "application/json", json.dumps({"error": str(error)}))
+        except Exception as error:  # the page says so, and goes on
+            self._send(500, "application/json", json.dumps({"error": f"{type(error).__name__}: {error}"}))
+        else:
+            if path == "/timeline":
+                self._send(200, "text/html", found, _OF_FRAME)
+            else:
+                self._send(200, "application/json", json.dumps(found, default=str))
+
+    def _send(self, status: int, kind: str, text: str, rules: str = _OF_PAGE) -> None:
+        body = text.encode()
+        self.send_response(status)
+        headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Content-Security-Policy": rules}
+        headers |= {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """The header Server says no version."""
+        return "mray"
+
+    def log_message(self, *_args: Any) -> None:
+        """Requests are not logged."""

@@ -1,0 +1,357 @@
+"""The live page: who may read it, that it says the same as the listings, and how it looks in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mray.cli import live
+from mray.util import state
+from mray.util.state.common import ActorState, WorkerState
+from tests.house.chromium import PROGRAM, Chromium
+
+pytestmark = pytest.mark.only("mray")
+Eventually = Callable[..., None]
+
+
+@pytest.fixture
+def page() -> Iterator[live.LivePage]:
+    served = live.LivePage()
+    yield served
+    served.close()
+    assert not served.thread.is_alive()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", served.server_port))
+
+
+def get(page: live.LivePage, path: str, **headers: str) -> tuple[int, str, dict[str, str]]:
+    """Status, body and headers of an answer; with the token unless `X_Token` is given."""
+    connection = http.client.HTTPConnection("127.0.0.1", page.server_port, timeout=60)
+    try:
+        connection.request("GET", path, headers={"X-Token": page.token} | {name.replace("_", "-"): each for name, each in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+def asked(page: live.LivePage, path: str, **query: Any) -> Any:
+    words = "&".join(f"{name}={each}" for name, each in query.items())
+    status, body, _headers = get(page, f"{path}?session={own()}&{words}")
+    assert status == 200, body
+    return json.loads(body)
+
+
+def own() -> str:
+    from mray._api.current import started_backend
+
+    return str(started_backend().facts()["session_dir"])
+
+
+class Session:
+    """A named actor that computes, one in a graph, one that is dead, a large object."""
+
+    def __init__(self, ray: ModuleType, folder: Path) -> None:
+        self.ray, self.go = ray, folder / "go"
+
+        @ray.remote(num_cpus=0)
+        class Stage:
+            def step(self, value: Any) -> Any:
+                while isinstance(value, str) and not os.path.exists(value):
+                    time.sleep(0.005)
+                return value
+
+            def compute(self, path: str) -> None:
+                print("it computes now", flush=True)
+                while not os.path.exists(path):
+                    time.sleep(0.005)
+
+            def pid(self) -> int:
+                return os.getpid()
+
+        self.joe, self.staged, dead = Stage.options(name="joe").remote(), Stage.remote(), Stage.remote()
+        self.pids = ray.get([each.pid.remote() for each in (self.joe, self.staged, dead)])
+        ray.kill(dead)
+        with ray.dag.InputNode() as value:
+            dag = self.staged.step.bind(value)
+        self.graph = dag.experimental_compile()
+        self.busy = [self.joe.compute.remote(str(self.go)), self.graph.execute(str(self.go))]
+        self.large = ray.put(b"x" * (1 << 20))
+
+    def end(self) -> None:
+        self.go.touch()
+        self.ray.get(self.busy[0])
+        self.ray.get(self.busy[1])
+        self.graph.teardown()
+
+
+@pytest.fixture
+def session(init: Callable[..., Any], fresh: ModuleType, tmp_path: Path, eventually: Eventually) -> Iterator[Session]:
+    init(num_cpus=2, log_to_driver=False)
+    made = Session(fresh, tmp_path)
+    eventually(lambda: [row.state for row in state.list_actors()].count("DEAD") == 1)
+    eventually(lambda: any((Path(own()) / "logs").glob(f"worker-*-{made.pids[0]}.out")))
+    yield made
+    made.end()
+
+
+# ------------------------------------------------------------------------------------------- who may read
+def test_the_page_is_for_this_machine_its_user_and_who_has_the_token(page: live.LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert page.server_address[0] == "127.0.0.1"
+    assert page.address == f"http://127.0.0.1:{page.server_port}/#{page.token}"
+    for path, kind in (("/", "text/html"), ("/live.js", "text/javascript"), ("/live.css", "text/css")):
+        status, body, headers = get(page, path, X_Token="")
+        assert (status, headers["Content-Type"], page.token in body) == (200, f"{kind}; charset=utf-8", False)
+        assert (
+            "default-src 'none'" in headers["Content-Security-Policy"] and "unsafe-inline'; connect" in headers["Content-Security-Policy"]
+        )
+        assert not re.search(r"""(src|href)=["']?(https?:)?//""", body)  # nothing is fetched from elsewhere
+    for token in ("", "nonsense", page.token[:-1], f"{page.token}x"):
+        assert get(page, "/sessions", X_Token=token)[0] == 403
+        assert get(page, f"/sessions?token={page.token}", X_Token=token)[0] == 403  # no header, no answer
+    for host in ("evil.example", f"evil.example:{page.server_port}", "127.0.0.1.evil.example:80", ""):
+        assert get(page, "/sessions", Host=host)[0] == 403
+    for host in (f"localhost:{page.server_port}", "127.0.0.1:80"):
+        assert get(page, "/sessions", Host=host)[0] == 200
+    assert get(page, "/nothing")[0] == 404
+    monkeypatch.setattr(live, "user_of", lambda *_ports: os.getuid() + 1)
+    with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+        get(page, "/")
+
+
+def test_the_user_of_a_connection_is_the_kernels_word() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        port = server.getsockname()[1]
+        assert live.user_of(client.getsockname()[1], port) == os.getuid()
+    assert live.user_of(1, port) is None
+
+
+# -------------------------------------------------------------------------------------- what the page says
+def test_the_page_has_the_records_of_the_listings(session: Session, page: live.LivePage, eventually: Eventually) -> None:
+    (found,) = [each for each in asked(page, "/sessions") if each["session_dir"] == own()]
+    assert f"pid {os.getpid()}: " in found["programs"]
+    eventually(lambda: [row for row in state.list_workers(detail=True) if row.current_task == "Stage.compute"])
+    seen = asked(page, "/look")
+    for kind, rows in (("actors", state.list_actors(detail=True)), ("graphs", state.list_graphs(detail=True))):
+        assert [set(row) for row in seen[kind]] == [set(row.asdict()) for row in rows]
+        key = rows[0].KEY
+        assert [(row[key], row["state"]) for row in seen[kind]] == [(row[key], row["state"]) for row in rows]
+    living = {row["pid"]: row for row in seen["workers"] if row["is_alive"]}
+    assert (living[session.pids[0]]["name"], living[session.pids[0]]["current_task"]) == ("joe", "Stage.compute")
+    assert living[os.getpid()]["object_store_bytes"] >= 1 << 20
+    assert seen["nodes"][0]["resources_total"]["CPU"] == 2.0
+    assert seen["missing"] == []
+    assert [row["state"] for row in asked(page, "/tasks")["rows"] if row["name"] == "Stage.compute"] == ["RUNNING"]
+    assert asked(page, "/objects")["rows"][0]["object_id"] == session.large.hex()
+
+
+def test_a_graph_has_a_picture_whose_edges_are_its_channels_and_who_waits_at_them(
+    session: Session, page: live.LivePage, eventually: Eventually
+) -> None:
+    graph = session.graph.get_id()
+    drawn = asked(page, "/picture", graph=graph)
+    edges = re.findall(r'data-channel="(-?\d+)"', drawn)
+    channels = {row["channel_id"]: row for row in asked(page, "/look")["channels"]}
+    assert sorted(f"{graph}:{edge}" for edge in edges) == sorted(channels)
+    assert asked(page, "/picture", graph="none") == ""
+    # The actor computes, and somebody waits for its result.
+    import threading
+
+    waits = threading.Thread(target=lambda: session.ray.get(session.busy[1]))
+    waits.start()
+    (last,) = [key for key, row in channels.items() if row["readers"] == ["driver"]]
+    eventually(lambda: {row["channel_id"]: row["awaited_by"] for row in asked(page, "/look")["channels"]}[last] == ["driver"])
+    session.go.touch()
+    waits.join()
+    session.busy[1] = session.graph.execute(1)
+
+
+def test_a_click_away_are_the_stack_the_log_and_the_timeline(session: Session, page: live.LivePage) -> None:
+    stack = asked(page, "/stack", pid=session.pids[0])
+    assert (stack["name"], stack["actor_id"]) == ("joe", session.joe._actor_id.hex())
+    assert "in compute" in stack["stacks"][0][1]
+    (log,) = [each for each in asked(page, "/logs") if each["file"].endswith(f"-{session.pids[0]}.out")]
+    assert asked(page, "/log", file=log["file"]) == "it computes now\n"
+    status, body, headers = get(page, f"/timeline?session={own()}&seconds=60&token={page.token}", X_Token="")
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert "Stage.compute (still running)" in body and "joe: Stage(" in body
+    status, body, _headers = get(page, f"/log?session={own()}&file=../node.sock")
+    assert status == 503, body  # a log is a file of the folder of logs
+
+
+def test_what_has_ended_or_fails_is_said_and_the_page_goes_on(
+    session: Session, page: live.LivePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory in (f"{own()}x", "/", ""):
+        status, body, _headers = get(page, f"/look?session={directory}")
+        assert (status, "has ended" in json.loads(body)["error"]) == (503, True)
+    status, body, _headers = get(page, f"/stack?session={own()}&pid=1")
+    assert (status, json.loads(body)["error"]) == (503, "The process 1 has ended.")
+
+    def fails(_query: Any) -> Any:
+        raise KeyError("a fault")
+
+    monkeypatch.setitem(live._ANSWERS, "/tasks", fails)
+    status, body, _headers = get(page, f"/tasks?session={own()}")
+    assert (status, json.loads(body)["error"]) == (500, "KeyError: 'a fault'")
+    os.kill(session.pids[1], signal.SIGSTOP)  # a process that does not answer costs its own rows
+    monkeypatch.setattr(live, "_PATIENCE", 1.0)
+    try:
+        seen = asked(page, "/look")
+    finally:
+        os.kill(session.pids[1], signal.SIGCONT)
+    assert [text for text in seen["missing"] if f"worker of pid {session.pids[1]} does not answer" in text]
+    assert {row["pid"] for row in seen["workers"]} >= set(session.pids[:2])
+
+
+def test_a_driver_serves_it_until_its_session_ends(fresh: ModuleType) -> None:
+    assert fresh.init(num_cpus=1, logging_level="ERROR").dashboard_url == ""
+    fresh.shutdown()
+    context = fresh.init(num_cpus=1, logging_level="ERROR", web=True)
+    port, token = re.fullmatch(r"http://127.0.0.1:(\d+)/#(\S+)", context.dashboard_url).groups()  # type: ignore[union-attr]
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+    connection.request("GET", f"/look?session={own()}", headers={"X-Token": token})
+    assert [row["worker_type"] for row in json.loads(connection.getresponse().read())["workers"]].count("DRIVER") == 1
+    connection.close()
+    fresh.shutdown()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)))
+
+
+def test_top_web_prints_an_address_and_serves_every_session_until_it_is_interrupted(init: Callable[..., Any]) -> None:
+    words = [sys.executable, "-m", "mray", "top", "--web"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "BROWSER": "true"}) as program:
+        assert program.stdout is not None
+        ready, _writable, _broken = select.select([program.stdout], [], [], 60)
+        assert ready
+        port, token = re.fullmatch(r"http://127.0.0.1:(\d+)/#(\S+)\n", program.stdout.readline()).groups()  # type: ignore[union-attr]
+
+        def sessions() -> list[str]:
+            connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+            connection.request("GET", "/sessions", headers={"X-Token": token})
+            found = json.loads(connection.getresponse().read())
+            connection.close()
+            return [each["session_dir"] for each in found]
+
+        assert sessions() == []
+        init(num_cpus=1, logging_level="ERROR")
+        assert sessions() == [own()]
+        program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 130
+
+
+# -------------------------------------------------------------------------------------------- in a browser
+in_a_browser = pytest.mark.skipif(PROGRAM is None, reason="needs the program chromium, which is not installed here")
+SIZES = {"wide": (1280, 800), "narrow": (420, 900)}
+TABS = ("processes", "actors", "tasks", "graphs", "objects", "timeline", "logs")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with Chromium(tmp_path_factory.mktemp("chromium")) as chromium:
+        yield chromium
+
+
+def until(browser: Chromium, condition: str) -> None:
+    """Wait in the page until an expression is true."""
+    browser.value(f"new Promise((done) => {{ const look = () => {condition} ? done() : setTimeout(look, 20); look(); }})")
+
+
+def shown(browser: Chromium, page: live.LivePage, size: str) -> None:
+    browser.screen(*SIZES[size], "light")
+    browser.load("about:blank")
+    browser.load(page.address)
+    until(browser, "document.querySelector('#view').textContent")
+
+
+def fits(browser: Chromium) -> None:
+    assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+@in_a_browser
+@pytest.mark.parametrize("size", SIZES)
+def test_in_a_browser_every_view_fits_and_a_click_shows_the_stack(
+    session: Session, page: live.LivePage, browser: Chromium, size: str
+) -> None:
+    shown(browser, page, size)
+    for tab, words in zip(
+        TABS, ("joe: Stage", "ALIVE", "Stage.compute", "who waits for whom", "shared memory", "seconds", "it computes now"), strict=True
+    ):
+        browser.value(f"document.querySelector('[data-tab={tab}]').click()")
+        until(browser, f"document.querySelector('#view').textContent.includes({words!r})")
+        fits(browser)
+    browser.value("document.querySelector('[data-tab=graphs]').click()")
+    until(browser, "document.querySelectorAll('.picture g.edge polyline[style]').length == 2")
+    until(browser, "[...document.querySelectorAll('.picture g.label text')].some((each) => each.textContent.includes('×'))")
+    browser.value("document.querySelector('[data-tab=processes]').click()")
+    until(browser, f"""document.querySelector("tr[data-pid='{session.pids[0]}']")""")
+    browser.value(f"""document.querySelector("tr[data-pid='{session.pids[0]}']").click()""")
+    until(browser, "document.querySelector('#detail pre').textContent.includes('in compute')")
+    fits(browser)
+    browser.value("document.querySelector('#printed').click()")
+    until(browser, "document.querySelector('.logs pre')?.textContent.includes('it computes now')")
+    browser.value("(filter.value = 'nonsense', filter.dispatchEvent(new Event('input')))")
+    assert browser.value("document.querySelector('.logs pre').textContent") == ""
+
+
+@in_a_browser
+@pytest.mark.parametrize("size", SIZES)
+def test_in_a_browser_three_hundred_actors_can_be_filtered_and_sorted(
+    init: Callable[..., Any], page: live.LivePage, browser: Chromium, size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init(num_cpus=1, log_to_driver=False)
+    plain = live._ANSWERS["/look"]
+
+    def with_many(query: Any) -> Any:
+        """As the session is, and 300 actors."""
+        found = plain(query)
+        for number in range(300):
+            home = f"{number:056x}"
+            found["workers"].append(
+                WorkerState(
+                    worker_id=home, is_alive=True, worker_type="WORKER", pid=100_000 + number, state="idle", occupant="Trial",
+                    name=f"trial-{number}", rss_bytes=number << 20, cpu_seconds=1.0, num_finished=number, object_store_bytes=0,
+                ).asdict()
+            )  # fmt: skip
+            known = {"actor_id": f"{number:032x}", "class_name": "Trial", "state": "ALIVE", "name": f"trial-{number}", "pid": 1}
+            found["actors"].append(ActorState(**known, worker_id=home).asdict())
+        return found
+
+    monkeypatch.setitem(live._ANSWERS, "/look", with_many)
+    shown(browser, page, size)
+    browser.value("document.querySelector('[data-tab=actors]').click()")
+    assert browser.value("document.querySelectorAll('#view tbody tr').length") == 300
+    fits(browser)
+    browser.value("(filter.value = 'trial-29', filter.dispatchEvent(new Event('input')))")
+    assert browser.value("count.textContent") == "11 of 300"
+    browser.value("document.querySelector('th[data-by=memory]').click()")
+    assert browser.value("document.querySelector('#view tbody td').textContent") == "trial-299"
+    browser.value("document.querySelector('th[data-by=memory]').click()")
+    assert browser.value("document.querySelector('#view tbody td').textContent") == "trial-29"
+
+
+@in_a_browser
+def test_in_a_browser_the_page_survives_the_end_of_its_session_and_shows_the_next(
+    fresh: ModuleType, page: live.LivePage, browser: Chromium
+) -> None:
+    fresh.init(num_cpus=1, logging_level="ERROR")
+    shown(browser, page, "wide")
+    assert browser.value("document.querySelector('#view').textContent.includes('driver')")
+    fresh.shutdown()
+    until(browser, "document.querySelector('#state').textContent.includes('has ended')")
+    fresh.init(num_cpus=1, logging_level="ERROR")
+    until(browser, f"page.session === {own()!r} && page.now")
