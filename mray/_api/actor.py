@@ -20,7 +20,7 @@ from mray._api.current import backend_if_started, current_backend, started_backe
 from mray._api.dag_calls import ClassNode, bind_method
 from mray._api.described import OfInstance, copy_of, described, option_signature, subclass
 from mray._api.signature import returns_generator
-from mray._api.typed import ActorProxy
+from mray._api.typed import ActorOptions, ActorProxy, Unpack
 from mray._common.messages import ACTOR_STATES
 from mray._common.options import (
     ACTOR_OPTIONS,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar  # type checkers have it, programs need not
 
-    from mray._api.typed import DecoratedMethod, MethodDecorator
+    from mray._api.typed import DecoratedMethod, MethodDecorator, Several, SeveralMethodDecorator
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -126,7 +126,7 @@ class ActorClass(Generic[T]):
         complete = _complete(self._blueprint, self._given_options, options) if options else self._default_options
         return _create(self, self._blueprint, args or (), kwargs or {}, complete)
 
-    def options(self, **options: Any) -> ActorClass[T]:
+    def options(self, **options: Unpack[ActorOptions]) -> ActorClass[T]:
         """The class with other options: ``A.options(num_cpus=2).remote(...)``. They are those of `mray.remote` for classes."""
         return cast("ActorClass[T]", ActorClassWithOptions(self, self._blueprint, self._given_options, options))
 
@@ -478,6 +478,18 @@ def method(method: Callable[Concatenate[Any, P], Awaitable[R]], /) -> DecoratedM
 
 @overload
 def method(method: Callable[Concatenate[Any, P], R], /) -> DecoratedMethod[P, R, R]: ...
+
+
+@overload
+def method(
+    *,
+    num_returns: Several,
+    concurrency_group: str | None = None,
+    max_task_retries: int | None = None,
+    retry_exceptions: bool | list[type[BaseException]] | tuple[type[BaseException], ...] | None = None,
+    enable_task_events: bool | None = None,
+    tensor_transport: str | None = None,
+) -> SeveralMethodDecorator: ...
 
 
 @overload

@@ -18,11 +18,12 @@ from mray._common.ids import ActorID
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # type checkers have it, programs need not
 
-    T = TypeVar("T", default=Any)
+    # Covariant: handles of a list may be of different classes.
+    T_co = TypeVar("T_co", covariant=True, default=Any)
 else:
     from typing import TypeVar
 
-    T = TypeVar("T")
+    T_co = TypeVar("T_co", covariant=True)
 
 #: Options of an actor that its callers need to know; builtin values only.
 _CALLERS_OPTIONS = (
@@ -38,7 +39,7 @@ _CALLERS_OPTIONS = (
 )
 
 
-class ActorHandle(Generic[T]):
+class ActorHandle(Generic[T_co]):
     """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
 
     For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_blueprint`, `_carried`. Questions that the rest of mray
@@ -113,10 +114,10 @@ class ActorHandle(Generic[T]):
         """Whether one of these was the backend of this process when the handle was made, or none was."""
         return self._backend is None or ((backend := self._backend()) is not None and backend in backends)
 
-    def __copy__(self) -> ActorHandle[T]:
+    def __copy__(self) -> ActorHandle[T_co]:
         return self
 
-    def __deepcopy__(self, _memo: Any) -> ActorHandle[T]:
+    def __deepcopy__(self, _memo: Any) -> ActorHandle[T_co]:
         return self
 
 

@@ -13,8 +13,8 @@ import itertools
 import uuid
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from mray._api.artist import artist
 from mray._api.bind_order import BoundCall, order_calls
@@ -22,7 +22,15 @@ from mray._api.current import current_backend
 from mray._api.dag_outline import Outline
 from mray._api.dag_scan import ObjectScanner
 from mray._api.type_hint import ChannelOutputType, tensor_transport
+from mray._api.typed import CompiledGraph
 from mray._common.slow import told_when_slow
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar  # type checkers have it, programs need not
+
+    R_co = _TypeVar("R_co", covariant=True, default=Any)
+else:
+    R_co = TypeVar("R_co", covariant=True)
 
 T = TypeVar("T")
 N = TypeVar("N", bound="DAGNode")
@@ -57,14 +65,14 @@ class Unique:
         raise ValueError(f"{self.known_as or type(self).__name__} cannot be {how}.")
 
 
-class GraphRef(Unique, ABC):
+class GraphRef(Unique, ABC, Generic[R_co]):
     """A claim to a result of a compiled graph, as `mray.get` knows it."""
 
     __slots__ = ("__weakref__",)
     known_as = "CompiledDAGRef"
 
     @abstractmethod
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, timeout: float | None = None) -> R_co:
         """The result, once."""
 
     @abstractmethod
@@ -74,6 +82,10 @@ class GraphRef(Unique, ABC):
     def put_back(self, value: Any) -> None:
         """Undo `get`, which has brought this value."""
 
+    if TYPE_CHECKING:
+
+        def __await__(self) -> Generator[Any, None, R_co]: ...
+
     @abstractmethod
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
         """`mray.wait` for a list of which this is one."""
@@ -82,7 +94,7 @@ class GraphRef(Unique, ABC):
 _numbers = itertools.count()
 
 
-class DAGNode(ABC):
+class DAGNode(ABC, Generic[R_co]):
     """One node of a graph: its arguments, its options and its neighbours."""
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any], other_args_to_resolve: dict[str, Any]) -> None:
@@ -291,7 +303,7 @@ class DAGNode(ABC):
         _overlap_gpu_communication: bool | None = None,
         _default_communicator: Any = "create",
         _when_full: str = "raise",
-    ) -> Any:
+    ) -> CompiledGraph[GraphRef[R_co]]:
         """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` is a matter of microseconds.
 
         `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results
@@ -306,7 +318,7 @@ class DAGNode(ABC):
                 "compiled DAG, tear it down first, or create a new one."
             )
         with told_when_slow("Compiling the graph"):
-            compiled = current_backend().compile_graph(
+            compiled: CompiledGraph[GraphRef[R_co]] = current_backend().compile_graph(
                 self,
                 submit_timeout=_submit_timeout,
                 buffer_size_bytes=_buffer_size_bytes,
@@ -436,7 +448,7 @@ class InputNode(DAGNode):
         """Remember something that copies of the node know too."""
         self._bound_other_args_to_resolve[key] = val
 
-    def __enter__(self) -> InputNode:
+    def __enter__(self) -> Any:  # programs bind it, and give the result the same name
         self.set_context(_IN_CONTEXT_MANAGER, True)
         return self
 
@@ -530,6 +542,12 @@ class MultiOutputNode(DAGNode):
         if not isinstance(args, list):
             raise ValueError(f"Invalid input type for `args`, {type(args)}.")
         super().__init__(args, {}, {}, other_args_to_resolve or {})
+
+    if TYPE_CHECKING:
+
+        def experimental_compile(  # type: ignore[override]
+            self, *_options: Any, enable_asyncio: bool = False, **options: Any
+        ) -> CompiledGraph[list[GraphRef[Any]]]: ...
 
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> MultiOutputNode:
         return MultiOutputNode(args, others)

@@ -31,6 +31,10 @@ def remote(target: F, /) -> typed.RemoteFunction[F]: ...
 
 
 @overload
+def remote(*, num_returns: typed.Several, **options: Unpack[typed.RemoteOptionsApart]) -> typed.SeveralDecorator: ...  # type: ignore[overload-overlap]
+
+
+@overload
 def remote(**options: Unpack[typed.RemoteOptions]) -> typed.RemoteDecorator: ...
 
 

@@ -14,6 +14,7 @@ from mray._api import current
 from mray._api.current import backend_in_use, start, stop
 from mray._api.job_config import JobConfig
 from mray._api.logging_config import LoggingConfig, configure
+from mray._api.typed import InitOptions, Unpack
 from mray._common import settings
 from mray._common.log import logger
 from mray._common.options import nearest, session_options
@@ -153,7 +154,7 @@ def init(
     preload: list[str] | tuple[str, ...] = (),
     local_mode: bool = False,
     web: bool = False,
-    **others: Any,
+    **others: Unpack[InitOptions],
 ) -> RayContext:
     """Start a session on this host, or join one; returns its facts when it is ready for work. Arguments of Ray's `init` are accepted.
 

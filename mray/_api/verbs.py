@@ -66,11 +66,11 @@ def get(object_refs: ObjectRefGenerator[R], *, timeout: float | None = None, _us
 
 
 @overload
-def get(object_refs: Sequence[GraphRef], *, timeout: float | None = None, _use_object_store: bool = False) -> list[Any]: ...
+def get(object_refs: Sequence[GraphRef[R]], *, timeout: float | None = None, _use_object_store: bool = False) -> list[R]: ...
 
 
 @overload
-def get(object_refs: GraphRef, *, timeout: float | None = None, _use_object_store: bool = False) -> Any: ...
+def get(object_refs: GraphRef[R], *, timeout: float | None = None, _use_object_store: bool = False) -> R: ...
 
 
 @undone(_give_back)

@@ -70,7 +70,7 @@ class Replica:
     def __init__(self, device: str) -> None:
         # On a cluster: a session of this machine's own. Where mray alone runs the program, the session that there is.
         mray.init(address="local", num_cpus=STAGES, ignore_reinit_error=True, logging_level="ERROR")
-        gpu = {} if device == "cpu" else {"num_gpus": 1 / STAGES}
+        gpu: dict[str, Any] = {} if device == "cpu" else {"num_gpus": 1 / STAGES}
         self.stages = [Stage.options(num_cpus=0, **gpu).remote(number, device) for number in range(STAGES)]
         first, *between, last = self.stages
         with InputNode() as token:
@@ -116,7 +116,7 @@ def start_replicas(on_cluster: bool) -> list[Any]:
         gpu = machine["Resources"].get("GPU", 0) >= 1 and has_gpu()
         # On a cluster the replica holds the GPU for the session in it; else its stages ask for it themselves.
         place = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
-        options = {"num_gpus": 1} if gpu and on_cluster else {}
+        options: dict[str, Any] = {"num_gpus": 1} if gpu and on_cluster else {}
         replicas.append(Replica.options(scheduling_strategy=place, **options).remote("cuda" if gpu else "cpu"))
     return replicas
 

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import inspect
 import json
+import os
 import tempfile
 import threading
 import types

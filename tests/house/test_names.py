@@ -21,6 +21,7 @@ NOT_RAYS = {
     "mray.cli",
     "mray.examples",
     "mray.libraries",
+    "mray.mypy_plugin",
     "mray.proxy",
     "mray.__main__",
     "mray.pytest_plugin",

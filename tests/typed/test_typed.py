@@ -21,13 +21,14 @@ def typed(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, str(TOOL), *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.parametrize("options", [(), ("--plugin",)], ids=["plain", "plugin"])
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_programs_are_typed_as_their_comments_say(checker: str) -> None:
+def test_programs_are_typed_as_their_comments_say(checker: str, options: tuple[str, ...]) -> None:
     if checker == "mypy":
         pytest.importorskip("mypy")
     elif shutil.which("pyright") is None:
         pytest.skip("pyright is not installed")
-    done = typed("--checker", checker)
+    done = typed("--checker", checker, *options)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -212,7 +212,7 @@ def create_collective_group(
     if not check_backend(backend):
         raise RuntimeError(f"Backend {backend.upper()} is registered but not available. {why_unavailable(backend)}")
     by_rank = ids_of(actor for _rank, actor in sorted(zip(ranks, actors, strict=True), key=lambda pair: pair[0]))
-    options = {"name": _declared_name(group_name), "lifetime": "detached", "num_cpus": 0}
+    options: dict[str, Any] = {"name": _declared_name(group_name), "lifetime": "detached", "num_cpus": 0}
     declared: Any = remote(_Declared).options(**options).remote(by_rank, world_size, backend, gloo_timeout)
     get(declared.facts.remote())
 

@@ -44,6 +44,7 @@ reveal_type(ray.remote(num_cpus=1)(Counter))  # ActorClass[Counter]
 counter = RemoteCounter.remote(1)
 reveal_type(counter)  # ActorHandle[Counter] | type[Counter]
 reveal_type(RemoteCounter.options(name="c").remote(1))  # ActorHandle[Counter] | type[Counter]
+RemoteCounter.options(num_cpu=1)  # error; Ray: fine
 configured: ActorClass[Counter] = RemoteCounter.options(num_cpus=1)
 number = ray.put(1)
 
@@ -56,6 +57,7 @@ counter.add.remote()  # error
 counter.add.remote(counter.name.remote("x"))  # error
 counter.add(1)  # error
 reveal_type(counter.add.options(concurrency_group="io").remote(1))  # ObjectRef[int]; Ray: error
+counter.add.options(num_return=2)  # error
 reveal_type(counter.add.remote(by=1))  # ObjectRef[int]; Ray: error
 reveal_type(counter.read.remote())  # ObjectRef[int]
 counter.read.remote(1)  # error
@@ -64,7 +66,7 @@ reveal_type(counter.name.remote("x", "y"))  # ObjectRef[str]; Ray: error
 reveal_type(counter.later.remote(1))  # ObjectRef[str]
 reveal_type(counter.steps.remote(1))  # ObjectRefGenerator[int]; Ray: ObjectRef[Generator[int, None, None]]
 reveal_type(counter.ticks.remote())  # ObjectRefGenerator[str]; Ray: ObjectRef[AsyncGenerator[str, None]]
-reveal_type(counter.add.bind(1))  # Any
+reveal_type(counter.add.bind(1))  # BoundNode[int]; Ray: Any
 counter.undeclared.remote(1)  # error
 counter.missing.remote(1)  # error
 ray.method(num_return=1)  # error

@@ -59,6 +59,11 @@ def plain(n: int) -> bytes:
     return bytes(n)
 
 
+@ray.remote(num_returns=2, num_cpus=1)
+def halves(text: str) -> tuple[str, str]:
+    return text, text
+
+
 number = ray.put(1)
 word = ray.put("")
 
@@ -76,6 +81,8 @@ reveal_type(add.remote(b=1, a=2))  # ObjectRef[int]; Ray: error
 reveal_type(add.options(num_cpus=2).remote(1, 2))  # ObjectRef[int]
 add.options(num_cpus=2).remote("1", 2)  # error
 
+add.options(num_cpu=2)  # error; Ray: fine
+add.options(max_calls=2)  # error; Ray: fine
 reveal_type(text.remote(1))  # ObjectRef[str]
 reveal_type(text.options(name="x").remote(number))  # ObjectRef[str]
 text.remote(text.remote(1))  # error
@@ -99,7 +106,7 @@ reveal_type(count.remote(3))  # ObjectRefGenerator[int]; Ray: ObjectRef[Generato
 for item in count.remote(number):  # fine; Ray: error
     reveal_type(item)  # ObjectRef[int]; Ray: Any
 count.remote("3")  # error
-reveal_type(steps.remote(3))  # ObjectRef[Iterator[int]]
+reveal_type(steps.remote(3))  # ObjectRefGenerator[int]; Ray: ObjectRef[Iterator[int]]
 
 reveal_type(ray.remote(plain).remote(1))  # ObjectRef[bytes]
 reveal_type(ray.remote(num_cpus=1)(plain).remote(1))  # ObjectRef[bytes]
@@ -108,4 +115,9 @@ reveal_type(ray.remote(made).remote(number))  # ObjectRef[bytes]
 ray.remote(3)  # error
 ray.remote(num_cpu=1)  # error
 ray.remote(num_cpus="1")  # error
+reveal_type(halves.remote("ab"))  # list[ObjectRef[Any]]; Ray: ObjectRef[tuple[str, str]]
+left, right = halves.remote("ab")  # fine; Ray: error
+reveal_type(add.options(num_returns=2).remote(1, 2))  # list[ObjectRef[Any]]; Ray: ObjectRef[int]
+ray.init(num_cpu=1)  # error
+ray.init(include_dashboard=False)
 ray.remote(max_concurrency=2)  # fine; Ray: error
