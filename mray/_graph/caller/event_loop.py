@@ -68,14 +68,13 @@ class LoopWatcher:
     def sleep(
         self,
         completions: Completions,
-        begin: Callable[[Callback], bool],
-        end: Callable[[Callback], None],
+        then: Callable[[Callback], Callback],
         spinner: AdaptiveSpinner,
         timeout: float | None = None,
     ) -> Generator[Any, None, None]:
         """Suspend the coroutine until it is called back, or `timeout` seconds have passed.
 
-        `begin(callback)` asks for the call, or is False when there is no need to wait; `end(callback)` takes it back.
+        `then(callback)` has it called, at once where there is no need to wait, and returns the function that takes that back.
         """
         loop = self._loop()
         assert loop is not None
@@ -88,7 +87,8 @@ class LoopWatcher:
             else:
                 call_in(loop, tell, future, None)
 
-        if not begin(callback):
+        cancel = then(callback)
+        if future.done():
             return
         timer = None if timeout is None else call_later(loop, timeout, partial(tell, future, None))
         self._awaited.add(completions)
@@ -100,7 +100,7 @@ class LoopWatcher:
             self._yielded = monotonic()
         finally:
             self._waiting.discard(future)
-            end(callback)
+            cancel()
             if timer is not None:
                 timer.cancel()
             self._settle()

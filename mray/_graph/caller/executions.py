@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mray._ipc.spin import AdaptiveSpinner
@@ -138,21 +139,22 @@ class Completions:
         """Whether there are callbacks."""
         return bool(self._wanted or self._room or self._due)
 
-    def add(self, index: int, callback: Callback) -> bool:
-        """Call back when execution `index` may be finished; False when there is no need to wait."""
+    def when_finished(self, index: int, callback: Callback) -> Callback:
+        """Call back when execution `index` may be finished, at once if it may. Returns the function that takes that back, at any time."""
         graph = self._of()
         assert graph is not None
         with self._lock:
-            if index < graph.finished or graph.is_stopped:
-                return False
-            if not self._wanted:
-                self._seen = graph.finished
-            self._wanted.setdefault(index, []).append(callback)
-            self._furthest = max(self._furthest, index)
-            return True
+            waits = index >= graph.finished and not graph.is_stopped
+            if waits:
+                if not self._wanted:
+                    self._seen = graph.finished
+                self._wanted.setdefault(index, []).append(callback)
+                self._furthest = max(self._furthest, index)
+        if not waits:
+            callback()
+        return partial(self._discard, index, callback)
 
-    def discard(self, index: int, callback: Callback) -> None:
-        """Remove a callback. Safe when it was called."""
+    def _discard(self, index: int, callback: Callback) -> None:
         with self._lock:
             callbacks = self._wanted.get(index)
             if callbacks is not None and callback in callbacks:
@@ -160,19 +162,20 @@ class Completions:
                 if not callbacks:
                     del self._wanted[index]
 
-    def add_room(self, callback: Callback) -> bool:
-        """Call back when one more execution may be submitted; False when there is no need to wait."""
+    def when_room(self, callback: Callback) -> Callback:
+        """As `when_finished`, when one more execution may be submitted."""
         graph = self._of()
         assert graph is not None
         with self._lock:
-            if graph.may_submit():
-                return False
-            self._room.append(callback)
-            graph.want_room(1)
-            return True
+            waits = not graph.may_submit()
+            if waits:
+                self._room.append(callback)
+                graph.want_room(1)
+        if not waits:
+            callback()
+        return partial(self._discard_room, callback)
 
-    def discard_room(self, callback: Callback) -> None:
-        """As `discard`."""
+    def _discard_room(self, callback: Callback) -> None:
         with self._lock:
             graph = self._of()
             if callback in self._room and graph is not None:

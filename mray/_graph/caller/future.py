@@ -77,8 +77,7 @@ class CompiledDAGFuture(Unique):
 
     def _sleep(self, watcher: LoopWatcher) -> Generator[Any, None, None]:
         graph = self._graph
-        index, completions = self._index, graph.completions
-        return watcher.sleep(completions, partial(completions.add, index), partial(completions.discard, index), graph.spinner)
+        return watcher.sleep(graph.completions, partial(graph.completions.when_finished, self._index), graph.spinner)
 
     def __str__(self) -> str:
         return f"CompiledDAGFuture({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"
@@ -99,8 +98,7 @@ class _Room:
 
     def __await__(self) -> Generator[Any, None, None]:
         graph = self._graph
-        completions = graph.completions
-        return watcher_of(graph.host).sleep(completions, completions.add_room, completions.discard_room, graph.spinner, self._timeout)
+        return watcher_of(graph.host).sleep(graph.completions, graph.completions.when_room, graph.spinner, self._timeout)
 
 
 async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
