@@ -36,7 +36,7 @@ from mray._runtime.connections.deaths import actor_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.requests import Answer
 from mray._runtime.worker.exits import ExitActor
-from mray.exceptions import AsyncioActorExit, OwnerDiedError, RaySystemError
+from mray.exceptions import AsyncioActorExit, OwnerDiedError, RayChannelError, RaySystemError
 
 if TYPE_CHECKING:
     from mray._runtime.worker.worker import Worker
@@ -293,7 +293,7 @@ class Host:
     def close(self) -> None:
         """The session ends."""
         for graph in list(self.graphs):
-            graph.abandon()
+            graph.end_with(RayChannelError("Channel closed: the session was shut down."))
         for watcher in list(self.loop_watchers.values()):
             watcher.close()
         if self._own_doorbell is not None:

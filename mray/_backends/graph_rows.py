@@ -33,35 +33,35 @@ def graphs_of(graphs: Iterable[CompiledGraph]) -> list[dict[str, Any]]:
 
 
 def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
-    seen = graph.snapshot()
+    seen, counts = graph.participants, graph.counts()
     plan = seen.plan
-    missing = [plan.graph.results[number] for number in seen.missing] if awaited else []
+    missing = [plan.graph.results[number] for number in counts.missing] if awaited else []
     channels = [plan.channel_to(source, DRIVER) for source in missing]
     return {
         "graph_id": plan.graph_id,
-        "state": seen.state,
-        "error": seen.error,
-        "actors": {endpoint: seen.participants.classes.get(endpoint, "") for endpoint in plan.graph.actors},
-        "processes": dict(seen.participants.processes),
+        "state": graph.state.name,
+        "error": str(graph.cause or ""),
+        "actors": {endpoint: seen.classes.get(endpoint, "") for endpoint in plan.graph.actors},
+        "processes": dict(seen.processes),
         "num_tasks": len(plan.graph.steps),
-        "submitted": seen.submitted,
-        "finished": seen.finished,
-        "kept": seen.kept,
-        "max_in_flight": seen.limits.in_flight,
+        "submitted": counts.submitted,
+        "finished": counts.finished,
+        "kept": counts.kept,
+        "max_in_flight": graph.limits.in_flight,
         "awaited": awaited,
         "waits_for": list(dict.fromkeys(map(plan.graph.endpoint_of, missing))),
         "waits_on": [channel.index for channel in channels if channel is not None],
         "size_bytes": plan.size,
         "copy_of": plan.copy_of,
         "channels": [_channel(channel, plan.graph.steps) for channel in plan.channels],
-        "counters": _counters(seen.writers),
+        "counters": _counters(graph.writers),
     }
 
 
 def pictures_of(graphs: Iterable[CompiledGraph]) -> dict[str, str]:
     """The picture of each, as SVG that the program ``dot`` is not needed for, by the graph's id."""
-    seen = [graph.snapshot() for graph in list(graphs)]
-    return {each.plan.graph_id: plan_artist().plain_svg(each.plan, each.participants.classes) for each in seen}
+    seen = [graph.participants for graph in list(graphs)]
+    return {each.plan.graph_id: plan_artist().plain_svg(each.plan, each.classes) for each in seen}
 
 
 def _channel(channel: Channel, steps: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 from mray._api.artist import Artist, artist
 from mray._common.kept import shutil
 from mray._common.settings import CGRAPH_VISUALIZE_SCHEDULE
+from mray._graph.participants import Participants
 from mray._graph.plan import Channel, Plan
 
 logger = logging.getLogger(__name__)
@@ -65,10 +66,10 @@ def plan_artist() -> PlanArtist:
 
 
 class Depicted(ABC):
-    """The pictures of an object with a plan, and with the names of its actors' classes by the actors' ids."""
+    """The pictures of an object with a plan and participants."""
 
     _plan: Plan
-    _names: Mapping[str, str]
+    participants: Participants
 
     @abstractmethod
     def statistics(self) -> Mapping[str, Any]:
@@ -91,7 +92,7 @@ class Depicted(ABC):
         unknown format, OSError for a file that cannot be written.
         """
         measured = self.statistics() if statistics else None
-        return plan_artist().visualize(self._plan, self._names, filename, format, view, channel_details, measured)
+        return plan_artist().visualize(self._plan, self.participants.classes, filename, format, view, channel_details, measured)
 
     def visualize_schedule(
         self, filename: str = SCHEDULE, format: str = "png", view: bool = False, executions: int = 1, statistics: bool = False
@@ -103,14 +104,14 @@ class Depicted(ABC):
         for less than one execution.
         """
         measured = self.statistics() if statistics else None
-        return plan_artist().visualize_schedule(self._plan, self._names, filename, format, view, executions, measured)
+        return plan_artist().visualize_schedule(self._plan, self.participants.classes, filename, format, view, executions, measured)
 
     def get_channel_details(self, channel: Channel | None, downstream_actor_id: str) -> str:
         """A description of the transport of a channel to an actor, by its id in hexadecimal; ``""`` is the driver."""
         return plan_artist().channel_details(self._plan, channel, downstream_actor_id)
 
     def _repr_svg_(self) -> str:
-        return plan_artist().plan_svg(self._plan, self._names)
+        return plan_artist().plan_svg(self._plan, self.participants.classes)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"image/svg+xml": self._repr_svg_(), "text/plain": str(self)}

@@ -47,7 +47,7 @@ class GraphHost(Protocol):
     #: The beginning of the names of shared memory of this session: ``/mray-<session>-``.
     prefix: str
     spinner: Spinner
-    #: The compiled graphs of this process that are not torn down; the end of the session has them `abandon`.
+    #: The compiled graphs of this process that are not torn down; the end of the session ends them.
     graphs: weakref.WeakSet[Any]
 
     #: The class of the graphs of this process.

@@ -305,7 +305,7 @@ def test_the_driver_is_both_ends(ray_session, actor, compiled):
     assert set(transports(graph).values()) == {CUDA_IPC}
     kept = [ray.get(graph.execute(null.full(100, number))) for number in range(20)]
     assert [float(array.sum()) for array in kept] == [200.0 * number for number in range(20)]
-    assert graph._writer.statistics()["device_copied"] == 20
+    assert graph._input.writer.statistics()["device_copied"] == 20
 
 
 def test_a_session_of_gpus_that_cannot_reach_each_other(session, ray, compiled):

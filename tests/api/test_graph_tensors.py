@@ -212,7 +212,7 @@ def test_results_that_are_kept_never_change_and_block_nothing(ray_session, actor
 # ----------------------------------------------------------------------------------------------- copies
 def counters(graph) -> tuple[int, int]:
     """Inputs that the driver has passed on, and the memory that it has for those it copied."""
-    statistics = graph._writer.statistics()
+    statistics = graph._input.writer.statistics()
     return statistics["passed_on"], statistics["bytes"]
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 from mray._channel.base import NOTHING, Failed
 from mray._graph.caller.results import TAKEN, Results
 
 
-def make(outputs: int = 1) -> tuple[Results, list[deque[Any]]]:
-    queues: list[deque[Any]] = [deque() for _ in range(outputs)]
+class Queue(deque[Any]):
+    """A reader's messages."""
 
-    def reading(queue: deque[Any]) -> Any:
-        return lambda: queue.popleft() if queue else NOTHING
+    def try_read(self) -> Any:
+        return self.popleft() if self else NOTHING
 
+
+def make(outputs: int = 1) -> tuple[Results, list[Queue]]:
+    queues = [Queue() for _ in range(outputs)]
     picks = [lambda values, number=number: values[number] for number in range(outputs)]
-    return Results([reading(queue) for queue in queues], picks), queues
+    return Results(cast("Any", queues), picks), queues
 
 
 def test_an_execution_is_finished_when_every_output_has_come() -> None:

@@ -24,13 +24,14 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter
 from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.caller.waiting import wait_until
+from mray._graph.caller.executions import TORN_DOWN, wait_until
 from mray._graph.host import GraphHost
 from mray._graph.plan import Channel, Step
 from mray._graph.watch.probes import Method, Read, Write
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.segment import Ask, offered
 from mray._ipc.spin import AdaptiveSpinner, Spinner
+from mray.exceptions import RayChannelError
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
@@ -129,7 +130,7 @@ class LocalHost(Host):
             if isinstance(graph, LocalGraph):
                 graph.die()
             else:
-                graph.abandon()
+                graph.end_with(RayChannelError("Channel closed."))
         if self.service is not None:
             self.service.close_all()
 
@@ -203,12 +204,10 @@ class LocalGraph(CompiledGraph):
 
     def die(self) -> None:
         """Release memory and names: the process that has compiled the graph has died."""
-        if not self._is_teardown:
-            self._is_teardown = self._stopped = True
-            for cancel in self._watches:
-                cancel()
+        if not self.is_teardown:
+            self.state = TORN_DOWN
             self._made.release()
 
-    def _end(self, patience: float, kill_actors: bool) -> None:
+    def _end(self, patience: float, cause: Exception | None = None, *, kill_actors: bool = False) -> None:
         with self._scheduling_point():
-            super()._end(patience, kill_actors)
+            super()._end(patience, cause, kill_actors=kill_actors)

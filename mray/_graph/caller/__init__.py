@@ -5,8 +5,8 @@
                                                   Results <----- output rings <---+
     other processes ----> GraphCopy -----> a CompiledGraph of their own, with channels to the same actors (`copies`)
 
-`CompiledGraph` owns all state: counters, results, the ends of channels, and the lock that guards them. Claims (refs and futures) own only
-whether they are done; they and the other modules know the graph as `executions.Executions`, so that no module here imports its own user.
+A graph is its executions (`executions.Executions`: the state, counters, results, the ends of channels, and the lock that guards them), and
+what users see of it besides (`compiled.CompiledGraph`). Claims (refs and futures) own only whether they are done.
 
     execution      one input on its way through the graph, by its number: submitted, in flight until its results have come, then finished
     result         one output of one execution: a value, or a `Failed`
@@ -20,6 +20,6 @@ whether they are done; they and the other modules know the graph as `executions.
     copy           the graph once more, with channels of its own, in another process that executes it
     liveness       whether all actors live; the kernel is asked before a result in device memory is read
 
-Rejected: a thread that reads results and completes futures (a hand-over costs more than the round trip); a second class for the engine
-behind `CompiledGraph` (its calls would be one hop longer on the path of `execute` and `get`).
+Rejected: a thread that reads results and completes futures (a hand-over costs more than the round trip); an object for the executions
+behind `CompiledGraph` instead of a base (its calls would be one hop longer on the path of `execute` and `get`).
 """

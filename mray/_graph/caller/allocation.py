@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mray._channel.select import DEVICE
@@ -38,16 +38,25 @@ class Allocation:
     """The channels and workers that a compiled graph has made.
 
     `actors`: endpoint -> the id of the actor that runs it; `processes`: where these live; `workers`: the handles of workers that were
-    leased for functions.
+    leased for functions; `keep`: objects that must live as long as the graph, such as refs among its constants.
     """
 
     def __init__(
-        self, host: GraphHost, plan: Plan, actors: Mapping[str, str], processes: Mapping[str, str], workers: dict[str, Any] | None = None
+        self,
+        host: GraphHost,
+        plan: Plan,
+        actors: Mapping[str, str],
+        processes: Mapping[str, str],
+        workers: dict[str, Any] | None = None,
+        keep: Any = None,
     ) -> None:
         self.host = host
         self.plan = plan
         self.actors = actors
         self._workers = {} if workers is None else workers
+        self._keep = keep
+        #: The functions that end the watches over the actors.
+        self._watches: list[Callable[[], None]] = []
         self.processes = {DRIVER: host.process, **processes}
         #: The processes that have had a copy of the graph.
         self._copiers: set[str] = set()
@@ -137,6 +146,16 @@ class Allocation:
             profilers=self.profilers,
         )
 
+    def watch(self, tell: Callable[[Exception], None]) -> None:
+        """Call ``tell(error)`` when an actor dies, until `release`."""
+        self._watches = [self.host.watch_actor(actor, tell, self.plan.part_of(endpoint)) for endpoint, actor in self.actors.items()]
+
+    def end(self) -> None:
+        """Give everything back without waiting."""
+        self.stop()
+        self.end_workers()
+        self.release()
+
     def stop(self, error: Exception | None = None) -> list[Pending]:
         """Ask the actors to leave the graph; does not wait. Dead actors count as having left.
 
@@ -171,6 +190,8 @@ class Allocation:
 
         Where tensors were in memory of devices, waits so many seconds at most until that is given back.
         """
+        while self._watches:
+            self._watches.pop()()
         # POINT graph left
         self._unlink()
         self.ends.close()

@@ -1,120 +1,581 @@
-"""`Executions`, the interface of a compiled graph for its refs and futures; `Completions`, its callbacks.
+"""`Executions`: the executions of one compiled graph, from `execute` to the results that are got; `Completions`, its callbacks.
 
-    an event loop awaits (`mray._graph.caller.event_loop`): add(execution, callback)
-    look() reads the results that have come, and calls back those whose execution is finished by now
+    execute: value -> input channel -> actors ... -> output channels -> fetch
 
-The event loop itself looks, or the thread that reads for the process: no thread waits for a single execution. A callback means only that
-a look is worth while: the execution is finished, or the graph has stopped.
+`execute` does not wait for results: so many executions may be in flight, and one more is refused, or waits. Results arrive in the order
+of execution; `fetch` out of order keeps earlier results until they are taken. Finalizers record dropped refs, and their results are thrown
+away when they come.
+
+Any thread may call, and coroutines of any event loop (`mray._graph.caller.future`). One lock guards the counters and the state; no thread
+sleeps while holding it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from mray._ipc.spin import AdaptiveSpinner
+from mray._channel.base import NOTHING, ChannelWriter, Failed
+from mray._channel.fan_out import FanOutWriter
+from mray._common.clock import now
+from mray._common.places import is_amidst
+from mray._graph.caller.allocation import Allocation
+from mray._graph.caller.limits import Limits, deadline_of
+from mray._graph.caller.results import AMIDST, Results
+from mray._graph.channel_ends import SETTLING
+from mray._graph.host import GraphHost, Service, weakly
+from mray._graph.inputs import check_inputs, packer, picker
+from mray._graph.participants import Participants
+from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Channel, Plan, Source
+from mray._graph.watch.probes import Probe, probed_writers
+from mray._graph.watch.report import LEAST, describe_caller, report_of
+from mray._graph.watch.report import PATIENCE as PATIENCE_OF_REPORT
+from mray._ipc.spin import CALLER_WINDOW, AdaptiveSpinner
+from mray._ipc.table import usable_cores
+from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
 
-if TYPE_CHECKING:
-    from mray._channel.base import Failed
-    from mray._graph.caller.limits import Limits
-    from mray._graph.host import GraphHost, Service
+logger = logging.getLogger(__name__)
 
+#: Seconds after which an `execute` that waits for room logs that.
+PATIENCE = 10.0
+
+T = TypeVar("T")
 Callback = Callable[[], None]
+#: As `GraphHost.failure`.
+Failure = Callable[[BaseException, str], bytes]
+
+_LOST = "The result was lost: an exception came from outside (another thread raised it in this one) while it was being read."
 
 
-class Executions(Protocol):
-    """The executions of one compiled graph, from `submit_nowait` to the results that are fetched. Any thread, unless said otherwise.
+class State(IntEnum):
+    """The states of a graph; a later one is never left for an earlier one.
 
-    Implemented by `mray._graph.caller.compiled.CompiledGraph`, whose lock guards all of it; no method is called with the lock unless
-    its docstring has "lock held".
+    ==========  =============================================  ==========  ============================  ================================
+    state       entered by                                     execute     get                           the actors
+    ==========  =============================================  ==========  ============================  ================================
+    ALIVE       compiling                                      sends       waits                         run their programs
+    BROKEN      an actor's death; a failure of an operation    raises the  results that have come, else  were asked to leave
+                that several actors share                      cause       raises the cause
+    TORN_DOWN   `teardown`; the end of the session, or of the  raises the  results that are kept, else   were asked to leave; the own
+                graph that this is a copy of; a fork           cause       raises the cause              ends are closed
+    ==========  =============================================  ==========  ============================  ================================
+
+    The cause is that of the first state other than ALIVE; of `teardown`, that the channel is closed.
     """
 
-    #: Takes (execution, output) of a ref that dies unread. For finalizers: takes no lock.
-    note_drop: Callable[[tuple[int, int | None]], None]
+    ALIVE = 0
+    BROKEN = 1
+    TORN_DOWN = 2
 
-    @property
-    def host(self) -> GraphHost:
-        """The process, as graphs see it."""
 
-    @property
-    def limits(self) -> Limits:
-        """The options for its callers."""
+ALIVE, BROKEN, TORN_DOWN = State
 
-    @property
-    def runs_here(self) -> bool:
-        """Whether an actor of the graph lives in this process, whose main thread must then run its program while it waits."""
 
-    @property
-    def spinner(self) -> AdaptiveSpinner:
-        """How long a thread that waits for the graph spins before it sleeps."""
+class Input:
+    """The caller's end of the input, and how the arguments of `execute` become its value."""
 
-    @property
-    def completions(self) -> Completions:
-        """The callbacks of callers that wait without a thread."""
+    __slots__ = ("arity", "graph", "is_direct", "pack", "try_write", "writer")
 
-    @property
-    def finished(self) -> int:
-        """The number of finished executions: all their results have come, or they have failed."""
+    def __init__(self, plan: Plan, writers: Mapping[int, ChannelWriter], failure: Failure, limits: Limits) -> None:
+        self.graph = graph = plan.graph
+        self.writer = _one_writer([writers[channel.index] for channel in plan.channels_of(INPUT)], failure)
+        #: As the writer's, perhaps with the probe of a profile around it.
+        self.try_write = self.writer.try_write
+        #: How many positional arguments need no further check.
+        self.arity = -1 if graph.keywords or graph.form == MIXED or limits.enable_asyncio else graph.positional
+        self.is_direct = graph.form == DIRECT
+        self.pack = packer(graph)
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the graph was torn down, or can go on no more."""
+    def value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value for the channel. Raises ValueError when the graph does not take these arguments."""
+        check_inputs(self.graph, args, kwargs)
+        return self.pack(args, kwargs)
 
-    def get_id(self) -> str:
-        """The graph's id."""
+
+class Counts(NamedTuple):
+    """The executions at one moment: how many were submitted and are finished, how many have results that are kept."""
+
+    submitted: int
+    finished: int
+    kept: int
+    #: The results that the first unfinished execution still lacks.
+    missing: list[int]
+
+
+class Executions:
+    """The executions of one graph.
+
+    Attributes with names of their own are read by claims (`mray._graph.caller.ref`, `mray._graph.caller.future`) and by what watches the
+    graph. No method is called with the lock unless its docstring has "lock held".
+    """
+
+    #: Makes a ref of (these executions, index, output).
+    claim: type[Any]
+
+    def __init__(self, host: GraphHost, plan: Plan, made: Allocation, limits: Limits, names: Mapping[str, str]) -> None:
+        graph = plan.graph
+        self.host = host
+        self.limits = limits
+        self.participants = Participants(host, plan, names, made.processes)
+        #: The own ends of channels, by number.
+        self.writers = made.ends.writers
+        self._plan = plan
+        self._made = made
+        #: Reentrant for finalizers, which the collector may run in the middle of it: they are refused (`_mend`).
+        self._lock = threading.RLock()
+        self.state = ALIVE
+        #: The error of those who use the graph in another state than ALIVE; None: the channel is closed.
+        self.cause: Exception | None = None
+
+        self._input = Input(plan, made.ends.writers, host.failure, limits)
+        #: The number of submitted executions whose refs were made: as many as the input channel has messages, unless `_is_cut`.
+        self._submitted = 0
+        #: An exception from outside may have come between a message of the input and its ref (see `_mend`).
+        self._is_cut = False
+        #: The number of callers that wait for room: taking or dropping a result wakes them.
+        self.room_wanted = 0
+
+        self._outputs = range(len(graph.outputs)) if graph.returns_list else None
+        readers = [made.ends.readers[_channel_to_caller(plan, source).index] for source in graph.results]
+        picks = [_picker(graph.results.index(output.source), output) for output in graph.outputs if output.source is not None]
+        lost = lambda: Failed(host.failure(RayChannelError(_LOST), "get"))  # noqa: E731
+        self.results = Results(readers, picks, lost, Executions.fetch.__code__)
+        is_lone = len(readers) == len(graph.outputs) == 1 and graph.outputs[0].key is None
+        #: Reads the results of a graph with one whole output, for the fast path; else None.
+        self._lone_read = readers[0].try_read if is_lone else None
+        #: The callbacks of callers that wait without a thread.
+        self.completions = Completions(self, self._lock)
+
+        #: How long a thread that waits for the graph spins before it sleeps.
+        cores = usable_cores()
+        is_oversubscribed = 1 < cores < made.process_count
+        self.spinner: AdaptiveSpinner = AdaptiveSpinner(CALLER_WINDOW, oversubscribed=True) if is_oversubscribed else host.spinner
+        #: Whether an actor of the graph lives in this process, whose main thread must then run its program while it waits.
+        self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
+        made.watch(weakly(self._break))
+        host.graphs.add(self)
 
     # ------------------------------------------------------------------------------------ submitting
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
+
+        Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`, ActorDiedError when an
+        actor of the graph is dead, and the errors of serializing the arguments.
+        """
+        entry = self._input
+        if kwargs or len(args) != entry.arity:
+            if self.limits.enable_asyncio:
+                raise ValueError("Use execute_async if enable_asyncio=True")
+            value = entry.value(args, kwargs)
+        else:
+            value = args[0] if entry.is_direct else entry.pack(args, kwargs)
+        with self._lock:
+            if self.state:
+                self._raise_cause()
+            if self._is_cut:
+                self._mend()
+            results = self.results
+            if results.dropped:
+                results.note_dropped()
+            if self._submitted - results.finished >= self.limits.in_flight:
+                self._make_way()
+            self._is_cut = True
+            if not entry.try_write(value):
+                self._write_later(value)
+            # Not before: waiting releases the lock.
+            index = self._submitted
+            made = self.claim(self, index) if self._outputs is None else [self.claim(self, index, output) for output in self._outputs]
+            self._submitted = index + 1
+            self._is_cut = False
+        return made
+
+    def _mend(self) -> None:
+        """Give up executions that nobody has a ref of: their input was sent, and an exception from outside came. Lock held.
+
+        A handler of a signal never raises in there (`mray._ipc.interrupts`); what another thread has raised in this one may come between
+        any two byte codes. The ring says which execution a message is.
+        """
+        if is_amidst((Executions.execute.__code__, Executions.submit_nowait.__code__), self):
+            raise RuntimeError(AMIDST)
+        sent = self._input.writer.position()
+        self.results.dropped.extend((index, None) for index in range(self._submitted, sent))
+        self._submitted = sent
+        self._is_cut = False
+
     def submit_nowait(self, value: Any, wait: bool) -> int:
         """Submit; the execution's index, or -1 when there is no room now. Without `wait` too many in flight are an error."""
+        with self._lock:
+            if self.state:
+                self._raise_cause()
+            if self._is_cut:
+                self._mend()
+            if not self._way_is_clear():
+                if not wait and not self.results.next_is_unwanted():
+                    raise self._too_many()
+                return -1
+            self._is_cut = True
+            index = self._submitted if self._input.try_write(value) else -1
+            if index >= 0:
+                self._submitted = index + 1
+            self._is_cut = False
+        return index
+
+    def _write_later(self, value: Any) -> None:
+        """Write once the input channel has room: an actor is behind by a whole ring."""
+        timeout = self.limits.submit_timeout
+        deadline = deadline_of(timeout)
+        while not self._input.try_write(value):
+            if not self._wait_unlocked(lambda: self.state or self._input.writer.has_room(), deadline):
+                raise self._unlocked(lambda: self.submit_timed_out(timeout))
+            if self.state:
+                self._raise_cause()
+
+    # ------------------------------------------------------------------------------------ backpressure
+    # So many executions may be in flight. One more is an error, as in Ray, or it waits (`Limits.wait`):
+    #
+    #     results of dropped refs      are read and thrown away
+    #     the oldest result            is read and kept for a later `get`, as long as no more are kept than may be
+    #     then                         another thread or coroutine has to take one
+    #
+    # A thread that would wait for itself gets an error. A thread that waits for others logs that after a while, and keeps every timeout.
+    def _way_is_clear(self) -> bool:
+        """Whether one more may be in flight, once results that are unwanted, or may be kept, are out of the way.
+
+        Does not wait. Lock held, here and below.
+        """
+        results = self.results
+        if results.dropped:
+            results.note_dropped()
+        while self._submitted - results.finished >= self.limits.in_flight:
+            if not results.next_is_unwanted() and (not self.limits.wait or self._keeps_most()):
+                return False
+            if self.state is TORN_DOWN or not results.advance():
+                return False
+        return True
+
+    def _make_way(self) -> None:
+        """Refuse, or wait for the first of too many executions in flight, without the lock meanwhile."""
+        results = self.results
+        timeout = self.limits.wait_timeout
+        deadline = deadline_of(timeout)
+        complaint: float | None = now() + PATIENCE
+        self.room_wanted += 1
+        try:
+            while not self._way_is_clear():
+                if self.state:
+                    self._raise_cause()
+                stuck = self._keeps_most() and not results.next_is_unwanted()
+                if not results.next_is_unwanted():
+                    if not self.limits.wait:
+                        raise self._too_many()
+                    if stuck and not _others_may_read():
+                        raise self._alone()
+                moments = [moment for moment in (deadline, complaint) if moment is not None]
+                if self._wait_for_room(stuck, min(moments, default=None)):
+                    continue
+                if deadline is not None and now() >= deadline:
+                    raise self._unlocked(lambda: self.submit_timed_out(timeout))
+                complaint = None
+                self._unlocked(self.complain_of_waiting)
+        finally:
+            self.room_wanted -= 1
+
+    def _wait_for_room(self, stuck: bool, deadline: float | None) -> bool:
+        results = self.results
+
+        def may_be_clear() -> bool:
+            if self.state or results.dropped or self._submitted - results.finished < self.limits.in_flight:
+                return True
+            return not self._keeps_most() if stuck else results.may_finish()
+
+        return self._wait_unlocked(may_be_clear, deadline)
+
+    def _keeps_most(self) -> bool:
+        return len(self.results.kept) >= self.limits.kept
+
+    def note_drop(self, dropped: tuple[int, int | None]) -> None:
+        """A ref of (execution, output) has died unread. For finalizers: takes no lock."""
+        self.results.dropped.append(dropped)
+        if self.room_wanted:
+            self.host.defer(lambda: None)  # the threads that wait look again
 
     def may_submit(self) -> bool:
         """Whether `submit_nowait` would find room, or raise. Lock held."""
+        return bool(self.state) or (self._way_is_clear() and self.has_room())
 
     def has_room(self) -> bool:
         """Whether the input channel has room."""
-
-    def want_room(self, change: int) -> None:
-        """Count callers that wait for room, by `change`: while there are any, taking or dropping a result wakes them. Lock held."""
+        try:
+            return self._input.writer.has_room()
+        except ValueError:  # another thread has just torn the graph down and let go of the memory
+            return True
 
     # ------------------------------------------------------------------------------------ fetching
     def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
         """Wait for a result and take it: its value or a `Failed`. RayChannelTimeoutError, or the error that has stopped the graph."""
-
-    def take_nowait(self, index: int, output: int | None) -> Any:
-        """As `fetch`, or `NOTHING` when it has not come."""
-
-    def put_back(self, index: int, output: int | None, value: Any) -> None:
-        """Undo `fetch`."""
+        read = self._lone_read
+        results = self.results
+        value: Any = NOTHING
+        if read is not None and index == results.finished and not self.state and not results.unwanted:
+            with self._lock:
+                # Another thread may have read first.
+                if index == results.finished and self._lone_read is read and not results.is_cut:
+                    results.is_cut = True
+                    value = read()
+                    if value is NOTHING and timeout is None and not self.runs_here:
+                        value = self.spinner.spin(read, NOTHING)
+                    if value is not NOTHING:
+                        results.skip_one()
+                    results.is_cut = False
+        if value is NOTHING:
+            value = self._await(index, output, timeout, deadline)
+        if self.room_wanted:
+            self.host.wake()
+        return value
 
     def error(self, failed: Failed) -> BaseException:
         """The exception of a result that is a failure."""
+        error = self.host.exception(failed.payload)
+        if failed.fatal:
+            self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
+        return error
+
+    def _await(self, index: int, output: int | None, timeout: float | None, deadline: float | None) -> Any:
+        if timeout is None:
+            timeout = self.limits.get_timeout
+        if deadline is None:
+            deadline = deadline_of(timeout)
+        results = self.results
+        with self._lock:
+            while (value := self._take(index, output)) is NOTHING:
+                if not self._wait_unlocked(lambda: self.state or index < results.finished or results.may_finish(), deadline):
+                    raise self._unlocked(lambda: self._get_timed_out(index, timeout))
+        return value
+
+    def take_nowait(self, index: int, output: int | None) -> Any:
+        """As `fetch`, or `NOTHING` when it has not come."""
+        with self._lock:
+            return self._take(index, output)
+
+    def _take(self, index: int, output: int | None) -> Any:
+        """A result, or `NOTHING`. Lock held."""
+        results = self.results
+        if index >= results.finished:
+            self.read_ahead(index)
+            if index >= results.finished and not self.state:
+                return NOTHING
+        if index not in results.kept:
+            self._raise_cause()
+        return results.take(index, output)
 
     def read_ahead(self, index: int) -> None:
         """Read results that have come, up to those of execution `index`, and keep them."""
+        results = self.results
+        with self._lock:
+            while index >= results.finished and self.state is not TORN_DOWN:
+                if results.dropped:
+                    results.note_dropped()
+                # Not for futures, as in Ray, nor where callers wait.
+                if not self.limits.wait and not self.limits.enable_asyncio and self._keeps_most():
+                    raise self._too_many_kept()
+                if not results.advance():
+                    break
 
-    def read_up_to(self, index: int) -> None:
-        """As `read_ahead`, without a limit of kept results. Lock held."""
+    def counts(self) -> Counts:
+        """Takes no lock: counters may be of different moments."""
+        results = self.results
+        return Counts(self._submitted, results.finished, len(results.kept), results.missing())
 
-    def any_ready(self) -> bool:
-        """Whether any message of a result has come."""
+    def put_back(self, index: int, output: int | None, value: Any) -> None:
+        """Undo `fetch`."""
+        with self._lock:
+            self.results.put_back(index, output, value)
 
-    def may_finish(self) -> bool:
-        """Whether the first unfinished execution can finish: all its missing results have come, or a failure has."""
+    @property
+    def is_teardown(self) -> bool:
+        """Whether `teardown` was called."""
+        return self.state is TORN_DOWN
 
-    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+    def put_probes(self, execute: Probe, results: Probe) -> None:
+        """Put probes around the writing of the input and the reading of results, unless the graph has stopped."""
+        plan = self._plan
+        inputs = {channel.index: channel for channel in plan.channels_of(INPUT)}
+        outputs = [_channel_to_caller(plan, source) for source in plan.graph.results]
+        with self._lock:
+            if not self.state:
+                probed = probed_writers(execute, inputs, {index: self.writers[index] for index in inputs})
+                self._input.try_write = _one_writer(list(probed.values()), self.host.failure).try_write
+                self._read_by([results.read(channel, reader) for channel, reader in zip(outputs, self.results.readers, strict=True)])
+
+    def remove_probes(self) -> None:
+        """Undo `put_probes`."""
+        with self._lock:
+            self._input.try_write = self._input.writer.try_write
+            self._read_by([reader.try_read for reader in self.results.readers])
+
+    def _read_by(self, reads: list[Callable[[], Any]]) -> None:
+        self.results.read_by(reads)
+        if self._lone_read is not None:
+            self._lone_read = reads[0]
+
+    # ------------------------------------------------------------------------------------ waiting
+    def _wait_unlocked(self, predicate: Callable[[], Any], deadline: float | None) -> bool:
+        """Wait without the lock, for a predicate that holds when the graph stops. False when the deadline has passed."""
+        try:
+            self._lock.release()
+            return self.wait_until(predicate, deadline)
+        finally:
+            self._lock.acquire()
+
+    def _unlocked(self, function: Callable[[], T]) -> T:
+        """Call a slow function without the lock."""
+        try:
+            self._lock.release()
+            return function()
+        finally:
+            self._lock.acquire()
+
+    def wait_until(self, predicate: Callable[[], Any], deadline: float | None) -> bool:
         """Wait as `fetch` does; the predicate's last value."""
+        if (
+            self._lone_read is None  # (`fetch` has spun for a single result)
+            and not self.runs_here
+            # Oversubscribed, actors compute at the same time, and one of them waits for the core that this thread would hold.
+            and self.spinner.spin(predicate, stop=self.host.spinner.is_oversubscribed, deadline=deadline)
+        ):
+            return True
+        return wait_until(self.host, self.runs_here, predicate, deadline)
 
-    # ------------------------------------------------------------------------------------ explaining; these ask the actors
-    def submit_timed_out(self, timeout: float | None) -> Exception:
+    def _raise_cause(self) -> NoReturn:
+        if self.cause is not None:
+            raise self.cause
+        steps = [f"{self.participants.classes.get(step.actor, '')}.{step.method}" for step in self._plan.graph.steps]
+        more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
+        raise RayChannelError(f"Channel closed: the compiled graph of {', '.join(steps[:3])}{more} was torn down; compile another.")
+
+    # ------------------------------------------------------------------------------------ explaining
+    def _too_many(self) -> RayCgraphCapacityExceeded:
+        """The error for one execution more than may be in flight."""
+        most, flying = self.limits.in_flight, self._submitted - self.results.finished
+        return RayCgraphCapacityExceeded(
+            f"The compiled graph can't have more than {most} in-flight executions, and you currently have {flying} in-flight "
+            "executions. Retrieve an output using ray.get before submitting more requests or increase `_max_inflight_executions`. "
+            "`dag.experimental_compile(_max_inflight_executions=...)`"
+        )
+
+    def _too_many_kept(self) -> RayCgraphCapacityExceeded:
+        """The error for one result more than may be kept."""
+        return RayCgraphCapacityExceeded(
+            f"The compiled graph can't have more than {self.limits.kept} buffered results, and you currently have "
+            f"{len(self.results.kept)} buffered results. Call `ray.get()` on CompiledDAGRef's (or await on CompiledDAGFuture's) to "
+            "retrieve results, or increase `_max_buffered_results` if buffering is desired, note that this will increase driver "
+            "memory usage."
+        )
+
+    def _alone(self) -> RayCgraphCapacityExceeded:
+        return RayCgraphCapacityExceeded(
+            f"The compiled graph has {self._submitted - self.results.finished} in-flight executions and {len(self.results.kept)} "
+            "buffered results, which is all that it may have, and there is no other thread that could retrieve any: this one would wait "
+            "for ever. Call `ray.get()` on CompiledDAGRef's before submitting more, or increase `_max_buffered_results`."
+        )
+
+    # With a report, which waits for actors: without the lock.
+    def submit_timed_out(self, timeout: float | None) -> RayChannelTimeoutError:
         """The error of an execution that could not be submitted in time."""
+        return RayChannelTimeoutError(
+            f"The compiled graph took no input within {timeout} seconds. If the execution is expected to take a long time, increase "
+            f"RAY_CGRAPH_submit_timeout. Otherwise, this may indicate that execution is hanging.\n{self.report(timeout)}"
+        )
+
+    def _get_timed_out(self, index: int, timeout: float | None) -> RayChannelTimeoutError:
+        """The error of a result that did not come in time."""
+        return RayChannelTimeoutError(
+            f"Execution {index} of the compiled graph brought no result within {timeout} seconds. If it is expected to take longer, give "
+            f"`get` a larger timeout; otherwise, this may indicate that the execution is hanging.\n{self.report(timeout)}"
+        )
 
     def complain_of_waiting(self) -> None:
         """Log that a caller has waited for room for long."""
+        logger.warning("execute() has waited %g s for results of the compiled graph to be retrieved.\n%s", PATIENCE, self.report())
+
+    def report(self, timeout: float | None = None) -> str:
+        """A line for each actor: its place in its program, the peers it waits for, its stack if it computes. Takes a second at most.
+
+        For an error after `timeout` seconds of waiting: it does not keep waiting for much longer.
+        """
+        if self.is_teardown:
+            return f"The compiled graph {self.get_id()} was torn down."
+        counts = self.counts()
+        missing = counts.missing if counts.submitted > counts.finished else None
+        own = describe_caller(self.participants, *counts[:3], missing)
+        if timeout is not None and 0 <= timeout < LEAST:
+            return own
+        patience = PATIENCE_OF_REPORT if timeout is None or timeout < 0 else min(timeout, PATIENCE_OF_REPORT)
+        return own + report_of(self.participants, patience)
+
+    # ------------------------------------------------------------------------------------ ending
+    def teardown(self, kill_actors: bool = False) -> None:
+        """End the graph; its actors are free for other work, or killed. Idempotent.
+
+        Waits for methods that are running; after `DAGContext.teardown_timeout` seconds it logs a warning and goes on without them.
+        """
+        self._end(self.limits.teardown_timeout, kill_actors=kill_actors)
+
+    def end_with(self, cause: Exception) -> None:
+        """End the graph without waiting, unless traces are yet to be written; who waits for results and who executes it get the error."""
+        self._end(self.limits.teardown_timeout if self._made.profilers.torch else 0.0, cause)
+
+    def _end(self, patience: float, cause: Exception | None = None, *, kill_actors: bool = False) -> None:
+        with self._lock:
+            if self.state is TORN_DOWN:
+                return
+            if not self.state:
+                self.cause = cause
+            self.state = TORN_DOWN
+        made, host = self._made, self.host
+        host.graphs.discard(self)
+        self.completions.look()
+        pendings = made.stop()
+        if patience and not host.wait_until(lambda: all(pending.done() for pending in pendings), patience):
+            logger.warning("Compiled graph %s: an actor still computes %s s after teardown().", self.get_id(), patience)
+        if kill_actors:
+            host.kill_actors(list(made.actors.values()))
+        else:
+            made.end_workers()
+        made.release(min(patience, SETTLING))
+
+    def _break(self, cause: Exception) -> None:
+        """Stop the graph for good: waiting callers get the error, the actors leave the graph."""
+        if not self.state:
+            self.cause = cause
+            self.state = BROKEN
+            self._made.stop(cause)
+            self.completions.look()
+
+    def disown(self, cause: Exception) -> None:
+        """In a forked child, which shares the graph's memory with its parent: whoever uses the graph here gets the error."""
+        self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  (Python's; another thread of the parent may hold it)
+        self.cause = cause
+        self.state = TORN_DOWN
+
+    def __del__(self) -> None:
+        made = getattr(self, "_made", None)
+        if made is not None and self.state is not TORN_DOWN:
+            self.state = TORN_DOWN
+            with contextlib.suppress(Exception):  # the session may be gone by now
+                self.host.defer(made.end)
+
+    def get_id(self) -> str:
+        """The graph's id."""
+        return self._plan.graph_id
 
 
 class Completions:
@@ -144,10 +605,10 @@ class Completions:
         graph = self._of()
         assert graph is not None
         with self._lock:
-            waits = index >= graph.finished and not graph.is_stopped
+            waits = index >= graph.results.finished and not graph.state
             if waits:
                 if not self._wanted:
-                    self._seen = graph.finished
+                    self._seen = graph.results.finished
                 self._wanted.setdefault(index, []).append(callback)
                 self._furthest = max(self._furthest, index)
         if not waits:
@@ -170,7 +631,7 @@ class Completions:
             waits = not graph.may_submit()
             if waits:
                 self._room.append(callback)
-                graph.want_room(1)
+                graph.room_wanted += 1
         if not waits:
             callback()
         return partial(self._discard_room, callback)
@@ -180,13 +641,13 @@ class Completions:
             graph = self._of()
             if callback in self._room and graph is not None:
                 self._room.remove(callback)
-                graph.want_room(-1)
+                graph.room_wanted -= 1
 
     def run_here(self, service: Service) -> None:
         """Run the actor's part in its main thread, which waits for the graph itself. In an actor of the graph."""
         graph = self._of()
         if graph is not None and graph.runs_here and service.is_its_thread():
-            service.run(graph.any_ready)
+            service.run(graph.results.any_ready)
 
     def look(self) -> None:
         """Read results up to the last execution with a callback, and call back. From any thread that does not hold the lock."""
@@ -204,16 +665,16 @@ class Completions:
         graph = self._of()
         if graph is None or not self.awaited:
             return False
-        if self._due or graph.is_stopped or self._seen < graph.finished:
+        if self._due or graph.state or self._seen < graph.results.finished:
             return True
-        return graph.any_ready() or bool(self._room and graph.has_room())
+        return graph.results.any_ready() or bool(self._room and graph.has_room())
 
     def _find_due(self, graph: Executions) -> None:
-        graph.read_up_to(self._furthest if self._wanted else -1)
+        graph.read_ahead(self._furthest if self._wanted else -1)
         due = self._due
         if self._wanted:
-            finished = graph.finished
-            if graph.is_stopped:
+            finished = graph.results.finished
+            if graph.state:
                 due.extend(callback for callbacks in self._wanted.values() for callback in callbacks)
                 self._wanted.clear()
             else:
@@ -222,5 +683,47 @@ class Completions:
             self._seen = finished
         if self._room and graph.may_submit():
             due.extend(self._room)
-            graph.want_room(-len(self._room))
+            graph.room_wanted -= len(self._room)
             self._room.clear()
+
+
+def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], Any], deadline: float | None) -> bool:
+    """Wait until the predicate holds or the deadline has passed; its last value.
+
+    `runs_here`: an actor of the graph lives in this very process. If this thread runs the actor's program, it does so while it
+    waits.
+    """
+    service = host.service
+    while True:
+        remaining = None if deadline is None else max(deadline - now(), 0.0)
+        if not runs_here or service is None or not service.is_its_thread():
+            return host.wait_until(predicate, remaining)
+        service.run(predicate)
+        if predicate():
+            return True
+        if not host.wait_until(lambda: predicate() or service.ready(), remaining):
+            return False
+
+
+def _others_may_read() -> bool:
+    """Whether there is another thread that could take results."""
+    own = threading.current_thread()
+    return any(thread is not own and not thread.name.startswith("mray-") for thread in threading.enumerate())
+
+
+def _one_writer(writers: list[ChannelWriter], failure: Failure) -> ChannelWriter:
+    """One writer for all channels of the input."""
+    return writers[0] if len(writers) == 1 else FanOutWriter(writers, lambda error: failure(error, "execute"))
+
+
+def _channel_to_caller(plan: Plan, source: Source) -> Channel:
+    channel = plan.channel_to(source, DRIVER)
+    assert channel is not None, f"no channel brings {source}"
+    return channel
+
+
+def _picker(number: int, output: Argument) -> Callable[[list[Any]], Any]:
+    if output.key is None:
+        return lambda values: values[number]
+    pick = picker(output.key, output.by)
+    return lambda values: pick(values[number])

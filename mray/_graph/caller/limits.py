@@ -28,12 +28,3 @@ def deadline_of(timeout: float | None) -> float | None:
     if timeout is not None:
         check_timeout(timeout)
     return None if timeout is None or timeout < 0 else now() + timeout
-
-
-def too_many_text(most: int, in_flight: int) -> str:
-    """Ray's text of RayCgraphCapacityExceeded when too many executions are in flight."""
-    return (
-        f"The compiled graph can't have more than {most} in-flight executions, and you currently have {in_flight} in-flight "
-        "executions. Retrieve an output using ray.get before submitting more requests or increase `_max_inflight_executions`. "
-        "`dag.experimental_compile(_max_inflight_executions=...)`"
-    )

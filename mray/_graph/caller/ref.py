@@ -76,7 +76,7 @@ class CompiledDAGRef(GraphRef):
     @property
     def ready(self) -> bool:
         """Whether `get` would not wait. From any thread."""
-        return self.index < self.graph.finished or self.graph.is_stopped
+        return self.index < self.graph.results.finished or bool(self.graph.state)
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
         return _wait(refs, num_returns, timeout)
@@ -113,7 +113,7 @@ def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple
         return sum(claim.ready for claim in claims) + count_objects()
 
     def decides() -> bool:
-        return count() >= num_returns or any(claim.graph.may_finish() for claim in claims if not claim.ready)
+        return count() >= num_returns or any(claim.graph.results.may_finish() for claim in claims if not claim.ready)
 
     while waiting.wait_until(decides, deadline):
         _read_ahead(claims)

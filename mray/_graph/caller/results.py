@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
-from mray._channel.base import NOTHING, Failed
+from mray._channel.base import NOTHING, ChannelReader, Failed
 from mray._common.places import is_amidst
 
 TAKEN = object()
@@ -26,19 +26,18 @@ class Results:
 
     def __init__(
         self,
-        reads: Sequence[Callable[[], Any]],
+        readers: Sequence[ChannelReader],
         picks: Sequence[Callable[[list[Any]], Any]],
-        positions: Sequence[Callable[[], int]] = (),
         lost: Callable[[], Failed] | None = None,
         reads_itself: CodeType | None = None,
     ) -> None:
-        """`positions` say how many messages each reader has brought; `lost` makes what is in the place of one that is lost.
+        """`lost` makes what is in the place of a message that is lost.
 
         `reads_itself`: the method of the graph that reads results by itself.
         """
         self._reading = frozenset({type(self).advance.__code__, reads_itself or type(self).advance.__code__})
-        self._reads = tuple(reads)
-        self._positions = tuple(positions)
+        self.readers = tuple(readers)
+        self._reads = tuple(reader.try_read for reader in readers)
         self._lost = lost
         #: An exception from outside may have come between a message and its count (see `_mend`).
         self.is_cut = False
@@ -47,8 +46,8 @@ class Results:
         #: The number of finished executions: all their outputs have come, or they have failed.
         self.finished = 0
         #: The number of messages that each reader has brought, and the values of the first unfinished execution so far.
-        self._came = [0] * len(reads)
-        self._partial: list[Any] = [None] * len(reads)
+        self._came = [0] * len(readers)
+        self._partial: list[Any] = [None] * len(readers)
         #: Finished executions with outputs that were not taken; `TAKEN` where one was (or was dropped).
         self.kept: dict[int, list[Any]] = {}
         #: (execution, output) of refs that died unread; finalizers only append.
@@ -92,8 +91,8 @@ class Results:
         """Count the messages that the readers have brought: an exception from outside came before they were."""
         if is_amidst(self._reading, self):
             raise RuntimeError(AMIDST)
-        for number, position in enumerate(self._positions):
-            came, there = self._came[number], position()
+        for number, reader in enumerate(self.readers):
+            came, there = self._came[number], reader.position()
             if came <= self.finished < there and self._lost is not None:
                 self._partial[number] = self._lost()
             self._came[number] = there
@@ -103,6 +102,28 @@ class Results:
         """The readers that have not brought their value of the first unfinished execution."""
         finished = self.finished
         return [number for number, came in enumerate(self._came) if came <= finished]
+
+    def any_ready(self) -> bool:
+        """Whether any message has come."""
+        try:
+            # Every reader is asked: asking also frees room for a waiting writer.
+            return True in [reader.ready() for reader in self.readers]
+        except ValueError:  # another thread has just torn the graph down and let go of the memory
+            return True
+
+    def may_finish(self) -> bool:
+        """Whether the first unfinished execution can finish: all its missing results have come, or a failure has.
+
+        Every output wakes the thread, which goes back to sleep at once for all but the last.
+        """
+        try:
+            waiting = [reader.ready() for reader in self.readers]
+            missing = self.missing()
+            if all(waiting[number] for number in missing):
+                return True
+            return any(waiting[number] and self.readers[number].failed() for number in missing)
+        except ValueError:  # as above
+            return True
 
     def _finish(self, values: list[Any], failed: Failed | None) -> None:
         outputs = [failed] * len(self._picks) if failed is not None else [pick(values) for pick in self._picks]

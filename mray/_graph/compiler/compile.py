@@ -98,7 +98,6 @@ def compile_graph(
     default = default_communicator if isinstance(default_communicator, Communicator) else None
     validated = validate(root, usable_cores(), default, registered_accelerator())
     constants = {actor: serialize(values) for actor, values in validated.constants.items()}
-    carried = {actor: (each.form, each.to_bytes()) for actor, each in constants.items()}
     workers: dict[str, Any] = {}
     overlap = context.overlap_gpu_communication if overlap_gpu_communication is None else overlap_gpu_communication
     try:
@@ -114,14 +113,14 @@ def compile_graph(
         [*validated.communicators, *(NcclGroup(group, [actors[endpoint] for endpoint in group]) for group in plan.groups)], overlap
     )
     ids = {endpoint: workers[endpoint].__actor_outline__().key if endpoint in workers else endpoint for endpoint in plan.graph.actors}
-    made = Allocation(host, plan, ids, {endpoint: host.actor_process(actor) for endpoint, actor in ids.items()}, workers)
-    made.make(carried, invitations(communicators))
+    processes = {endpoint: host.actor_process(actor) for endpoint, actor in ids.items()}
+    made = Allocation(host, plan, ids, processes, workers, ([each.refs for each in constants.values()], communicators))
+    made.make({actor: (each.form, each.to_bytes()) for actor, each in constants.items()}, invitations(communicators))
     if any(channel.transport in DEVICE for channel in plan.channels) or any(isinstance(each, NcclGroup) for each in communicators):
         liveness = Liveness(site.pid for site in sites.values() if not site.is_driver)
         made.ends.readers = {number: LivenessReader(reader, liveness) for number, reader in made.ends.readers.items()}
         made.ends.leave.append(liveness.close)
-    refs = [each.refs for each in constants.values() if each.refs]
-    compiled: CompiledGraph = host.graph_kind(host, plan, made, limits, validated.handles, (refs, communicators))
+    compiled: CompiledGraph = host.graph_kind(host, plan, made, limits, validated.handles)
     return compiled
 
 

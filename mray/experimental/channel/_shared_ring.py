@@ -450,7 +450,7 @@ class Rings:
         self._open: weakref.WeakValueDictionary[str, SharedRing] = weakref.WeakValueDictionary()
         #: Those that stay when their last handle is gone: others have handles, or the ring knows what was read.
         self._kept: set[SharedRing] = set()
-        # The process that ends the session has its graphs `abandon`, and this with them.
+        # The process that ends the session ends its graphs, and this with them.
         host.graphs.add(self)
 
     def create(self, readers: tuple[str, ...], capacity: int) -> SharedRing:
@@ -505,7 +505,7 @@ class Rings:
         for ring in list(self._kept):
             ring.free_if_closed()
 
-    def abandon(self) -> None:
+    def end_with(self, _cause: Exception) -> None:
         """The session ends."""
         with self._lock:
             rings = list(self._open.values())
