@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from mray._ipc.output import LONGEST_LINE, LONGEST_NOTE, LineSplitter, name_marker, note
@@ -172,3 +174,12 @@ def test_lines_that_are_remembered_for_folding_are_few(monkeypatch):
     long = "x" * (output._LONGEST_SEEN + 1)
     said = printed.of((7, 1, "f", "\n".join([*lines, long]) + "\n"), (8, 1, "f", f"line {most}\n{long}\nline 0\n"))
     assert said[1].splitlines() == [*lines, long, long, "line 0", f"line {most}"]
+
+
+def test_a_notebook_cannot_tie_the_lines_to_the_cell_that_began_the_session(monkeypatch):
+    """ipykernel wraps `Thread.run`: what a thread prints stands under the cell that started the thread."""
+    wrapped = []
+    run = threading.Thread.run
+    monkeypatch.setattr(threading.Thread, "run", lambda thread: (wrapped.append(thread.name), run(thread)))
+    assert Printed(monkeypatch, "0").of((7, 1, "f", "a\n"))[1] == "a\n"
+    assert wrapped == []

@@ -72,7 +72,9 @@ class OutputPrinter:
         self._begun: dict[int, tuple[int, str, bool]] = {}
         self._visitor = Visitor()
         # Now: the first line may come while the interpreter ends, when no thread can be started any more.
-        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="mray-output", daemon=True)
+        self._thread: threading.Thread | None = threading.Thread(name="mray-output", daemon=True)
+        # Its own: ipykernel 6 wraps that of the class, and shows all that a thread prints under the cell that started it.
+        self._thread.run = self._run  # type: ignore[method-assign]
         self._thread.start()
 
     def on_output(self, _node: Any, pid: int, stream: int, name: str, text: str) -> None:
