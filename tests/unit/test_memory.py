@@ -490,9 +490,12 @@ def test_it_waits_for_the_dead_before_it_ends_another_one(tmp_path: Path, watche
     node.tick()
     node.tick()
     assert [event.processes for event in node.events] == [[process]]
-    node.monitor.gone(process)
+    node.stage(events.MemberDied(process, Cause(m.CAUSE_MEMORY, "", 7, -9)))
+    other = working(node)
+    node.there[0] = Process(101, 101, 1000 * MIB)
     while len(node.events) < 2:
         node.tick()
+    assert node.events[1].processes == [other]
 
 
 def test_when_the_memory_is_a_strangers_nobody_is_ended_and_one_warning_names_him(tmp_path: Path, watched: Any) -> None:

@@ -94,7 +94,7 @@ class MemoryMonitor:
         self._period: float = options["refresh_ms"] / 1000
         self._meminfo: str = options["meminfo"]
         self._groups = options["groups"]
-        #: Workers that have been asked to be ended and whose end has not been seen.
+        #: Workers that have been asked to be ended, and that had not ended when it looked last.
         self._ending: set[str] = set()
         self._asked_to_trim = False
         #: Processes of others that the drivers have been told to hold the memory (0 for one that cannot be seen), and whether they have
@@ -108,10 +108,6 @@ class MemoryMonitor:
         """Begin to look, unless the monitor is switched off."""
         if self._period > 0:
             self._reactor.call_later(self._period, self._look)
-
-    def gone(self, process: str) -> None:
-        """Take note of the end of a worker."""
-        self._ending.discard(process)
 
     def _look(self) -> None:
         self._check()
@@ -140,6 +136,7 @@ class MemoryMonitor:
 
     def _free_memory(self, usage: Usage, limit: int) -> bool:
         """End workers, or begin with less; whether anything of ours can help."""
+        self._ending &= self._scheduler.workers.workers.keys()
         if self._ending:
             return True
         if not self._asked_to_trim and self._members.total(POOLED):

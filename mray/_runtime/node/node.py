@@ -500,7 +500,6 @@ class Node:
             self._driver_gone(job)
 
     def _worker_ended(self, process: str, work: str, cause: Cause) -> None:
-        self._memory.gone(process)
         connection = self._members.connections.get(process)
         if connection is not None:
             connection.read_rest()  # its last message may give the reason
