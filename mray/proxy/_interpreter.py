@@ -163,7 +163,7 @@ class Interpreter:
         return self._host
 
     def _shown(self, value: Any) -> str:
-        return f"Var@{self._host}[{self._id[:5]}]:{value!r}"
+        return f"Var@{self._host}[{self._id[:5]}]:{value!s}"
 
     def local(self, value: Any) -> Any:
         """The value of a variable that lives here; anything else as it is."""

@@ -38,7 +38,7 @@ def test_the_first_example_of_ray_proxy_works_line_by_line(ray_session: ModuleTy
     print(x)
     print(n)
     host = env.get_host()
-    assert capsys.readouterr().out == f"Var@{host}[{env.id[:5]}]:'x'\nVar@{host}[{env.id[:5]}]:10\n"
+    assert capsys.readouterr().out == f"Var@{host}[{env.id[:5]}]:x\nVar@{host}[{env.id[:5]}]:10\n"
     assert isinstance(x, Var)
     assert x == "x"
     nx = x * n
