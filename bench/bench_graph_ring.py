@@ -40,7 +40,7 @@ class Answer:
         self._sock = sock
         self._answer: tuple[bool, Any] | None = None
 
-    def done(self) -> bool:
+    def ready(self) -> bool:
         if self._answer is None and select.select([self._sock], [], [], 0)[0]:
             self._answer = pickle.loads(self._sock.recv(1 << 20))
         return self._answer is not None

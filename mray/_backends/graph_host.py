@@ -42,21 +42,6 @@ if TYPE_CHECKING:
     from mray._runtime.worker.worker import Worker
 
 
-class Request:
-    """A request to the service of another process."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-
-    def done(self) -> bool:
-        return self._answer.ready
-
-    def result(self) -> bytes:
-        if self._answer.error is not None:
-            raise self._answer.error
-        return self._answer.value  # type: ignore[no-any-return]
-
-
 class Host:
     """Implements `GraphHost`."""
 
@@ -139,7 +124,7 @@ class Host:
         client = self._client
         try:
             request = self.request(process, REPORT, b"")
-            client.reactor.wait_until(request.done)
+            client.reactor.wait_until(request.ready)
             request.result()
             return None
         except (OSError, OwnerDiedError) as lost:
@@ -148,7 +133,7 @@ class Host:
         client.reactor.wait_until(lambda: client.ends.of(process) or client.fatal)
         return self._death(client.ends.of(process), actor)
 
-    def request(self, process: str, verb: str, payload: bytes) -> Request:
+    def request(self, process: str, verb: str, payload: bytes) -> Answer:
         client = self._client
         if process == self.process:
             # An actor that compiles a graph over itself: its main thread is here.
@@ -161,10 +146,9 @@ class Host:
                     answer.set(self.service.handle(verb, payload, self._worker.executor.instance))
             except Exception as error:
                 answer.set(None, error)
-            return Request(answer)
+            return answer
         with client.lock:  # until it is sent: what comes back at once, a refusal say, is to meet it
-            answer = client.request(client.peer(process), m.GRAPH, verb, payload)
-        return Request(answer)
+            return client.request(client.peer(process), m.GRAPH, verb, payload)
 
     def _on_request(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
         """A request of a peer, in the reading thread: answer what must not wait for the main thread. Client's lock held."""

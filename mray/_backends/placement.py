@@ -72,15 +72,13 @@ class PlacementCalls:
 
         with client.lock:
             answer = client.request(client.node, m.GROUP_AWAIT, group_id)
-            answer.callbacks = (settle,)
-            if answer.ready:
-                settle()
+            answer.then(settle)
         return ObjectRef(new_object_id(), entry)
 
     def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
         client = self.client
         answer = client.request(client.node, m.GROUP_AWAIT, group_id)
-        if not client.wait_as_user(answer.is_ready, timeout):
+        if not client.wait_as_user(answer.ready, timeout):
             with client.lock:
                 client.requests.forget(answer)
             return False

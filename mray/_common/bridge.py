@@ -2,8 +2,8 @@
 
     any thread: callback ──▶ `call_in` ──▶ the loop's thread ──▶ future of the coroutine that waits
 
-Something that can be waited for has a function ``then(callback)``: it has `callback` called once, in any thread, when it is there, and at
-once if it is. The coroutine awaits `called(then)`. A loop that is closed is told nothing: no coroutine waits there any more.
+Something that can be waited for is a `Waitable`, or has at least a function like its `then`: a coroutine awaits `called(then)`. A loop that
+is closed is told nothing: no coroutine waits there any more.
 
 `import mray` is to stay cheap: asyncio is imported where somebody awaits, and so has it loaded.
 """
@@ -13,12 +13,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from mray._common.clock import is_pretended, monotonic
 
 #: Calls back once, in any thread; at once where there is nothing to wait for.
 Then = Callable[[Callable[[], Any]], object]
+
+
+class Waitable(Protocol):
+    """Something that threads, coroutines and callbacks can wait for."""
+
+    def ready(self) -> bool:
+        """Whether it is there. Any thread."""
+
+    def then(self, callback: Callable[[], Any]) -> object:
+        """Call back once, in any thread, when it is `ready`, at once if it is; the callback must not wait."""
 
 
 def running_loop() -> Any:

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mray._common.bridge import Waitable
+
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._ipc.doorbell import Doorbell, GroupDoorbell
@@ -17,13 +19,11 @@ if TYPE_CHECKING:
     from mray._ipc.spin import Spinner
 
 
-class Pending(Protocol):
+class Pending(Waitable, Protocol):
     """A request on its way to another process."""
 
-    def done(self) -> bool: ...
-
     def result(self) -> bytes:
-        """The answer; raises what the other side raised, or ActorDiedError when it died. Call when `done`."""
+        """The answer; raises what the other side raised, or ActorDiedError when it died. Call when `ready`."""
 
 
 class Service(Protocol):

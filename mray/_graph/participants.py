@@ -33,5 +33,5 @@ class Participants:
                 asked[endpoint] = self.host.request(self.processes[endpoint], verb, payload)
             except Exception as error:
                 asked[endpoint] = f"is dead: {error}"
-        self.host.wait_until(lambda: all(isinstance(each, str) or each.done() for each in asked.values()), patience)
+        self.host.wait_until(lambda: all(isinstance(each, str) or each.ready() for each in asked.values()), patience)
         return asked

@@ -560,7 +560,7 @@ def test_tensors_come_while_the_receiver_is_busy(rdt, signal, eventually, size):
         from mray._api.current import current_backend
 
         ahead = current_backend().client.tensors._ahead
-        while size > 4 and not (len(ahead) == 2 and all(fetch.answer.ready for fetch in ahead.values())):
+        while size > 4 and not (len(ahead) == 2 and all(fetch.answer.ready() for fetch in ahead.values())):
             ray.get(gate.is_set.remote())
         ray.get(come.send.remote())
         while not ray.get(gate.is_set.remote()):

@@ -77,7 +77,7 @@ class Allocation:
         """
         try:
             parts = self._ask(constants, invited)
-            self.host.wait_until(lambda: all(part.done() for part in parts), None)
+            self.host.wait_until(lambda: all(part.ready() for part in parts), None)
             self._open(parts)
         except BaseException as error:
             self.stop()
@@ -212,6 +212,6 @@ class Allocation:
 def _lent(pending: Pending) -> bool:
     """Whether an actor has left the graph and keeps values for others that it had passed on to them."""
     try:
-        return pending.done() and pending.result() == LENT
+        return pending.ready() and pending.result() == LENT
     except Exception:  # dead
         return False

@@ -188,7 +188,7 @@ class GraphCopy:
         except OSError:
             raise self._died() from None
         try:
-            host.wait_until(asked.done, None)
+            host.wait_until(asked.ready, None)
             asked.result()
         except BaseException as error:
             unwatch()

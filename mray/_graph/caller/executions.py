@@ -544,7 +544,7 @@ class Executions:
         host.graphs.discard(self)
         self.completions.look()
         pendings = made.stop()
-        if patience and not host.wait_until(lambda: all(pending.done() for pending in pendings), patience):
+        if patience and not host.wait_until(lambda: all(pending.ready() for pending in pendings), patience):
             logger.warning("Compiled graph %s: an actor still computes %s s after teardown().", self.get_id(), patience)
         if kill_actors:
             host.kill_actors(list(made.actors.values()))

@@ -168,7 +168,7 @@ class Profile:
         for name, pending in pendings.items():
             if isinstance(pending, str):
                 answers[name] = pending
-            elif not pending.done():
+            elif not pending.ready():
                 answers[name] = _LATE
             else:
                 try:

@@ -35,7 +35,7 @@ def program_states(participants: Participants, patience: float) -> dict[str, Pro
     for endpoint, pending in participants.ask(REPORT, participants.plan.graph_id.encode(), patience).items():
         if isinstance(pending, str):
             found[endpoint] = pending
-        elif not pending.done():
+        elif not pending.ready():
             found[endpoint] = f"does not answer within {patience:g} s: its process is stopped, or holds the interpreter lock"
         else:
             try:
@@ -126,7 +126,7 @@ def counters(participants: Participants, own: Mapping[int, ChannelWriter]) -> di
     asked = participants.ask(STATISTICS, participants.plan.graph_id.encode(), PATIENCE)
     by_channel = {number: writer.statistics() for number, writer in own.items()}
     for pending in asked.values():
-        if not isinstance(pending, str) and pending.done():
+        if not isinstance(pending, str) and pending.ready():
             with contextlib.suppress(Exception):  # it has died
                 by_channel.update(pickle.loads(pending.result()))
     return by_channel

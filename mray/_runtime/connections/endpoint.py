@@ -239,11 +239,9 @@ class Endpoint:
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
         """Wait for an answer and return its value. GetTimeoutError after so many seconds."""
         try:
-            if not self.reactor.wait_until(answer.is_ready, timeout):
+            if not self.reactor.wait_until(answer.ready, timeout):
                 raise GetTimeoutError(f"the answer did not come within {timeout:g} s")
-            if answer.error is not None:
-                raise answer.error
-            return answer.value
+            return answer.result()
         finally:
             # The error's traceback has this frame, and its callers' with their handles: in a circle they would live until a collection.
             del answer

@@ -13,25 +13,43 @@ from mray._runtime.connections.ends import Ends
 
 
 class Answer:
-    """The answer of the node, or of a peer, to one request. Read without the lock once `ready`."""
+    """The answer of the node, or of a peer, to one request: a `mray._common.bridge.Waitable`. Read without the lock once `ready`."""
 
-    __slots__ = ("callbacks", "connection", "error", "ready", "value")
+    __slots__ = ("_callbacks", "_is_set", "connection", "error", "value")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.ready = False
         self.value: Any = None
         self.error: BaseException | None = None
-        #: Called once it is ready; must not wait.
-        self.callbacks: tuple[Callable[[], None], ...] = ()
+        self._is_set = False
+        self._callbacks: list[Callable[[], object]] = []
 
-    def is_ready(self) -> bool:
-        return self.ready
+    def ready(self) -> bool:
+        return self._is_set
+
+    def then(self, callback: Callable[[], object]) -> None:
+        self._callbacks.append(callback)
+        if self._is_set:
+            self._call_back()
+
+    def result(self) -> Any:
+        """The value; raises the error in its place. Call when `ready`."""
+        if self.error is not None:
+            raise self.error
+        return self.value
 
     def set(self, value: Any, error: BaseException | None = None) -> None:
+        """It has come."""
         self.value, self.error = value, error
-        self.ready = True
-        for callback in self.callbacks:
+        self._is_set = True
+        self._call_back()
+
+    def _call_back(self) -> None:
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:  # another thread has called the last one
+                return
             callback()
 
 

@@ -397,7 +397,7 @@ class TensorStore:
 
         def discard() -> None:
             with self._owner.lock:
-                if not answer.ready:
+                if not answer.ready():
                     self._owner.requests.forget(answer)
                 elif answer.value is not None and type(answer.value[2]) is list:
                     self._loans.refuse(answer.connection, answer.value[2])
@@ -434,7 +434,7 @@ class TensorStore:
             except TimeoutError as error:
                 raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.") from error
         if answer is not None:
-            if not own.reactor.wait_until(answer.is_ready, timeout):
+            if not own.reactor.wait_until(answer.ready, timeout):
                 with own.lock:
                     own.requests.forget(answer)
                 raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.")
