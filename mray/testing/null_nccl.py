@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any
 
 from mray._common import clock, settings
 from mray._common.clock import monotonic
@@ -69,20 +69,9 @@ _HEAD = Struct("<iiiiq")
 _SEND, _ALLREDUCE, _REDUCE, _BROADCAST, _ALLGATHER, _REDUCESCATTER = range(6)
 
 
-class _Streams(Protocol):
-    def get(self, number: int) -> Any: ...
-
-
-class _Device(Protocol):
-    """The part of a pretended device that a communicator needs."""
-
-    index: int
-    uuid: str
-    streams: _Streams
-
-
 class _Current(threading.local):
-    device: _Device | None = None
+    #: A `mray.testing.null.NullDevice`, whose module imports this one.
+    device: Any = None
 
 
 _current = _Current()
@@ -210,7 +199,8 @@ class NcclCommunicator:
     def device_id(self) -> int:
         """The index of the device."""
         self._check()
-        return self._device.index
+        index: int = self._device.index
+        return index
 
     def rank_id(self) -> int:
         """The rank."""

@@ -20,6 +20,6 @@ pipeline              tasks that were pushed to one leased worker and not answer
 attempt               one run of a call; a call with retries left is sent again after a failed one
 recipe                the record of a call that can make its lost value again
 stream                the items of a remote generator on their way to its reader
-doorbell              an eventfd that wakes a process when something in shared memory has changed
+doorbell              an eventfd, or a semaphore, that wakes a process when something in shared memory has changed
 ====================  ====================================================================================================
 """
