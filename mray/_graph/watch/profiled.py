@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mray._api.context import runtime_context
-from mray._api.current import backend_in_use
+from mray._api.current import backend_if_started
 from mray._common.kept import os
 from mray._common.process_local import ProcessLocal
 from mray._graph.messages import ProfileRequest
@@ -92,7 +91,8 @@ def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: byte
     graph_id, token = payload.decode().split("/")
     calls = host.look_at_calls(token, False)
     sheets: list[dict[str, Any]] = []
-    own = {"pid": os.getpid(), "name": (runtime_context.get_actor_name() if backend_in_use() is not None else "") or ""}
+    backend = backend_if_started()
+    own = {"pid": os.getpid(), "name": (backend.context()["actor_name"] or "") if backend is not None else ""}
     taking_part = {program.assignment.actor: program for program in programs if program.assignment.graph_id == graph_id}
     for key, running in list(_own_running.get().items()):
         if key[0] != graph_id or running.token != token:
