@@ -549,7 +549,7 @@ def has_peer_access() -> bool:
 
 
 def of_library(name: str) -> str | None:
-    """A variable of a library that mray uses, such as NCCL, and no setting of mray."""
+    """A variable of a library that mray uses, such as NCCL or one of Ray's, and no setting of mray."""
     return os.environ.get(name)
 
 

@@ -328,6 +328,11 @@ print(*told, sep="\\n")
     ]
 
 
+def test_rays_libraries_see_whether_errors_are_wanted_where_they_were_raised() -> None:
+    asked = "from mray._libraries.core.debugger import _is_ray_debugger_post_mortem_enabled as asked; print(asked())"
+    assert [run(asked, RAY_DEBUG_POST_MORTEM=each) for each in ("1", "0")] == ["True", "False"]
+
+
 def test_what_clients_take_from_private_modules() -> None:
     program = """
 import ray, socket

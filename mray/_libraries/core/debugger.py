@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from mray._common import settings
+
 
 def _is_ray_debugger_post_mortem_enabled() -> bool:
-    """Whether a task that fails stops in a debugger: mray's stops at `breakpoint` alone."""
-    return False
+    """Whether the user wants to see an error where it was raised: Ray's libraries pass it on as it is then. mray's debugger stops at
+    `breakpoint` alone.
+    """
+    return settings.of_library("RAY_DEBUG_POST_MORTEM") == "1"
