@@ -88,10 +88,12 @@ def _links(found: TracebackType | None) -> Iterator[tuple[TracebackType, str]]:
 
 
 def _of_user(error: BaseException, found: TracebackType | None) -> TracebackType | None:
-    """A traceback without our frames; None where there are none, where nothing else is left, or where they may be of use."""
+    """A traceback without our frames; None where nothing else is left, or where they may be of use."""
     links = list(_links(found))
+    if not any(kind == OWN for _link, kind in links):
+        return found
     users = [place for place, (_link, kind) in enumerate(links) if kind == USERS]
-    if not users or not any(kind == OWN for _link, kind in links) or not _is_told(error, links[users[-1] + 1 :]):
+    if not users or not _is_told(error, links[users[-1] + 1 :]):
         return None
     shown, inside = [], False
     for link, kind in links:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from mray._common.kept import os
+from mray._common.own_frames import OWN, kind_of
 from mray._common.serializability import blame, shorten, why_not
 from mray._objects.serializer import dumps
 from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException
@@ -27,7 +28,6 @@ from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, 
 # could not be told.
 traceback.format_exception_only(RuntimeError())
 
-_HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_")
 _HEAD = "Traceback (most recent call last):\n"
 
 
@@ -113,7 +113,7 @@ def _from_user(tb: TracebackType | None) -> TracebackType | None:
 
 def is_internal(filename: str) -> bool:
     """Whether a frame of this file belongs to mray itself, not to what it runs."""
-    return filename.startswith(_HERE)
+    return kind_of(filename) == OWN
 
 
 def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:

@@ -162,6 +162,18 @@ def test_causes_are_shown_without_mrays_frames_too() -> None:
     assert [each.name for each in traceback.extract_tb(error.__cause__.__traceback__)] == ["users", "fails"]
 
 
+def test_what_the_user_raises_of_an_error_of_mrays_has_none_of_mrays_frames_either() -> None:
+    def users() -> None:
+        try:
+            mray.remote()
+        except AssertionError as error:
+            raise LookupError from error
+
+    error = raised(users)
+    names(error)
+    assert [each.name for each in traceback.extract_tb(error.__cause__.__traceback__)] == ["users"]
+
+
 def test_what_mray_met_on_the_way_to_its_error_is_not_shown() -> None:
     def users() -> None:
         own("tells", None, "try: [].pop()\n    finally: raise ValueError('told')")()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import io
+import os
 import re
 import sys
 import threading
@@ -28,6 +29,7 @@ from mray._objects.remote_error import (
     task_error,
     unpickle_error,
 )
+from mray.examples import pipeline_parallel as pipeline
 from mray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError, TaskCancelledError, UnserializableException
 
 CARETS = re.compile(r"^\s+[\^~]+$\n?", re.MULTILINE)
@@ -68,7 +70,7 @@ def during() -> None:
 @pytest.fixture
 def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A module that counts as a part of mray's inside."""
-    monkeypatch.setattr("mray._objects.remote_error._HERE", str(tmp_path / "_"))
+    monkeypatch.setattr("mray._common.own_frames._PACKAGE", f"{tmp_path}{os.sep}")
     path = tmp_path / "_executor.py"
     path.write_text("def call(function, *args):\n    return function(*args)\n")
     spec = importlib.util.spec_from_file_location("_executor", path)
@@ -165,7 +167,8 @@ def test_a_group_arrives_as_one() -> None:
 def test_frames_of_mray_are_internal_and_others_not() -> None:
     assert is_internal(sys.modules["mray._objects.remote_error"].__file__ or "")
     assert not is_internal(__file__)
-    assert not is_internal(mray.util.__file__ or "")
+    assert is_internal(mray.util.__file__ or "")
+    assert not is_internal(pipeline.__file__ or "")
 
 
 # ------------------------------------------------------------------------------------------ pickling
