@@ -76,7 +76,7 @@ BOUNDS = {
     "testing.null_stream:Streams.enter": "until a full queue has room, as in a driver, or the device has broken down",
     "testing.null_nccl:_connect": "until the deadline that it was given",
     "_graph.watch.device_spans:DeviceSpans.settle": "for SETTLING seconds",
-    "_graph.ends:settle_devices": "for the seconds that it was given",
+    "_graph.channel_ends:settle_devices": "for the seconds that it was given",
     "_ipc.process:carrying": "for the seconds that it was given",
     "_ipc.spin:AdaptiveSpinner.spin": "for the spinner's window",
     "_ipc.reactor:Reactor._become_reader": "until it reads, or its predicate holds: it sleeps in between",
