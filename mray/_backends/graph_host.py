@@ -17,6 +17,7 @@ from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PICTURES, PROGRAMS, graphs_of, pictures_of, programs_of
 from mray._backends.timeline import SECTION, trace_of
 from mray._common import messages as m
+from mray._common.causes import Cause
 from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
@@ -130,8 +131,7 @@ class Host:
         except (OSError, OwnerDiedError) as lost:
             if isinstance(lost, OSError) and is_exhausted(lost):
                 return None  # it, or this process, has no descriptor left to ask with
-        client.reactor.wait_until(lambda: client.ends.of(process) or client.fatal)
-        return self._death(client.ends.of(process), actor)
+        return self._death(client.hear_end(process) or Ended(process, Cause(m.CAUSE_CRASH)), actor)
 
     def request(self, process: str, verb: str, payload: bytes) -> Answer:
         client = self._client
@@ -228,12 +228,10 @@ class Host:
                 client.peer(process)  # which hangs up when it is gone
             return client.ends.then(process, lambda end: self.defer(partial(callback, self._death(end, actor))))
 
-    def _death(self, end: Ended | None, actor: str) -> Exception:
-        """The error of those who meet a process dead, or a broken conversation with it, or a session that is over."""
+    def _death(self, end: Ended, actor: str) -> Exception:
+        """The error of those who meet a process dead, or a broken conversation with it."""
         error: BaseException | None
-        if end is None:
-            error = self._client.fatal
-        elif end.cause is None:
+        if end.cause is None:
             error = end.error
         elif actor:
             actor_id = bytes.fromhex(actor)

@@ -50,6 +50,8 @@ from mray.exceptions import GetTimeoutError, ObjectLostError
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
 #: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
 GRACE_SECONDS = 0.05
+#: Seconds to wait for the node's report of how a process ended that is known to be gone; its end is reported in any case.
+_REPORT_SECONDS = 10.0
 
 
 class Client(Owner):
@@ -158,7 +160,7 @@ class Client(Owner):
             caller.class_name = caller.class_name or class_name
             caller.subscribe()
             actor = caller.actor
-        self.reactor.wait_until(lambda: actor.state in (m.RESTARTING, m.DEAD) or actor.process not in ("", process))
+        self.reactor.wait_until(lambda: actor.state in (m.RESTARTING, m.DEAD) or actor.process not in ("", process), _REPORT_SECONDS)
         return caller.error() if actor.state == m.DEAD else None
 
     # ------------------------------------------------------------------------------------ hearing

@@ -364,6 +364,19 @@ class Endpoint:
         if made:
             self._bequeathed(made)
 
+    def hear_end(self, process: str) -> Ended | None:
+        """The end of a process that is not there any more. None: it had ended before this process was there. Waits for the node's word."""
+        if self.ends.of(process) is None:
+            self.ask(m.QUERY, "spilled", [])  # what the node has said before its answer has come by then
+        return self.ends.of(process)
+
+    def after_end(self, process: str, then: Callable[[], None]) -> None:
+        """As `hear_end`, without a wait: call back, with the lock, when the end is known or will not be. Client's lock held."""
+        if self.ends.of(process) is not None or self.node.closed:
+            then()
+        else:
+            self.requests.send(self.node, m.QUERY, "spilled", []).callbacks = (then,)
+
     def _on_node_hangup(self, node: Connection) -> None:
         """Fail everything: the node is dead, or ends the session, or reads no more from this process."""
         if node.refused and self.fatal is None:

@@ -139,7 +139,7 @@ class Borrowing:
         entry.object_id = object_id
         connection = own.try_peer(owner)
         if connection is None:
-            entry.complete(m.FAILED, pickle_error(own.ends.owner_error(owner, object_id)))
+            self.fail(do.FailObjects([entry], None))
             if then is not None:
                 then()
             return entry
@@ -388,9 +388,19 @@ class Borrowing:
         self._owner.segments.expose(entry.payload[0] for entry in expose.entries if entry.form == m.SEGMENT)
 
     def fail(self, fail: do.FailObjects) -> None:
-        payload = None if fail.error is None else pickle_error(fail.error)
+        if fail.error is None:
+            self._owner.after_end(fail.entries[0].owner, lambda: self._fail_owned(fail.entries))
+            return
+        payload = pickle_error(fail.error)
         for entry in fail.entries:
-            entry.complete(m.FAILED, payload or pickle_error(self._owner.ends.owner_error(entry.owner, entry.object_id)))
+            entry.complete(m.FAILED, payload)
+
+    def _fail_owned(self, entries: Iterable[Entry]) -> None:
+        """Fail entries whose owner is gone, unless the session has ended meanwhile."""
+        for entry in entries:
+            if entry.form is None:
+                assert entry.owner is not None
+                entry.complete(m.FAILED, pickle_error(self._owner.ends.owner_error(entry.owner, entry.object_id)))
 
     def hold(self, hold: do.Hold) -> None:
         # POINT handle noted

@@ -152,8 +152,7 @@ class Owner(Endpoint):
         was not possible or has failed.
         """
         if owner is not None and owner != self.process and not self._is_there(owner):
-            if owner in self.peers:  # the node's word is still under way
-                self.reactor.wait_until(lambda: self.ends.of(owner) or self.fatal)
+            self.hear_end(owner)
             return self.ends.owner_error(owner, object_id)
         if self.node.is_cut():  # the memory ends with the session; this process is about to learn how that has ended
             self.reactor.wait_until(lambda: self.fatal is not None, _REPORT_SECONDS)

@@ -122,6 +122,44 @@ mray.shutdown()
 """
 
 
+LATER = """
+import os, signal
+import mray
+from mray._api.current import current_backend
+
+mray.init(num_cpus=1, logging_level="ERROR")
+
+@mray.remote(num_cpus=0)
+class Actor:
+    def pid(self):
+        return os.getpid()
+
+    def death_of(self, actor, process):
+        return str(current_backend().host().death_of(actor, process))
+
+first = Actor.remote()
+pid = mray.get(first.pid.remote())
+actor = first._actor_id.hex()
+process = current_backend().host().actor_process(actor)
+os.kill(pid, signal.SIGKILL)
+try:
+    mray.get(first.pid.remote())
+except mray.exceptions.ActorDiedError:
+    pass
+print("KNOWN", current_backend().host().death_of(actor, process), flush=True)
+print("LATER", mray.get(Actor.remote().death_of.remote(actor, process)), flush=True)
+mray.shutdown()
+"""
+
+
+def test_a_process_that_began_after_the_death_of_an_actor_does_not_wait_for_word_of_it(run_text):
+    run = run_text(LATER)
+    assert run.wait() == 0, run.output()
+    assert "was killed by SIGKILL (signal 9)" in run.output()
+    assert "LATER" in run.said(), run.output()
+    run.assert_nothing_left()
+
+
 def test_a_result_that_an_actor_took_along_when_another_died_is_the_death_of_that(run_text):
     run = run_text(UNREAD)
     assert run.wait() == 0, run.output()

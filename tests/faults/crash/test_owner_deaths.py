@@ -31,9 +31,9 @@ def wait_for(ref, pid):
 def lose(size, flag):
     owner = Owner.remote()
     pid, (ref,) = mray.get(owner.make.remote(size))
+    os.kill(pid, signal.SIGKILL)
     waiting = threading.Thread(target=wait_for, args=(ref, pid))
     waiting.start()
-    os.kill(pid, signal.SIGKILL)
     while any(peer.pid == pid for peer in list(current_backend().client.peers.values())):
         time.sleep(0.01)
     open(flag, "w").close()
