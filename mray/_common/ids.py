@@ -50,17 +50,23 @@ _OBJECT = struct.Struct("<Q16s4s")
 _INDEX = struct.Struct("<I")
 
 
+#: The ids that a process makes follow each other, from a place that no other process comes near.
+_SPAN = 1 << 40
+
+
 def _start() -> int:
     return int.from_bytes(os.urandom(8), "little") >> 1
 
 
+_first = _start()
 # `next` of a counter is one C call: no thread can come in between.
-_next = count(_start()).__next__
+_next = count(_first).__next__
 
 
 def _after_fork() -> None:
-    global _next
-    _next = count(_start()).__next__
+    global _first, _next
+    _first = _start()
+    _next = count(_first).__next__
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -75,6 +81,16 @@ def set_job(job: bytes) -> None:
 def new_task_id(actor: bytes | None = None) -> bytes:
     """A new task id; `actor` is the id of the actor whose method it is."""
     return _TASK.pack(_next(), actor or _no_actor)
+
+
+def first_number() -> int:
+    """The place of this process's first id, for `is_from`."""
+    return _first
+
+
+def is_from(task_id: bytes, first: int) -> bool:
+    """Whether the process whose ids begin at this place has made this one."""
+    return 0 <= int.from_bytes(task_id[:8], "little") - first < _SPAN
 
 
 def new_object_id() -> bytes:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._common import measured
 from mray._common import messages as m
-from mray._common.ids import FIRST
+from mray._common.ids import FIRST, first_number
 from mray._ipc.connection import Connection
 from mray._objects.store import is_spilled
 from mray._runtime.client import failed_calls
@@ -310,6 +310,7 @@ _SECTIONS: dict[str, Callable[[Client], Any]] = {
     "calls": _calls,
     "object counts": lambda _client: count_objects(),
     "failed": lambda _client: failed_calls.rows(),
+    "ids": lambda _client: first_number(),
     "metrics": lambda _client: measured.rows(),
     "objects": _objects,
     "stacks": _stacks,

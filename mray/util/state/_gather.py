@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from mray._common import messages as m
 from mray._common.clock import perf_counter, time
-from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
+from mray._common.ids import JOB_SIZE, NO_ACTOR, is_from, worker_id_of
 from mray._graph.plan import WRITE
 from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._runtime.client.failed_calls import Failed
@@ -164,7 +164,7 @@ def actors(view: View) -> Iterator[ActorState]:
 
 # ------------------------------------------------------------------------------------------------- tasks
 def tasks(view: View) -> Iterator[TaskState]:
-    told = view.ask("calls", "work", "failed")
+    told = view.ask("calls", "work", "failed", "ids")
     works = {process: answers.get("work") or {} for process, answers in told.items()}
     running = {task_id for work in works.values() for task_id in _running(work)}
     # A worker that leaves in order tells the node what it has done.
@@ -201,15 +201,22 @@ def tasks(view: View) -> Iterator[TaskState]:
                 how = dict(zip(("error_type", "error_message"), failures.get(task_id, ()), strict=False))
                 row = {"task_id": task_id, "required_resources": resources or {}, "func_or_class_name": function, **how}
                 name, state = _shown_name(name or "", function, work), "FAILED" if how else "FINISHED"
-                yield _task(view, row, process, name=name, state=state, **_when(over[task_id]))
+                yield _task(view, row, process, _driver_of(view, told, task_id), name=name, state=state, **_when(over[task_id]))
     processes = {pid: process for process, pid in view.pids.items()}
     for pid, _worker, task_id, name, _begin, _end, resources in last:
         if task_id not in seen:
             seen.add(task_id)
             row = {"task_id": task_id, "required_resources": resources or {}, "func_or_class_name": name or "", "name": name or ""}
-            yield _task(view, row, processes.get(pid, ""), state="FINISHED", **_when(over[task_id]))
+            owner = _driver_of(view, told, task_id)
+            yield _task(view, row, processes.get(pid, ""), owner, state="FINISHED", **_when(over[task_id]))
     for actor in view.node["actors"]:
         yield _creation(view, actor)
+
+
+def _driver_of(view: View, told: dict[str, dict[str, Any]], task_id: bytes) -> str:
+    """The driver that has made a call which is over; "" for a worker's, and where several processes make their ids in one."""
+    makers = [process for process, answers in told.items() if answers.get("ids") is not None and is_from(task_id, answers["ids"])]
+    return makers[0] if len(makers) == 1 and view.processes[makers[0]]["role"] == m.ROLE_DRIVER else ""
 
 
 def _when(times: tuple[float, float] | None) -> Row:
