@@ -47,7 +47,7 @@ class MemberDied(Event):
         self.cause = cause
         #: Segments that it has made for other processes, by their owner, who may never have heard of them.
         self.made = made
-        #: What it was, in words, if it was no worker.
+        #: The process in words, if it was no worker.
         self.role = role
 
 

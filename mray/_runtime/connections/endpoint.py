@@ -375,7 +375,7 @@ class Endpoint:
         if self.ends.of(process) is not None or self.node.closed:
             then()
         else:
-            self.requests.send(self.node, m.QUERY, "spilled", []).callbacks = (then,)
+            self.requests.send(self.node, m.QUERY, "spilled", []).then(then)
 
     def _on_node_hangup(self, node: Connection) -> None:
         """Fail everything: the node is dead, or ends the session, or reads no more from this process."""
