@@ -237,7 +237,7 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.air": Lack(LIBRARY),
     "ray.autoscaler": Lack(ONE_NODE, mentioned=True),
     "ray.autoscaler.sdk": Stand("mray._libraries.core.autoscaler", private=True),
-    "ray.dashboard": Lack("mray has no dashboard; mray top and mray list show what runs", mentioned=True),
+    "ray.dashboard": Lack("mray has no dashboard; mray top --web and mray list show what runs", mentioned=True),
     # Clients of the core mention its names at their top.
     "ray.data": Stand(reason=LIBRARY),
     "ray.job_submission": Lack(ONE_NODE, mentioned=True),

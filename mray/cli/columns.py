@@ -36,9 +36,9 @@ def cut(text: str, width: int) -> str:
     return text[: width - 1 - tail] + CUT + text[len(text) - tail :]
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """``1 worker``, ``2 workers``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def is_meant(word: str, name: str) -> bool:

@@ -27,6 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from mray._api.current import backend_if_started
 from mray._backends.timeline import timeline
+from mray._common.clock import sleep
 from mray._picture.timeline import timeline_page
 from mray._runtime.observe.observer import SessionGoneError, is_alive, sessions
 from mray._trace.span import clock
@@ -41,6 +42,8 @@ from mray.util.state.exception import RayStateApiException, ServerUnavailable
 _PATIENCE = 3.0
 #: Seconds for the bytes of a request.
 _SLOW = 10.0
+#: Seconds until a connection that could not be accepted is tried again.
+_PAUSE = 0.2
 #: Rows of tasks and objects; lines of a log.
 _MOST_ROWS, _MOST_LINES = 200, 500
 _LOOPBACK = "127.0.0.1"
@@ -176,6 +179,14 @@ class LivePage(ThreadingHTTPServer):
             with socket.create_connection((_LOOPBACK, self.server_port)):  # wakes the thread
                 pass
             self.thread.join()
+
+    def get_request(self) -> Any:
+        """The next connection. Without a descriptor for it the thread does not turn round and round."""
+        try:
+            return super().get_request()
+        except OSError:
+            sleep(_PAUSE)
+            raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Only processes of this user get as far as a request."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from mray.cli.columns import counted
 from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import objects, workers
 from mray.util.state.api import look
@@ -60,7 +61,8 @@ def _memory(given: argparse.Namespace) -> int:
     print(f"{total['object_store_bytes']} of {total['pooled_bytes']} of the object store are used")
     if whole["spilled_objects"]:
         spilled = WorkerState.humanify({"object_store_bytes": whole["spilled_bytes"], "pooled_bytes": whole["on_disk_bytes"]})
-        print(f"Spilled {spilled['object_store_bytes']}, {whole['spilled_objects']} objects; {spilled['pooled_bytes']} are on disk now")
+        count = counted(whole["spilled_objects"], "object")
+        print(f"Spilled {spilled['object_store_bytes']}, {count}; {spilled['pooled_bytes']} are on disk now")
     print()
     show([WorkerState.humanify(row) for row in processes], "table")
     if not given.stats_only:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from mray._runtime.observe.observer import sessions
+from mray.cli.columns import counted
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import View, actors, jobs, nodes
 from mray.util.state.api import look, session_directory
@@ -92,7 +93,7 @@ def _in_words(status: dict[str, Any]) -> str:
         else:
             lines.append(f"  {name}: {amounts['used']:g} of {amounts['total']:g} used")
     if status["spilled_objects"]:
-        lines.append(f"  spilled    {_bytes(status['spilled_bytes'])} of objects so far ({status['spilled_objects']} objects)")
+        lines.append(f"  spilled    {_bytes(status['spilled_bytes'])} of objects so far ({counted(status['spilled_objects'], 'object')})")
     lines.append(f"  actors     {_counts(status['actors'])}")
     ended = f", {status['dead_workers']} have ended" if status["dead_workers"] else ""
     lines.append(f"  workers    {_counts(status['workers'])}{ended}")

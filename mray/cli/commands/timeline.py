@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mray._backends.timeline import timeline
 from mray._picture.timeline import timeline_page
+from mray.cli.columns import counted
 from mray.cli.terminal import DONE, NOT_FOUND, add_session, guarded, parser
 from mray.util.state.api import look
 
@@ -43,9 +44,10 @@ def _timeline(given: argparse.Namespace) -> int:
         output = f"mray-timeline-{datetime.now():%Y-%m-%d_%H-%M-%S}.json"
     if output is not None:
         trace.save(output)
-        print(f"{output}: {slices} slices of {len({each.pid for each in trace.recordings})} processes; open it in https://ui.perfetto.dev")
+        whole = f"{counted(slices, 'slice')} of {counted(len({each.pid for each in trace.recordings}), 'process', 'processes')}"
+        print(f"{output}: {whole}; open it in https://ui.perfetto.dev")
     if given.html is not None:
         text, count = timeline_page(trace.recordings, begin=given.begin, seconds=given.seconds)
         Path(given.html).write_text(text)
-        print(f"{given.html}: {count} slices; open it in a browser")
+        print(f"{given.html}: {counted(count, 'slice')}; open it in a browser")
     return DONE
