@@ -14,6 +14,7 @@ Rejected: a server of the session's own that runs whether or not somebody looks,
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -155,13 +156,14 @@ _ANSWERS: dict[str, Callable[[Query], Any]] = {
 class LivePage(ThreadingHTTPServer):
     """Serves the page until it is closed; `session`: the directory of the one that it shows first. OSError for a port that is taken."""
 
-    daemon_threads = True
     address_family = socket.AF_INET
 
     def __init__(self, port: int = 0, session: str = "") -> None:
         self.session = session
         self.token = secrets.token_urlsafe(24)
         self._closed = False
+        #: The thread of each request under way, and its connection.
+        self._requests: dict[threading.Thread, socket.socket] = {}
         super().__init__((_LOOPBACK, port), _Request)
         self.address = f"http://{_LOOPBACK}:{self.server_port}/#{self.token}{f':{os.path.basename(session)}' if session else ''}"
         self.thread = threading.Thread(target=self._serve, name="mray's live page", daemon=True)
@@ -173,12 +175,29 @@ class LivePage(ThreadingHTTPServer):
         self.server_close()
 
     def close(self) -> None:
-        """End it. Twice is fine; requests under way are answered or not."""
+        """End it, when the requests under way are over: their connections are cut. Twice is fine."""
         if not self._closed:
             self._closed = True
             with socket.create_connection((_LOOPBACK, self.server_port)):  # wakes the thread
                 pass
             self.thread.join()
+            for thread, connection in list(self._requests.items()):
+                with contextlib.suppress(OSError):  # its thread has just closed it
+                    connection.shutdown(socket.SHUT_RDWR)
+                thread.join()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, which keeps no program from its end."""
+        thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
+        self._requests[thread] = request
+        thread.start()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One request, to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            del self._requests[threading.current_thread()]
 
     def get_request(self) -> Any:
         """The next connection. Without a descriptor for it the thread does not turn round and round."""

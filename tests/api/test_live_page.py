@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,6 +134,17 @@ def test_the_page_is_for_this_machine_its_user_and_who_has_the_token(page: live.
         get(page, "/")
 
 
+def test_a_page_that_is_closed_waits_for_no_silent_connection_and_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    page = live.LivePage()
+    with socket.create_connection(("127.0.0.1", page.server_port)) as silent:
+        while not page._requests:
+            time.sleep(0.001)
+        page.close()
+        assert silent.recv(1) == b""
+    assert set(threading.enumerate()) == before
+
+
 def test_the_user_of_a_connection_is_the_kernels_word() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         port = server.getsockname()[1]
@@ -169,8 +181,6 @@ def test_a_graph_has_a_picture_whose_edges_are_its_channels_and_who_waits_at_the
     assert sorted(f"{graph}:{edge}" for edge in edges) == sorted(channels)
     assert asked(page, "/picture", graph="none") == ""
     # The actor computes, and somebody waits for its result.
-    import threading
-
     waits = threading.Thread(target=lambda: session.ray.get(session.busy[1]))
     waits.start()
     (last,) = [key for key, row in channels.items() if row["readers"] == ["driver"]]
