@@ -29,7 +29,6 @@ from mray._api.artist import register_artist as _register_artist
 from mray._api.context import SCRIPT_MODE, WORKER_MODE, get_runtime_context
 from mray._api.decorator import remote
 from mray._api.init import init
-from mray._api.init import register_page as _register_page
 from mray._api.logging_config import LoggingConfig
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import DynamicObjectRefGenerator, ObjectRefGenerator
@@ -70,7 +69,6 @@ from mray._common.version import __version__
 if TYPE_CHECKING:
     from mray import actor, cloudpickle, dag, exceptions, experimental, runtime_context, runtime_env, util
     from mray._graph.depicted import PlanArtist
-    from mray.cli.live import LivePage
 
 
 def _load_artist() -> PlanArtist:
@@ -79,14 +77,7 @@ def _load_artist() -> PlanArtist:
     return artist
 
 
-def _serve_page() -> LivePage:
-    from mray.cli.live import LivePage  # noqa: PLC0415  (the commands, which a program does without)
-
-    return LivePage()
-
-
 _register_artist(_load_artist)
-_register_page(_serve_page)
 _switch_on_points()
 _hide_frames_from_now_on()
 if _settings.LIBRARIES.get() or _settings.AS_RAY.get():

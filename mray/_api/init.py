@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from mray._api import current
 from mray._api.current import backend_in_use, start, stop
@@ -42,27 +42,10 @@ _MEANINGLESS = frozenset(
 )
 
 
-#: The module that serves metrics; it is above this one, and loaded where a program asks for it.
-EXPORTER = "mray.cli.commands.metrics"
+#: The modules that serve metrics, and the live page; they are above this one, and loaded where a program asks for them.
+EXPORTER, PAGE = "mray.cli.commands.metrics", "mray.cli.live"
 #: Called when a session has begun, in the process that has begun or joined it.
 after_init: list[Callable[[], None]] = []
-
-
-class ServedPage(Protocol):
-    """A page that is being served: `mray.cli.live.LivePage`."""
-
-    address: str
-
-    def close(self) -> None:
-        """End it."""
-
-
-_page_servers: list[Callable[[], ServedPage]] = []
-
-
-def register_page(serve: Callable[[], ServedPage]) -> None:
-    """Say how the page of ``web=True`` is served; replaces what was registered before."""
-    _page_servers[:] = [serve]
 
 
 class RayContext(Mapping[str, Any]):
@@ -256,10 +239,10 @@ def _serve_metrics(port: int) -> int:
 
 def _serve_page() -> str:
     """The address of the live page, which ends with the session."""
-    page = _page_servers[0]()
+    page = importlib.import_module(PAGE).LivePage()
     current.ends_with_session.append(page.close)
     logger.info("Look at the session at %s", page.address)
-    return page.address
+    return str(page.address)
 
 
 current.start_by_default = init
