@@ -33,8 +33,6 @@ from mray.util.state.exception import ServerUnavailable
 
 #: Columns where there is no terminal to tell.
 _WIDTH = 160
-#: Variables of which one is set where a browser has a screen, or the user has chosen it.
-_SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 #: Rows of processes that are there however many graphs and waits there are.
 _LEAST_ROWS = 3
 
@@ -122,8 +120,7 @@ def _serve(given: argparse.Namespace) -> int:
     """The live page, of all sessions that come and go."""
     page = LivePage(given.port, session_directory(given.session) if given.session else "")
     print(page.address, flush=True)
-    if any(map(os.environ.get, _SCREENS)):  # browsers of text have no use for it
-        webbrowser.open(page.address)
+    webbrowser.open(page.address)
     try:
         page.thread.join()
     finally:
