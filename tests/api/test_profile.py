@@ -410,7 +410,7 @@ def test_the_timeline_shows_what_a_profile_has_left(ray_session, worker, compile
 
 
 # ------------------------------------------------------------------------------------------- statistics
-def test_statistics_tell_of_steps_and_edges_and_name_the_bottleneck(ray_session, worker, compiled, tmp_path: Path) -> None:
+def test_statistics_tell_of_steps_and_edges_and_name_the_bottleneck(ray_session, worker, compiled, tmp_path: Path, monkeypatch) -> None:
     a, b = worker(), worker()
     with ray_session.dag.InputNode() as value:
         graph = compiled(b.slow.bind(a.echo.bind(value)))
@@ -429,7 +429,9 @@ def test_statistics_tell_of_steps_and_edges_and_name_the_bottleneck(ray_session,
     # By one name and number: in the statistics, the schedule, and the picture, where the frame says it too.
     assert found["bottleneck"] == "[2] slow"
     assert "[2] slow" in graph.visualize_schedule(format="ascii")
+    monkeypatch.setenv("PATH", str(tmp_path))  # without dot, whose drawing has no marks
     graph.visualize(str(tmp_path / "graph"), format="svg", statistics=True)
+    monkeypatch.undo()
     drawn = (tmp_path / "graph.svg").read_text()
     assert re.findall(r'class="box[^"]* bottleneck" data-number="(\d+)"', drawn) == ["2"]
     assert "slow()" in found["why"]
