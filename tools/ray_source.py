@@ -94,6 +94,10 @@ class Reader(ast.NodeVisitor):
                 self._modules[alias.asname or alias.name] = f"{base}.{alias.name}"
             self._need(base, alias.name, node.lineno)
 
+    def _wanted(self, names: list[str]) -> str:
+        """The part of a chain of attributes that is asked of a module; the last one is the module's."""
+        return names[-1] if names else ""
+
     def visit_Attribute(self, node: ast.Attribute) -> None:
         names, at = [node.attr], node.value
         while isinstance(at, ast.Attribute):
@@ -103,7 +107,7 @@ class Reader(ast.NodeVisitor):
             module = self._modules[at.id]
             while names and is_module(f"{module}.{names[-1]}"):
                 module += f".{names.pop()}"
-            self._need(module, names[-1] if names else "", node.lineno)
+            self._need(module, self._wanted(names), node.lineno)
         else:
             self.generic_visit(node)
 
