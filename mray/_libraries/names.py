@@ -59,6 +59,8 @@ MODULES: dict[str, Stand | Lack] = {
         also={
             "worker": "ray._private.worker",
             "state": "ray._private.state",
+            "ray_constants": "ray._private.ray_constants",
+            "serialization": "ray._private.serialization",
             "_config": "mray._libraries.core.raylet:CONFIG",
         },
         absent={"ClientBuilder": CLIENT},

@@ -406,6 +406,7 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from ray.util.state.common import RAY_MAX_LIMIT_FROM_API_SERVER, RAY_MAX_LIMIT_FROM_DATA_SOURCE
 print(RAY_JOB_CONFIG_JSON_ENV_VAR, constants.LOG_MONITOR_MAX_OPEN_FILES, constants.RAY_DEDUP_LOGS)
 print(RAY_MAX_LIMIT_FROM_API_SERVER, RAY_MAX_LIMIT_FROM_DATA_SOURCE)
+assert ray.ray_constants is constants
 print(ProcessInfo._fields[:2], JobStatus("FAILED") is JobStatus.FAILED == "FAILED", ray._private.worker.SPILL_WORKER_MODE)
 try:
     JobSubmissionClient("http://127.0.0.1:8265")
