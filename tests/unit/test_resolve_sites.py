@@ -195,7 +195,7 @@ class Host:
         assert verb == SITE
         self.asked.append(process)
         answer = pickle.dumps(self.looks[process](pickle.loads(payload)))
-        return SimpleNamespace(done=lambda: True, result=lambda: answer)
+        return SimpleNamespace(ready=lambda: True, result=lambda: answer)
 
     def wait_until(self, predicate: Callable[[], bool], _timeout: float | None) -> bool:
         assert predicate()
