@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._runtime.connections import ends
+from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.connections.ends import Ended, Ends
 from mray.exceptions import OwnerDiedError, RaySystemError
 
@@ -34,6 +41,26 @@ def test_who_has_ended_its_wait_is_not_told():
     cancel()
     known.tell(KILLED)
     assert told == []
+
+
+def test_a_wait_that_begins_as_a_finalizer_ends_another_is_told():
+    told: list[Ended] = []
+    known = Ends()
+    cancel = known.then("8c62cb31", lambda _end: None)
+
+    class Late:
+        """Hashed as it is put down."""
+
+        def __call__(self, end: Ended) -> None:
+            told.append(end)
+
+        def __hash__(self) -> int:
+            cancel()
+            return 1
+
+    known.then("8c62cb31", Late())
+    known.tell(KILLED)
+    assert told == [KILLED]
 
 
 def test_a_conversation_that_breaks_is_no_end_of_its_process():
@@ -79,3 +106,39 @@ def test_only_so_many_ends_are_remembered(monkeypatch):
         known.tell(KILLED._replace(process=process))
     assert known.of("a") is None and "broke with a" not in str(known.owner_error("a"))
     assert known.of("c") is not None and "broke with c" in str(known.owner_error("c"))
+
+
+@pytest.fixture
+def asking() -> Iterator[tuple[Endpoint, list[Any]]]:
+    """A process, and what it has said to the node."""
+    said: list[Any] = []
+    endpoint = Endpoint("", "me", m.ROLE_WORKER)
+    node: Any = SimpleNamespace(closed=False, process="node", send=said.append)
+    endpoint.node = node
+    yield endpoint, said
+    endpoint.reactor.close()
+
+
+def test_who_asks_for_an_end_before_the_node_has_told_it_gets_it_behind_that_word(asking):
+    endpoint, said = asking
+    told: list[Ended | None] = []
+    with endpoint.lock:
+        endpoint.after_end("8c62cb31", lambda: told.append(endpoint.ends.of("8c62cb31")))
+        ((_code, number, *_question),) = said
+        assert told == []
+        endpoint.ends.tell(KILLED)
+        endpoint.requests.settle(number, {}, None)
+        assert told == [KILLED]
+        endpoint.after_end("8c62cb31", lambda: told.append(None))
+        assert told == [KILLED, None] and len(said) == 1
+
+
+def test_who_asks_for_an_end_that_no_node_will_tell_waits_for_none(asking):
+    endpoint, said = asking
+    told: list[Ended | None] = []
+    with endpoint.lock:
+        endpoint.after_end("before", lambda: told.append(endpoint.ends.of("before")))
+        endpoint.requests.settle(said[0][1], {}, None)
+        endpoint.node.closed = True
+        endpoint.after_end("another", lambda: told.append(endpoint.ends.of("another")))
+    assert told == [None, None]

@@ -57,7 +57,7 @@ class Ends:
     def then(self, process: str, callback: Callback) -> Callable[[], None]:
         """Call back once, with the lock, when a process has ended or a conversation with it breaks: now, if it has ended.
 
-        Any number of times: an equal callback takes the other's place. Returns what ends that.
+        Any number of times: an equal callback takes the other's place. Returns what ends that, without the lock.
         """
         end = self._ended.get(process)
         if end is not None:
@@ -67,10 +67,8 @@ class Ends:
         return lambda: self._forget(process, callback)
 
     def _forget(self, process: str, callback: Callback) -> None:
-        callbacks = self._callbacks.get(process, {})
-        callbacks.pop(callback, None)
-        if not callbacks:
-            self._callbacks.pop(process, None)
+        """Any thread, also a finalizer: what `then` is about to add to stays where it is, though it may be empty."""
+        self._callbacks.get(process, {}).pop(callback, None)
 
     def tell(self, end: Ended) -> None:
         """Take note of an end, and tell it."""
@@ -78,7 +76,7 @@ class Ends:
             _keep(self._ended, end.process, end)
         else:
             _keep(self._breaks, end.process, end.error)
-        for callback in self._callbacks.pop(end.process, ()):
+        for callback in tuple(self._callbacks.pop(end.process, ())):
             callback(end)
 
     def owner_error(self, process: str, object_id: bytes | None = None) -> OwnerDiedError:
