@@ -55,7 +55,7 @@ class Allocation:
         self.actors = actors
         self._workers = {} if workers is None else workers
         self._keep = keep
-        #: The functions that end the watches over the actors.
+        #: The functions that end the watches over the actors and the copiers.
         self._watches: list[Callable[[], None]] = []
         self.processes = {DRIVER: host.process, **processes}
         #: The processes that have had a copy of the graph.
@@ -175,7 +175,7 @@ class Allocation:
         """A process makes a copy of the graph; it is told of the end for as long as it lives."""
         if process not in self._copiers:
             self._copiers.add(process)
-            self.host.watch_process(process, "", weakly(self._forget_copier, process))
+            self._watches.append(self.host.watch_process(process, "", weakly(self._forget_copier, process)))
 
     def _forget_copier(self, process: str, _error: Exception) -> None:
         self._copiers.discard(process)

@@ -554,11 +554,13 @@ class Executions:
 
     def _break(self, cause: Exception) -> None:
         """Stop the graph for good: waiting callers get the error, the actors leave the graph."""
-        if not self.state:
+        with self._lock:
+            if self.state:
+                return
             self.cause = cause
             self.state = BROKEN
-            self._made.stop(cause)
-            self.completions.look()
+        self._made.stop(cause)
+        self.completions.look()
 
     def disown(self, cause: Exception) -> None:
         """In a forked child, which shares the graph's memory with its parent: whoever uses the graph here gets the error."""

@@ -5,6 +5,7 @@ In the caller's process. A process that has sent ACTOR_SUBSCRIBE gets the place 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -161,7 +162,7 @@ class ActorCaller:
                 cancel()
 
         def cancel() -> None:
-            if tell in self.watchers:
+            with contextlib.suppress(ValueError):  # another thread has
                 self.watchers.remove(tell)
 
         self.watchers.append(tell)
