@@ -224,6 +224,14 @@ class LoopSpin:
         loop.call_soon(self._turn, loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self._look_again(loop)
+        except BaseException:  # those that wait go on waiting, and so does the loop: in its selector
+            self.active = False
+            self._sleep()
+            raise
+
+    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
         spinner = self._spinner
         before = self._waiting()
         if before:

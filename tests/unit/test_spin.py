@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from mray._ipc.spin import (
     RECOUNT,
     WINDOW,
     AdaptiveSpinner,
+    LoopSpin,
     Spinner,
 )
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
@@ -167,3 +169,24 @@ def test_a_spin_that_is_stopped_says_nothing_of_spinning(clock: list[float]) -> 
     for _ in range(2 * FAILURES_BEFORE_PAUSE):
         assert not spinner.spin(lambda: False, stop=lambda: True)
     assert spinner.may_spin()
+
+
+def test_a_loop_whose_look_fails_sleeps_and_looks_again_at_the_next_wait() -> None:
+    happened: list[str] = []
+
+    def look() -> None:
+        happened.append("looks")
+        if happened.count("looks") == 1:
+            raise ValueError("on purpose")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: happened.append(str(context["exception"])))
+        looks = LoopSpin(lambda: 0 if happened.count("looks") > 1 else 1, look, lambda: happened.append("sleeps"))
+        for _ in range(2):
+            looks.start(loop, AdaptiveSpinner(1.0))
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert happened == ["looks", "sleeps", "on purpose", "looks"]

@@ -133,8 +133,9 @@ class Wakeups:
 
     def end_relays(self) -> None:
         """The process leaves its session: no thread rings its doorbell any more, which is about to be closed."""
-        relays = [relay for each in self._relays.values() for relay in each]
-        self._relays.clear()
+        with self._client.lock:
+            relays = [relay for each in self._relays.values() for relay in each]
+            self._relays.clear()
         for relay in relays:
             relay.end()
         for relay in relays:

@@ -96,6 +96,5 @@ class Requests:
 
     def fail_all(self, error: BaseException) -> None:
         """Fail all requests."""
-        for answer in self._waiting.values():
-            answer.set(None, error)
-        self._waiting.clear()
+        for number in tuple(self._waiting):
+            self.settle(number, None, error)
