@@ -65,6 +65,7 @@ class TinyHost:
         self.spinner = Spinner(table, row, lambda: rows)
         self.service: GraphService | None = None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+        self.ending: weakref.WeakSet[Any] = weakref.WeakSet()
         self.sockets: dict[str, socket.socket] = {}
         self._state = row * ROW_WORDS + STATE
         table.words[self._state] = AWAKE

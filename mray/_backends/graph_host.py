@@ -60,6 +60,7 @@ class Host:
         self.spinner = client.reactor.spinner
         self.service: GraphService | None = self.service_kind(self) if worker is not None else None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+        self.ending: weakref.WeakSet[Any] = weakref.WeakSet()
         self.copies: weakref.WeakValueDictionary[str, GraphCopy] = weakref.WeakValueDictionary()
         self._own_doorbell: Doorbell | None = None
         _hosts.add(self)
@@ -223,6 +224,7 @@ class Host:
         `actor` is the actor that lives there, in hex digits, or "": of an actor the error says how it died.
         """
         client = self._client
+        client.check()
         with client.lock:
             if process != self.process:
                 client.peer(process)  # which hangs up when it is gone
@@ -274,8 +276,8 @@ class Host:
 
     def close(self) -> None:
         """The session ends."""
-        for graph in list(self.graphs):
-            graph.end_with(RayChannelError("Channel closed: the session was shut down."))
+        for each in (*self.graphs, *self.ending):
+            each.end_with(RayChannelError("Channel closed: the session was shut down."))
         for watcher in list(self.loop_watchers.values()):
             watcher.close()
         if self._own_doorbell is not None:
@@ -286,8 +288,8 @@ class Host:
         """In a forked child, whose client has let go of the session."""
         error = self._client.fatal
         assert isinstance(error, Exception)
-        for graph in list(self.graphs):
-            graph.disown(error)
+        for each in (*self.graphs, *self.ending):
+            each.disown(error)
 
     def settle(self) -> None:
         """All processes of the session are gone: nobody has memory of this one open any more."""

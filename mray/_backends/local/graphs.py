@@ -127,10 +127,10 @@ class LocalHost(Host):
     def die(self) -> None:
         """Release everything: the process has died, and tells nobody."""
         for graph in list(self.graphs):
-            if isinstance(graph, LocalGraph):
-                graph.die()
-            else:
-                graph.end_with(RayChannelError("Channel closed."))
+            assert isinstance(graph, LocalGraph)
+            graph.die()
+        for each in list(self.ending):
+            each.end_with(RayChannelError("Channel closed."))
         if self.service is not None:
             self.service.close_all()
 

@@ -451,7 +451,7 @@ class Rings:
         #: Those that stay when their last handle is gone: others have handles, or the ring knows what was read.
         self._kept: set[SharedRing] = set()
         # The process that ends the session ends its graphs, and this with them.
-        host.graphs.add(self)
+        host.ending.add(self)
 
     def create(self, readers: tuple[str, ...], capacity: int) -> SharedRing:
         """A new ring that this process writes. Raises ObjectStoreFullError."""

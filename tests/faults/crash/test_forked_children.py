@@ -110,6 +110,7 @@ GRAPH = (
     + """
 from mray.dag import InputNode
 from mray.experimental.channel import Channel
+from mray.util.state import list_graphs
 
 mray.init(num_cpus=2, logging_level="ERROR")
 
@@ -119,6 +120,13 @@ class Actor:
         return value
     def read(self, channel):
         return channel.read()
+    def fork(self, graph):
+        def child():
+            try:
+                graph.execute(7)
+            except Exception as error:
+                return type(error).__name__
+        return forked(child), mray.get(graph.execute(8))
 
 actor = Actor.remote()
 with InputNode() as value:
@@ -143,6 +151,8 @@ def child():
 print("CHILD", forked(child), flush=True)
 print("GRANDCHILD", forked(lambda: print_plainly(forked(child))), flush=True)
 print("FLYING", mray.get(flying), mray.get(graph.execute(2)), flush=True)
+listed = len(list_graphs())
+print("COPY", *mray.get(Actor.remote().fork.remote(graph)), listed, flush=True)
 channel.write(3)
 print("CHANNEL", mray.get(actor.read.remote(channel)), flush=True)
 graph.teardown()
@@ -217,7 +227,7 @@ def test_what_a_forked_process_does_with_a_graph_or_channel_of_its_parent_is_an_
     said = run.said()
     errors = str([*["RaySystemError"] * 3, "RayChannelError"])
     assert (said["CHILD"], said["GRANDCHILD"]) == (errors, errors), run.output()
-    assert (said["FLYING"], said["CHANNEL"]) == ("1 2", "3"), run.output()
+    assert (said["FLYING"], said["COPY"], said["CHANNEL"]) == ("1 2", "'RaySystemError' 8 1", "3"), run.output()
     run.assert_nothing_left()
 
 
