@@ -194,7 +194,7 @@ def text_of(data: bytes) -> str:
 def is_cancelled(text: str) -> bool:
     """Whether a text of `text_of` is that of a cancelled call, which an asynchronous one tells in the error of a task."""
     last = text.rstrip().rpartition("\n")[2] if text.startswith(TASK_ERROR) else text
-    return last.startswith("ray.exceptions.TaskCancelledError")
+    return last.startswith("mray.exceptions.TaskCancelledError")
 
 
 #: Errors of pickling a value that cannot be pickled, for `serialization_error`. The rest is the user's own.

@@ -332,7 +332,7 @@ def test_a_cause_that_cannot_be_unpickled_is_described(ray_session):
         ray.get(fails_with(ray, Ununpicklable))
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(caught.value))
     assert text.startswith("Failed to deserialize exception. ")
-    assert f"Original exception:\n{ray.exceptions.RayTaskError.__module__}.RayTaskError: ray::f() (pid=" in text
+    assert re.search(r"Original exception:\nm?ray\.exceptions\.RayTaskError: ray::f\(\) \(pid=", text)
     assert "Ununpicklable" in text
     assert ("docs.ray.io" in text) == (ray.__name__ == "ray")  # mray's own text does not send its user to Ray's pages
 

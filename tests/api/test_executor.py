@@ -203,12 +203,12 @@ def test_shutdown_can_cancel_what_has_not_begun(ray_session, executor_class, tmp
 
 def test_the_death_of_a_worker_breaks_the_executor(ray_session, executor_class):
     executor = executor_class(2)
-    submitted = [executor.submit(os._exit, 3), executor.submit(time.sleep, 1000), executor.submit(abs, -1)]
+    submitted = [executor.submit(time.sleep, 1000), executor.submit(os._exit, 3)]
     with pytest.raises(BrokenProcessPool, match="exit") as raised:
-        submitted[0].result()
+        submitted[1].result()
     assert isinstance(raised.value.__cause__, ray_session.exceptions.ActorDiedError)
     with pytest.raises(BrokenProcessPool):
-        submitted[1].result()
+        submitted[0].result()
     with pytest.raises(BrokenProcessPool):
         executor.submit(abs, 1)
     executor.shutdown()

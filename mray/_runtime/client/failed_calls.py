@@ -69,7 +69,7 @@ def facts_of_answer(payload: bytes) -> tuple[str, str]:
     text = text_of(payload)
     if is_cancelled(text):
         return "TASK_CANCELLED", ""
-    kind = next((word for error, word in _TYPES if text.startswith(f"ray.exceptions.{error.__name__}: ")), _TYPES[0][1])
+    kind = next((word for error, word in _TYPES if text.startswith(f"mray.exceptions.{error.__name__}: ")), _TYPES[0][1])
     return kind, text.partition(": ")[2][:LONGEST]
 
 
