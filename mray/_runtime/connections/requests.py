@@ -34,9 +34,13 @@ class Answer:
 
     def result(self) -> Any:
         """The value; raises the error in its place. Call when `ready`."""
-        if self.error is not None:
-            raise self.error
-        return self.value
+        try:
+            if self.error is not None:
+                raise self.error
+            return self.value
+        finally:
+            # The traceback has this frame, and those of callers with their handles: in a circle they would live until a collection.
+            del self
 
     def set(self, value: Any, error: BaseException | None = None) -> None:
         """It has come."""
