@@ -20,7 +20,6 @@ UNMET = {
     "ray/_private/utils.py": "checks environments for Ray's own calls; mray's calls check them themselves",
     "ray/autoscaler/": "starts and ends machines; a mock of Tune's for tests asks for it",
     "ray/serve/_private/deployment_node.py": "no module of Serve imports it",
-    "ray/train/_internal/session.py": "sets hooks that would warn of calls for which a trial has no resources; mray never calls them",
 }
 
 
