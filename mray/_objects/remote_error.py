@@ -179,8 +179,9 @@ def unpickle_error(data: bytes) -> BaseException:
     return UnserializableException(text)
 
 
-#: How the text of the pickled error of a task begins.
-TASK_ERROR = "mray.exceptions.RayTaskError: "
+#: How the texts of our own errors begin, and that of the pickled error of a task.
+OURS = f"{RayTaskError.__module__}."
+TASK_ERROR = f"{OURS}RayTaskError: "
 
 
 def text_of(data: bytes) -> str:
@@ -194,7 +195,7 @@ def text_of(data: bytes) -> str:
 def is_cancelled(text: str) -> bool:
     """Whether a text of `text_of` is that of a cancelled call, which an asynchronous one tells in the error of a task."""
     last = text.rstrip().rpartition("\n")[2] if text.startswith(TASK_ERROR) else text
-    return last.startswith("mray.exceptions.TaskCancelledError")
+    return last.startswith(f"{OURS}TaskCancelledError")
 
 
 #: Errors of pickling a value that cannot be pickled, for `serialization_error`. The rest is the user's own.

@@ -29,8 +29,17 @@ from mray._objects.remote_error import (
     task_error,
     unpickle_error,
 )
+from mray._runtime.client.failed_calls import facts_of_answer
 from mray.examples import pipeline_parallel as pipeline
-from mray.exceptions import ActorDiedError, GetTimeoutError, RayError, RayTaskError, TaskCancelledError, UnserializableException
+from mray.exceptions import (
+    ActorDiedError,
+    GetTimeoutError,
+    OutOfMemoryError,
+    RayError,
+    RayTaskError,
+    TaskCancelledError,
+    UnserializableException,
+)
 
 CARETS = re.compile(r"^\s+[\^~]+$\n?", re.MULTILINE)
 
@@ -356,3 +365,11 @@ def test_the_argument_that_cannot_be_pickled_is_named(args: Any, kwargs: Any, na
     text = str(argument_error(TypeError("cannot pickle"), args, kwargs, called))
     assert re.match(r"Could not serialize the argument .*lock object at .* for a task or actor m\.outer\.<locals>\.f:\n", text)
     assert f"\nargument `{name}` of f, a `_thread.lock`, cannot be pickled: make it inside the task (" in text
+
+
+def test_the_text_of_an_error_tells_its_kind():
+    cancelled = TaskCancelledError()
+    assert facts_of_answer(pickle_error(OutOfMemoryError("no room"))) == ("OUT_OF_MEMORY", "no room")
+    assert facts_of_answer(pickle_error(cancelled)) == ("TASK_CANCELLED", "")
+    assert facts_of_answer(pickle_error(task_error("f", cancelled))) == ("TASK_CANCELLED", "")
+    assert facts_of_answer(pickle_error(task_error("f", ValueError("on purpose"))))[0] == "TASK_EXECUTION_EXCEPTION"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mray import exceptions
 from mray._common.history import History
-from mray._objects.remote_error import is_cancelled, text_of
+from mray._objects.remote_error import OURS, is_cancelled, text_of
 
 #: How many are remembered, and in how many bytes.
 MOST = 1000
@@ -69,7 +69,7 @@ def facts_of_answer(payload: bytes) -> tuple[str, str]:
     text = text_of(payload)
     if is_cancelled(text):
         return "TASK_CANCELLED", ""
-    kind = next((word for error, word in _TYPES if text.startswith(f"mray.exceptions.{error.__name__}: ")), _TYPES[0][1])
+    kind = next((word for error, word in _TYPES if text.startswith(f"{OURS}{error.__name__}: ")), _TYPES[0][1])
     return kind, text.partition(": ")[2][:LONGEST]
 
 
