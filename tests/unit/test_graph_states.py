@@ -1,4 +1,4 @@
-"""What a graph of this process is, while several threads end it; what it gives back."""
+"""A graph of this process while several threads end it, and the watches that it gives back."""
 
 from __future__ import annotations
 
