@@ -132,14 +132,14 @@ def notes():
     try:
         with open(f"{folder}/notes") as file:
             return file.read().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
 
 def is_over(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 def outcome(ref):
