@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.executions import TORN_DOWN, Executions
@@ -37,6 +40,17 @@ def test_a_graph_that_is_torn_down_as_its_actor_dies_stays_so() -> None:
     graph = Racing()
     graph._break(RayChannelError("an actor has died"))
     assert graph.state
+
+
+def test_an_error_that_is_raised_again_and_again_keeps_the_frames_of_the_last_time_alone() -> None:
+    graph = Racing()
+    graph.cause = RayChannelError("an actor has died")
+    frames = []
+    for _ in range(3):
+        with pytest.raises(RayChannelError) as caught:
+            graph._raise_cause()
+        frames.append(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    assert frames == [frames[0]] * 3
 
 
 def test_a_graph_that_has_ended_watches_no_process_that_had_a_copy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -142,3 +143,14 @@ def test_who_asks_for_an_end_that_no_node_will_tell_waits_for_none(asking):
         endpoint.node.closed = True
         endpoint.after_end("another", lambda: told.append(endpoint.ends.of("another")))
     assert told == [None, None]
+
+
+def test_the_error_of_a_lost_node_keeps_the_frames_of_the_last_call_alone(asking):
+    endpoint, _said = asking
+    endpoint.fatal = RaySystemError("the node is dead")
+    frames = []
+    for _ in range(3):
+        with pytest.raises(RaySystemError) as caught:
+            endpoint.check()
+        frames.append(len(list(traceback.walk_tb(caught.value.__traceback__))))
+    assert frames == [frames[0]] * 3

@@ -456,7 +456,7 @@ class Executions:
 
     def _raise_cause(self) -> NoReturn:
         if self.cause is not None:
-            raise self.cause
+            raise self.cause.with_traceback(None)  # each raise would add to the last one's, and keep its frames
         steps = [f"{self.participants.classes.get(step.actor, '')}.{step.method}" for step in self._plan.graph.steps]
         more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
         raise RayChannelError(f"Channel closed: the compiled graph of {', '.join(steps[:3])}{more} was torn down; compile another.")

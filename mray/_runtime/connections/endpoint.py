@@ -325,7 +325,7 @@ class Endpoint:
         if self.fatal is not None:
             if self.reactor.is_over:
                 self.reactor.end_thread()
-            raise self.fatal
+            raise self.fatal.with_traceback(None)  # each raise would add to the last one's, and keep its frames
 
     # ------------------------------------------------------------------------------------ ends
     def _on_peer_hangup(self, connection: Connection) -> None:
