@@ -134,7 +134,7 @@ def init(
     logging_config: LoggingConfig | None = None,
     namespace: str | None = None,
     runtime_env: dict[str, Any] | None = None,
-    preload: list[str] | tuple[str, ...] = (),
+    preload: list[str] | tuple[str, ...] | str = (),
     local_mode: bool = False,
     web: bool = False,
     **others: Unpack[InitOptions],
@@ -148,7 +148,8 @@ def init(
 
     `num_cpus` and `num_gpus` default to what this process may use; `resources` are names of your own with quantities; `object_store_memory`
     bounds the shared memory of objects, in bytes: what comes above goes to disk, into `object_spilling_directory` (the session's own
-    directory if it is not given). `preload` names modules that every worker starts with, at the price of one import.
+    directory if it is not given). `preload` names modules that every worker starts with, at the price of one import; with
+    "auto" workers find those ready that the workers of this program's last session imported.
     `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this process's.
     `logging_config` is how this process and all workers log. `web=True` serves a page about the session, for a browser of this machine and
     user, until `shutdown`; its address is logged, and is the `dashboard_url` of what is returned.

@@ -475,8 +475,9 @@ class SessionOptions:
     log_to_driver: bool = True
     #: A `LoggingConfig` as builtin values.
     logging_config: Mapping[str, Any] | None = None
-    #: Modules that every worker starts with.
+    #: Modules that every worker starts with; and whether those are added that workers of the program's last session imported.
     preload: tuple[str, ...] = ()
+    foresee: bool = False
     #: Absolute path under which the session makes its directory.
     temp_dir: str | None = None
     #: A name for the node in listings.
@@ -569,8 +570,11 @@ def session_options(  # one keyword per argument of `init`
         temp_dir = settings.TMPDIR.get()
     if temp_dir is not None and not os.path.isabs(temp_dir):
         raise ValueError("temp_dir must be absolute path or None.")
+    if isinstance(preload, str) and preload == settings.AUTO:
+        preload = (preload,)
     if isinstance(preload, (str, bytes)) or not all(isinstance(name, str) for name in preload or ()):
-        raise TypeError(f"preload must be a list of names of modules, got {preload!r}")
+        raise TypeError(f"preload must be a list of names of modules, or 'auto', got {preload!r}")
+    modules = dict.fromkeys((*map(plain, preload or ()), *settings.PRELOAD.get()))
     return SessionOptions(
         num_cpus=num_cpus,
         num_gpus=num_gpus,
@@ -584,7 +588,8 @@ def session_options(  # one keyword per argument of `init`
         runtime_env=dict(runtime_env) if runtime_env is not None else None,
         log_to_driver=settings.LOG_TO_DRIVER.get() if log_to_driver is None else bool(log_to_driver),
         logging_config=logging_config,
-        preload=tuple(dict.fromkeys((*map(plain, preload or ()), *settings.PRELOAD.get()))),
+        preload=tuple(name for name in modules if name != settings.AUTO),
+        foresee=settings.AUTO in modules,
         temp_dir=plain(temp_dir),
         node_name=plain(node_name),
         system_config=system_config,

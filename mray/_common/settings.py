@@ -174,7 +174,9 @@ RUNTIME_ENV_HOOK = _declare(
     "`module.function` that `init` calls with its `runtime_env` (or None), and whose result is used instead.",
     "RAY_RUNTIME_ENV_HOOK",
 )
-PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, besides those of `init(preload=...)`.")
+PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, beside `init(preload=...)`; or `auto`.")
+#: In place of a module: those that workers of the program's last session imported.
+AUTO = "auto"
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")
 ENABLE_AUTO_CONNECT = _declare(
     "MRAY_ENABLE_AUTO_CONNECT",
@@ -562,6 +564,11 @@ def join_everywhere(address: str) -> None:
     """Have `init` of this process and its children join this session where neither the program nor the environment names another."""
     if not ADDRESS.is_set():
         os.environ[ADDRESS.name] = address
+
+
+def preloaded_everywhere() -> tuple[str, ...]:
+    """The modules that every worker of every session starts with."""
+    return tuple(name for name in PRELOAD.get() if name != AUTO)
 
 
 def preload_everywhere(module: str) -> None:

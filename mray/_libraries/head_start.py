@@ -117,7 +117,7 @@ def once(source: str | bytes, name: str, done: int = 0) -> None:
         _thread.once = False
     _start = template.current = template.HeadStart()
     if not _start.split_off(lambda options: entry.main("template", "-", "-", options)):
-        for module in settings.PRELOAD.get():
+        for module in settings.preloaded_everywhere():
             _start.load(module)
     gc.unfreeze()  # for the program they are objects as any other, and among the oldest: nothing has looked at each of them
 

@@ -31,7 +31,10 @@ INTERPRETER_VARIABLE = PRIVATE_VARIABLES + "INTERPRETER"
 #: Variables that the loader, the allocator or the interpreter reads only when a process starts.
 _READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
 #: Variables that numerical libraries read when they are imported, which preloading does before the fork.
-_READ_AT_IMPORT = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_")
+READ_AT_IMPORT = (
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_"),
+    *("ARROW_", "HF_", "NPY_", "NUMPY_", "SCIPY_", "SKLEARN_", "TRANSFORMERS_"),
+)
 
 
 def shown_variables(environment: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -102,5 +105,5 @@ def idle_limit(cpus: float) -> int:
 
 def needs_fresh_interpreter(environment: Mapping[str, str], preloaded: bool) -> bool:
     """Whether these variables come too late for a forked process."""
-    late = _READ_AT_START + _READ_AT_IMPORT if preloaded else _READ_AT_START
+    late = _READ_AT_START + READ_AT_IMPORT if preloaded else _READ_AT_START
     return WRAPPER_VARIABLE in environment or INTERPRETER_VARIABLE in environment or any(name.startswith(late) for name in environment)

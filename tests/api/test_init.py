@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import concurrent.futures
 import inspect
@@ -533,6 +534,48 @@ def test_preloaded_modules_are_imported_before_any_task(fresh, init):
         return "colorsys" in sys.modules
 
     assert fresh.get(f.remote())
+
+
+FORESEEN = """
+import os, sys
+import ENGINE as ray
+ray.init(num_cpus=2, logging_level="ERROR", preload="auto")
+
+@ray.remote
+class Model:
+    def __init__(self):
+        there = "transformers" in sys.modules
+        import transformers
+        self.facts = there, transformers.PID == os.getpid(), transformers.MODE
+
+    def get(self):
+        return self.facts
+
+own = {"runtime_env": {"env_vars": {"TRANSFORMERS_MODE": "own"}}}
+print(ray.get([actor.get.remote() for actor in (Model.remote(), Model.remote(), Model.options(**own).remote())]))
+"""
+
+
+@pytest.mark.only("mray")
+def test_what_workers_imported_is_loaded_once_in_the_next_session_of_the_program(run_program, tmp_path):
+    # It stands for the package of this name: one whose import takes long, and reads a variable.
+    module = tmp_path / "transformers.py"
+    module.write_text("import os, time; time.sleep(0.11); PID = os.getpid(); MODE = os.getenv('TRANSFORMERS_MODE')")
+    env = {"MRAY_CACHE_DIR": str(tmp_path / "cache")}
+    own = (False, True, "own")
+    assert ast.literal_eval(run_program(FORESEEN, env=env).stdout) == [(False, True, None), (False, True, None), own]
+    assert os.stat(tmp_path / "cache" / "imports").st_mode & 0o777 == 0o700
+    assert ast.literal_eval(run_program(FORESEEN, env=env).stdout) == [(False, False, None), (False, False, None), own]
+
+    # One that ends the zygote is tried once.
+    module.write_text(f"import os; os.close(os.open({str(tmp_path / 'tried')!r}, os.O_CREAT | os.O_EXCL)); os._exit(9)")
+    program = """
+    import ENGINE as ray
+    ray.init(num_cpus=1, logging_level="ERROR", preload="auto")
+    print(ray.get(ray.remote(lambda: 7).remote()))
+    """
+    assert run_program(program, env=env).stdout == "7\n"
+    assert (tmp_path / "tried").exists()
 
 
 @pytest.mark.only("mray", "local")

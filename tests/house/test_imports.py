@@ -25,6 +25,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_ipc/process.py": "moves its text, in a process that was forked where others are started by exec",
     "mray/_runtime/environment/environments.py": "expands variables of the caller, and takes its own out of a worker's",
     "mray/_runtime/environment/packages.py": "finds the user's cache folder, and in a worker the driver's interpreter",
+    "mray/_runtime/processes/foresight.py": "sees whether a worker has changed variables that a package reads when it is imported",
     "mray/_runtime/processes/interpreters.py": "hands the node's environment to builders of packages",
     "mray/_runtime/processes/launch.py": "has the folders of a PYTHONPATH searched that the program has set",
     "mray/_runtime/environment/package_builder.py": "hands its own to the installers",

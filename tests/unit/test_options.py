@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mray._common import settings
 from mray._common.options import (
     ACTOR_OPTIONS,
     TASK_OPTIONS,
@@ -188,6 +189,15 @@ def test_resources_of_actors(given: dict[str, Any], to_place: dict[str, float], 
     assert actor_resources(complete_actor_options(given)) == (to_place, held)
 
 
+@pytest.mark.parametrize(("given", "variable"), [("auto", ""), (["auto"], "json"), (["json"], "auto"), ((), "json,auto")])
+def test_auto_is_no_module(monkeypatch: pytest.MonkeyPatch, given: Any, variable: str) -> None:
+    monkeypatch.setenv("MRAY_PRELOAD", variable)
+    options = session_options(preload=given)
+    assert options.foresee
+    assert options.preload == (("json",) if "json" in (*given, variable.partition(",")[0]) else ())
+    assert settings.preloaded_everywhere() == (("json",) if "json" in variable else ())
+
+
 @pytest.mark.parametrize(
     ("given", "kind", "text"),
     [
@@ -217,3 +227,4 @@ def test_the_environment_overrides_resources_and_labels(monkeypatch: pytest.Monk
     assert (options.num_cpus, options.resources) == (7, {"a": 2, "c": 1})
     assert options.labels == {"zone": "b", "rack": "1"}
     assert options.preload == ("two", "one")
+    assert not options.foresee

@@ -105,12 +105,12 @@ def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequen
     return {
         **content,
         "cwd": given["cwd"],
-        "folder": os.path.join(cache_folder(), name),
+        "folder": os.path.join(cache_folder("environments"), name),
         "timeout": config.get("setup_timeout_seconds", SETUP_SECONDS),
     }
 
 
-def cache_folder() -> str:
-    """Where environments are kept for later sessions."""
+def cache_folder(name: str) -> str:
+    """Where things of this name are kept for later sessions."""
     cache = settings.CACHE_DIR.get() or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "mray")
-    return os.path.join(os.path.abspath(os.path.expanduser(cache)), "environments")
+    return os.path.join(os.path.abspath(os.path.expanduser(cache)), name)

@@ -7,8 +7,8 @@
 
 `launch` starts an interpreter by exec; `host_program` says which interpreter that is. `template` forks nodes, so that a session starts
 sooner. `supervisor` starts the zygote and the workers, and learns how each ends. `native_threads` has libraries compute with as many
-threads as a task has CPUs, preloaded ones too. `line_coverage` has workers measured by coverage.py, `object_counts` counts the objects of a
-process, for tests of growth.
+threads as a task has CPUs, preloaded ones too. `foresight` has the zygote import ahead for `preload="auto"`. `line_coverage`
+has workers measured by coverage.py, `object_counts` counts the objects of a process, for tests of growth.
 
 ====================  ====================================================================================================
 supervisor            the part of the node that starts, watches and reaps processes

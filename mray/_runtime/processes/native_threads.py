@@ -73,6 +73,13 @@ class NativeThreads:
                 set_torchs(count)
         self._told = count
 
+    def adopt(self) -> None:
+        """Modules that were loaded with one thread are the program's now: they use as many as the variable says."""
+        count = os.environ.get(VARIABLE, "")
+        if not self._is_users and count.isdigit() and int(count) > 1:
+            self._told = 0
+            self.set(int(count))
+
     def _find_setters(self) -> list[Callable[[int], object]]:
         if self._looked_at != len(sys.modules):
             self._looked_at = len(sys.modules)

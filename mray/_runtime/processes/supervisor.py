@@ -222,7 +222,7 @@ class Supervisor:
             self._interpreters.when_ready(recipe, environment, lambda: self._ready(worker, environment), partial(self._refuse, worker))
             return
         packet = marshal.dumps((SPAWN, process, environment))
-        if needs_fresh_interpreter(environment, bool(self._options.get("preload"))) or len(packet) > _LARGEST_SPAWN:
+        if needs_fresh_interpreter(environment, any(map(self._options.get, ("preload", "note")))) or len(packet) > _LARGEST_SPAWN:
             self._exec(worker, environment)
             return
         self._waiting.append((process, packet))

@@ -220,7 +220,7 @@ class HeadStart(Template):
                     os.close(options)
             if self._running is not self._informed:  # another one, which has ended, may have had those before
                 self._informed = self._running
-                for known in settings.PRELOAD.get():
+                for known in settings.preloaded_everywhere():
                     self._running.load(known)
             self._running.load(module)
         except OSError:

@@ -31,6 +31,7 @@ from mray._ipc.connection import receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
+from mray._runtime.processes.foresight import Foresight
 from mray._runtime.processes.launch import PACKET, PYTHON_PATH, with_python_path
 from mray._runtime.processes.native_threads import native_threads
 
@@ -99,6 +100,8 @@ class Zygote:
             threads, known = set(sys._current_frames()), threads
             if threads - known:
                 self._tell("preload failed", module, "has started a thread, which no worker has: a forked process has one thread")
+        if self._options.get("note"):
+            Foresight(self._options["note"]).load()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 stream.flush()  # else each worker would print it again

@@ -40,9 +40,11 @@ from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import RESET, ended_error, node_error, reset_error
 from mray._runtime.environment.environments import reduce_environment, take_over, variables_of
+from mray._runtime.environment.packages import cache_folder
 from mray._runtime.observe import process_snapshot
 from mray._runtime.observe.observer import is_private, parent_of
 from mray._runtime.processes import line_coverage, template
+from mray._runtime.processes.foresight import note_of_program
 from mray._runtime.processes.host_program import check_host, interpreter
 from mray._runtime.processes.launch import launch, write_options
 from mray._runtime.session.breakpoints import has_terminal
@@ -397,7 +399,8 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
         "coverage": None,
         "graphs": persistent or any(name in sys.modules for name in _SIGNS_OF_GRAPHS),
         "object_spilling_directory": options.object_spilling_directory,
-        "preload": [*settings.PRELOAD.get(), *options.preload],
+        "preload": [*settings.preloaded_everywhere(), *options.preload],
+        "note": _note() if options.foresee else "",
         "facts": {
             "node_id": node_id,
             "node_name": options.node_name or "127.0.0.1",
@@ -413,6 +416,13 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
             "address": "",
         },
     }
+
+
+def _note() -> str:
+    """The note of this program's imports; "" where none can be kept."""
+    with contextlib.suppress(OSError):
+        return note_of_program(private_directory(cache_folder("imports")))
+    return ""
 
 
 def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -123,4 +123,4 @@ def _open(output: str | None, page: manual.Page | None) -> int:
 
 def _kept() -> Path:
     """The file that a browser reads after this process has ended: beside what is kept between sessions."""
-    return Path(cache_folder()).parent / "manual.html"
+    return Path(cache_folder("manual.html"))

@@ -1,0 +1,133 @@
+"""Imports that are foreseen: heavy packages that the workers of a program's last session imported.
+
+In the zygote, and in the workers that are forked from it.
+
+::
+
+    zygote   takes the note ─▶ imports its packages ─▶ hides what that has put into sys.modules
+                 │ fork
+    worker       └─ import torch ─▶ Foresight.find_spec: hidden? it is there again, and noted
+                                                         else imported as ever, and noted if that took long
+
+A program finds in `sys.modules` its own imports, from where its own module path has them. It can still tell the difference, so
+`init(preload="auto")` has to be asked for: a package has read variables of the environment when the zygote imported it. One is not noted
+whose variables a worker has changed before it imported it.
+
+The note is an empty file for each package, which a worker makes and the next session's zygote removes: so a package that is not imported
+any more is forgotten, and one that ends the zygote is not tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from mray._common.clock import monotonic
+from mray._common.kept import os
+from mray._runtime.processes.native_threads import VARIABLE, native_threads
+from mray._scheduler.policy import READ_AT_IMPORT
+
+#: Packages whose import takes long, keeps no thread and opens no device.
+HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "sklearn", "torch", "transformers")
+#: An import that takes less is not worth one in every session.
+LONG = 0.1
+
+
+def note_of_program(folder: str) -> str:
+    """The path that the note of the program in this process begins with: its file, Python and module paths are as in its last session."""
+    import hashlib  # noqa: PLC0415
+
+    program = (os.path.abspath(sys.argv[0] if sys.argv else ""), sys.executable, sys.version, *sys.path)
+    return os.path.join(folder, hashlib.sha256("\0".join(program).encode(errors="surrogateescape")).hexdigest()[:32])
+
+
+def take_note(note: str) -> Iterator[str]:
+    """The noted packages, each removed from the note before it is told."""
+    for name in HEAVY:
+        try:
+            os.unlink(f"{note}.{name}")
+        except OSError:
+            continue
+        yield name
+
+
+class Foresight:
+    """The packages that a zygote has imported and hidden. It stands first in `sys.meta_path` from then on."""
+
+    def __init__(self, note: str) -> None:
+        self._note = note
+        #: Modules by their full names, until the program imports one of their package.
+        self._hidden: dict[str, Any] = {}
+        #: Package to the modules that are there when it has been imported.
+        self._together: dict[str, tuple[str, ...]] = {}
+        self._zygote = os.getpid()
+        self._variables = _variables()
+        sys.meta_path.insert(0, self)
+
+    def load(self) -> None:
+        """Import the noted packages. One that cannot be imported is left to the program to fail at."""
+        for name in take_note(self._note):
+            before = set(sys.modules)
+            with contextlib.suppress(BaseException):
+                importlib.import_module(name)
+                own = tuple(each for each in sys.modules if each not in before and each.partition(".")[0] not in sys.stdlib_module_names)
+                self._together[name] = own
+                self._hidden.update({each: sys.modules.pop(each) for each in own})
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """As the next finder that knows the module; importing it is seen."""
+        hidden = self._hidden.get(name)
+        if hidden is None and name not in HEAVY:
+            return None
+        others = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path) if finder is not self)
+        spec = next((each for each in others if each is not None), None)
+        if spec is None or not hasattr(spec.loader, "exec_module"):
+            return None
+        own = getattr(hidden, "__spec__", None)
+        loader: Any = spec.loader
+        with contextlib.suppress(AttributeError):  # a loader of somebody's that takes no attributes
+            if hidden is not None and own is not None and own.origin == spec.origin:
+                loader.create_module = lambda _spec: hidden
+                loader.exec_module = lambda _module: self._show(name, hidden, own)
+            elif name in HEAVY:
+                loader.exec_module = lambda module: self._watch(name, loader, module)
+        return spec
+
+    def _show(self, name: str, module: Any, spec: ModuleSpec) -> None:
+        """The program imports a hidden module."""
+        module.__spec__ = spec
+        package = name.partition(".")[0]
+        own = self._together.get(name) or [each for each in self._hidden if each.partition(".")[0] == package]
+        shown = {each: self._hidden.pop(each) for each in own if each in self._hidden}
+        sys.modules.update(shown)
+        if os.getpid() == self._zygote:
+            return
+        if "numpy.random" in shown:  # it was seeded once, with the same seed for all workers
+            shown["numpy.random"].seed()
+        native_threads.adopt()
+        if name in HEAVY:
+            self._write(name)
+
+    def _watch(self, name: str, loader: Any, module: ModuleType) -> None:
+        """The program imports a package that was not foreseen."""
+        del loader.exec_module
+        threads = set(sys._current_frames())
+        begin = monotonic()
+        loader.exec_module(module)
+        if monotonic() - begin > LONG and not set(sys._current_frames()) - threads and os.getpid() != self._zygote:
+            self._write(name)
+
+    def _write(self, name: str) -> None:
+        if _variables() != self._variables:
+            return
+        with contextlib.suppress(OSError):
+            os.close(os.open(f"{self._note}.{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(READ_AT_IMPORT) and name != VARIABLE}
