@@ -401,12 +401,14 @@ class ActorMethod:
 
     options.__signature__ = option_signature(METHOD_OPTIONS, bound=True)  # type: ignore[attr-defined]
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_actor":
-            return self._handle
-        if name in private_attributes.METHOD:
-            return private_attributes.METHOD[name](self._spec)
-        raise AttributeError(f"'ActorMethod' object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # which would take any name for one that there is
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "_actor":
+                return self._handle
+            if name in private_attributes.METHOD:
+                return private_attributes.METHOD[name](self._spec)
+            raise AttributeError(f"'ActorMethod' object has no attribute {name!r}")
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the method; a tuple with one per value when it returns several."""

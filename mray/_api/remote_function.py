@@ -143,14 +143,16 @@ class RemoteFunction:
     def _function_name(self) -> str:
         return f"{self.module}.{self.name}"
 
-    def __getattr__(self, name: str) -> Any:
-        """Attributes that Ray calls private and wrappers of functions read: `_default_options`, those that were given, and each option."""
-        option = name.removeprefix("_")
-        if name == "_default_options":
-            return dict(self.given_options)
-        if option == name or option not in TASK_OPTIONS:
-            raise AttributeError(f"'RemoteFunction' object has no attribute {name!r}")
-        return self.default_options[option] if option in _COMPLETED else self.given_options.get(option)
+    if not TYPE_CHECKING:  # which would take any name for one that there is
+
+        def __getattr__(self, name: str) -> Any:
+            """Attributes that Ray calls private and wrappers read: `_default_options`, those that were given, and each option."""
+            option = name.removeprefix("_")
+            if name == "_default_options":
+                return dict(self.given_options)
+            if option == name or option not in TASK_OPTIONS:
+                raise AttributeError(f"'RemoteFunction' object has no attribute {name!r}")
+            return self.default_options[option] if option in _COMPLETED else self.given_options.get(option)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Start a task; returns at once.

@@ -220,6 +220,7 @@ _TEXTS = (
     (re.compile(r" 'cpu_affinity',"), ""),
     # The report of what cannot be pickled has a form of its own.
     (re.compile(r":\n=+\nChecking Serializability.*", re.DOTALL), ""),
+    (re.compile(r":\n(?:argument )?`[^\n]*, cannot be pickled: .*", re.DOTALL), ""),
     (re.compile(r"in the list \[.*\], for example"), "in the list"),
     # Ray takes the second and third line of a traceback for its own, those of a chain of errors too.
     (re.compile(r".*\n\n(ray::|Traceback )", re.DOTALL), r"\1"),

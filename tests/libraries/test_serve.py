@@ -22,6 +22,7 @@ from tests.conftest import wait_until
 from tests.full import full
 from tests.libraries.conftest import PATIENCE, free_port
 
+pytest.importorskip("ray")
 pytest.importorskip("ray.serve" if os.environ.get("MRAY_TEST_ENGINE") == "ray" else "fastapi", reason="Ray's libraries are not installed")
 fastapi = pytest.importorskip("fastapi")
 
