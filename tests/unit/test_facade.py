@@ -421,7 +421,10 @@ print(importlib.reload(packaging) is packaging, open(nsight.__file__).readline()
         "RAY_JOB_CONFIG_JSON_ENV_VAR 7 False",
         "40000 20",
         "('process', 'stdout_file') True 2",
-        "ray.dashboard.modules.job.sdk.JobSubmissionClient is not in mray: mray has no dashboard; mray top --web and mray list show what runs",
+        (
+            "ray.dashboard.modules.job.sdk.JobSubmissionClient is not in mray: "
+            "mray has no dashboard; mray top --web and mray list show what runs"
+        ),
         "True True",
     ]
 
