@@ -17,6 +17,19 @@ PRELOAD = ["torch"]
 pytestmark = pytest.mark.filterwarnings(r"ignore:\s*nccl library could not be loaded")
 
 
+def test_each_worker_has_random_numbers_of_its_own(ray_session):
+    @ray_session.remote(num_cpus=0)
+    class Random:
+        def numbers(self):
+            import numpy
+
+            return torch.rand(4).tolist(), numpy.random.random(4).tolist()
+
+    (torchs, numpys), *others = ray_session.get([each.numbers.remote() for each in [Random.remote(), Random.remote()]])
+    assert others[0][0] != torchs
+    assert others[0][1] != numpys
+
+
 @pytest.fixture
 def rdt(ray_session):
     """The module under test, its actors' class, and how to make a group of them."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -54,6 +54,13 @@ def take_note(note: str) -> Iterator[str]:
         except OSError:
             continue
         yield name
+
+
+def seed_anew(modules: Mapping[str, Any]) -> None:
+    """Seed those of the modules that have random numbers: they were seeded once, with the same seed for all workers."""
+    for owner in (modules.get("numpy.random"), getattr(modules.get("torch"), "default_generator", None)):
+        if owner is not None:
+            owner.seed()
 
 
 class Foresight:
@@ -107,8 +114,7 @@ class Foresight:
         sys.modules.update(shown)
         if os.getpid() == self._zygote:
             return
-        if "numpy.random" in shown:  # it was seeded once, with the same seed for all workers
-            shown["numpy.random"].seed()
+        seed_anew(shown)
         native_threads.adopt()
         if name in HEAVY:
             self._write(name)

@@ -31,7 +31,7 @@ from mray._ipc.connection import receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
-from mray._runtime.processes.foresight import Foresight
+from mray._runtime.processes.foresight import Foresight, seed_anew
 from mray._runtime.processes.launch import PACKET, PYTHON_PATH, with_python_path
 from mray._runtime.processes.native_threads import native_threads
 
@@ -201,10 +201,7 @@ def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        # A preloaded numpy was seeded once, with the same seed for all workers.
-        numpy_random.seed()
+    seed_anew(sys.modules)
 
 
 def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
