@@ -33,7 +33,7 @@ from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.calls import Call
 from mray._runtime.client.client import Client
-from mray._runtime.client.context import Context
+from mray._runtime.client.context import CallContext
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.client.streams import listener, new_stream
 from mray._runtime.environment.environments import merge_environments, variables_of
@@ -107,7 +107,7 @@ class NativeBackend(PlacementCalls, Backend):
         self.client = client
         self._session = session
         self._worker = worker
-        self._context: Context = worker.context if worker is not None else Context()
+        self._context: CallContext = worker.context if worker is not None else CallContext()
         self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
         self.graph_host: Host | None = None
         client.from_peers.on({m.STREAM_ITEMS: listener(client), m.GRAPH: first_request(client, self.host)})

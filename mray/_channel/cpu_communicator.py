@@ -29,7 +29,7 @@ from mray._channel.base import NOTHING, Failed
 from mray._channel.board import ALIGN, BLOCK, LEFT, RECEIVED, RING, SENT, SIGNATURE, SIGNATURES
 from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
 from mray._channel.group import ALL, GRACE, Group, GroupHost, Machine
-from mray._channel.rendezvous import Member, new_nonce
+from mray._channel.rendezvous import GroupMember, new_nonce
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._common.kept import os
 from mray._ipc import segment
@@ -126,7 +126,7 @@ class SharedMemoryGroup(Group):
     are refused breaks nothing.
     """
 
-    def __init__(self, host: GroupHost, name: str, own: Member) -> None:
+    def __init__(self, host: GroupHost, name: str, own: GroupMember) -> None:
         super().__init__(host, name, own)
         self._views: dict[tuple[str, Any], tuple[list[Any], ...]] = {}
         self._senders: dict[int, ShmWriter] = {}
@@ -441,7 +441,7 @@ def join_group(
     Raises TimeoutError, and RayChannelError when a member dies meanwhile.
     """
     nonce = new_nonce()
-    own = Member(rank, world_size, nonce, host.process, os.getpid(), actor, label, f"{host.prefix}group{segment.new_nonce():x}")
+    own = GroupMember(rank, world_size, nonce, host.process, os.getpid(), actor, label, f"{host.prefix}group{segment.new_nonce():x}")
     group = kind(host, name, own)
     group.join(directory, timeout, expected or {})
     return group

@@ -33,7 +33,7 @@ from mray._channel.board import (
     SIGNATURES,
     Board,
 )
-from mray._channel.rendezvous import Meeting, Member
+from mray._channel.rendezvous import GroupMember, Meeting
 from mray._common.clock import now
 from mray._common.log import logger
 from mray._ipc.limits import is_exhausted
@@ -108,7 +108,7 @@ class Refusing:
 class Group:
     """This process's membership of a group. The methods are for any thread; each kind of work for one thread at a time."""
 
-    def __init__(self, host: GroupHost, name: str, own: Member) -> None:
+    def __init__(self, host: GroupHost, name: str, own: GroupMember) -> None:
         self.name = name
         self.rank = own.rank
         self.world_size = own.world_size
@@ -117,7 +117,7 @@ class Group:
         self._board = Board.create(own.board, own.world_size, own.nonce)
         #: By rank.
         self._boards: dict[int, Board] = {self.rank: self._board}
-        self._members: dict[int, Member] = {self.rank: own}
+        self._members: dict[int, GroupMember] = {self.rank: own}
         self._doorbells: dict[int, Doorbell] = {}
         self._watches: dict[int, Callable[[], None]] = {}
         #: Rank, words and doorbell of all others; complete once the group is.
@@ -252,7 +252,7 @@ class Group:
             self._boards.pop(rank).close()
 
     # ------------------------------------------------------------------------------------ members that go
-    def _on_death(self, member: Member, error: Exception) -> None:
+    def _on_death(self, member: GroupMember, error: Exception) -> None:
         """In the reading thread: a member's process is gone."""
         if self._members.get(member.rank) is member and self._failure is None and not self._closed:
             self._failure = self._broken(f"{member} has died. {error}", error)

@@ -27,7 +27,7 @@ from mray._common.kept import io, os
 from mray._common.log import logger
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """One attempt of a process to be a rank of a group."""
 
     rank: int
@@ -52,7 +52,7 @@ def new_nonce() -> int:
     return (monotonic_ns() >> 10 << 8 | secrets.randbits(8)) & (1 << 63) - 1
 
 
-def _is_member(member: Member) -> bool:
+def _is_member(member: GroupMember) -> bool:
     """Whether the facts of a file can be such."""
     if [type(fact) for fact in member] != [int, int, int, str, int, str, str, str]:
         return False
@@ -68,10 +68,10 @@ class Meeting:
         #: Files that are no more worth looking at.
         self._stale: set[str] = set()
 
-    def _path(self, member: Member) -> str:
+    def _path(self, member: GroupMember) -> str:
         return os.path.join(self._directory, f"{self._prefix}{member.rank}.{member.nonce:x}")
 
-    def announce(self, member: Member) -> None:
+    def announce(self, member: GroupMember) -> None:
         """Let the others see it, unless they can already."""
         if os.path.exists(self._path(member)):
             return
@@ -81,7 +81,7 @@ class Meeting:
             json.dump(member, file)
         os.rename(path + "~", path)
 
-    def withdraw(self, member: Member) -> None:
+    def withdraw(self, member: GroupMember) -> None:
         """Take a member's file away. Idempotent."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(member))
@@ -99,11 +99,11 @@ class Meeting:
                         self._stale.add(name)
         return found
 
-    def read(self, name: str) -> Member | None:
+    def read(self, name: str) -> GroupMember | None:
         """The member of a file; None when it is gone, or damaged: then it is not looked at again."""
         try:
             with io.open(os.path.join(self._directory, name), encoding="utf-8") as file:
-                member = Member(*json.load(file))
+                member = GroupMember(*json.load(file))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, RecursionError) as error:

@@ -13,7 +13,7 @@ from mray._device.trial import Obstacle
 
 
 @dataclass(frozen=True)
-class Gpu:
+class SiteGpu:
     """A device as one process sees it."""
 
     #: Its number in that process.
@@ -35,7 +35,7 @@ class Site:
 
     #: The name of its platform; "" if it has none. Only processes of one platform understand each other's handles.
     platform: str = ""
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[SiteGpu, ...] = ()
     #: The version of its NCCL, as NCCL counts (22705 is 2.27.5); 0: it has none.
     nccl: int = 0
     #: Whether several ranks of its NCCL may share a GPU.
@@ -51,7 +51,7 @@ class Site:
     #: Its failures to open memory or timelines of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
     obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 
-    def reach(self, other: Site) -> list[tuple[Gpu, Gpu]]:
+    def reach(self, other: Site) -> list[tuple[SiteGpu, SiteGpu]]:
         """Pairs of an own device and one of `other` that is the same, or whose memory the own one reaches."""
         if other.pid in self.obstacles:
             return []

@@ -31,7 +31,7 @@ from typing import Any
 from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT, Board
 from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import GRACE, GroupHost
-from mray._channel.rendezvous import Member
+from mray._channel.rendezvous import GroupMember
 from mray._common.clock import monotonic
 from mray._ipc.memory_order import trust_fence
 from mray.exceptions import RayChannelError
@@ -45,7 +45,7 @@ ABORT_GRACE = 1.0
 class StreamGroup(SharedMemoryGroup):
     """This process's membership. Its words are written by the thread that calls the library, or under its lock; read by any."""
 
-    def __init__(self, host: GroupHost, name: str, own: Member) -> None:
+    def __init__(self, host: GroupHost, name: str, own: GroupMember) -> None:
         super().__init__(host, name, own)
         #: Called in the reading thread when a member has died.
         self.on_death: Callable[[], None] | None = None
@@ -111,7 +111,7 @@ class StreamGroup(SharedMemoryGroup):
         return result
 
     # ------------------------------------------------------------------------------------ death
-    def _on_death(self, member: Member, error: Exception) -> None:
+    def _on_death(self, member: GroupMember, error: Exception) -> None:
         super()._on_death(member, error)
         if self._failure is not None and self.on_death is not None:
             self.on_death()

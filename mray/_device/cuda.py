@@ -34,7 +34,7 @@ from mray._common import clock
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, libnccl, nvml
 from mray._device.base import Device, DeviceFaultError, Facts, Mark, Platform
-from mray._device.cuda_context import Context, unless_captured
+from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.cuda_marks import CudaMarks
 from mray._device.cuda_tensors import CudaTensors
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
@@ -58,7 +58,7 @@ class CudaDevice(Device):
         self.ordinal = ordinal.value
         self.uuid = self._ask_uuid()
         self.name = self._ask_name()
-        self.context = Context(cuda, self.ordinal)
+        self.context = CudaContext(cuda, self.ordinal)
         self._marks = CudaMarks(cuda, self.context)
         self._accessible: dict[str, bool] = {}
         #: A stream without work, for `check`.

@@ -41,7 +41,7 @@ def unless_captured(cuda: LibCuda, stream: int, function: Callable[..., int], *a
     return function(*arguments)
 
 
-class Context:
+class CudaContext:
     """The primary context of one device: makes calls in it, and raises what they return."""
 
     def __init__(self, cuda: LibCuda, ordinal: int) -> None:
@@ -142,7 +142,7 @@ class Context:
         self._forked = True
 
 
-_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+_contexts: weakref.WeakSet[CudaContext] = weakref.WeakSet()
 
 
 def _forget_contexts() -> None:

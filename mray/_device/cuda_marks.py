@@ -16,7 +16,7 @@ from collections import deque
 from mray._common.clock import monotonic_ns
 from mray._device import libcuda
 from mray._device.base import Mark
-from mray._device.cuda_context import Context, unless_captured
+from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.libcuda import LibCuda
 
 #: Nanoseconds after which a clock is set anew: a float of so many milliseconds is exact to a microsecond.
@@ -40,7 +40,7 @@ class _Clock:
 class CudaMarks:
     """The marks of one device."""
 
-    def __init__(self, cuda: LibCuda, context: Context) -> None:
+    def __init__(self, cuda: LibCuda, context: CudaContext) -> None:
         self._cuda = cuda
         self._context = context
         self._idle: deque[ctypes.c_void_p] = deque()

@@ -32,7 +32,7 @@ from mray._device.deaths import is_dead
 from mray._device.faults import promise
 from mray._device.lending import lend_stream, return_stream
 from mray._device.pinned_memory import owner_of
-from mray._device.pool import Block, Pool, block_size, pool_of
+from mray._device.pool import Block, MemoryPool, block_size, pool_of
 from mray._device.timelines import Peers, Where, mark
 
 #: Blocks that an edge keeps for its next messages, so that tensors of one shape lie at the same few addresses.
@@ -133,7 +133,7 @@ class Departures:
         self.sent = 0
         #: Bytes of the pools that it holds, on their way and for next messages.
         self.held = 0
-        self._pools: dict[int, Pool] = {}
+        self._pools: dict[int, MemoryPool] = {}
         #: Where tensors are copied to the host, by device.
         self._streams: dict[int, int] = {}
 
@@ -193,7 +193,7 @@ class Departures:
         self._loading.clear()
 
     # ------------------------------------------------------------------------------------ blocks
-    def _claim(self, pool: Pool, size: int, stream: int) -> Block:
+    def _claim(self, pool: MemoryPool, size: int, stream: int) -> Block:
         size = block_size(size)
         spare = self._spare.get((pool.device.index, size))
         if spare:
@@ -211,7 +211,7 @@ class Departures:
             self.held -= size
             raise
 
-    def _pool(self, device: Device) -> Pool:
+    def _pool(self, device: Device) -> MemoryPool:
         pool = self._pools.get(device.index)
         if pool is None:
             pool = self._pools[device.index] = pool_of(device, pinned=self._pinned)
@@ -224,7 +224,7 @@ class Departures:
             stream = self._streams[device.index] = lend_stream(device)
         return stream
 
-    def _free(self, pool: Pool, block: Block, stream: int) -> None:
+    def _free(self, pool: MemoryPool, block: Block, stream: int) -> None:
         pool.free(block, (stream,))
         self.held -= block.size
 

@@ -24,7 +24,7 @@ from mray._device.base import Device, DeviceFaultError
 LOOK = 0.05
 
 
-class Promise(Protocol):
+class FaultPromise(Protocol):
     """Something on a stream that another process waits for. Hashable by identity."""
 
     def reached(self) -> bool:
@@ -36,7 +36,7 @@ class _Watch:
 
     def __init__(self, tell: Callable[[DeviceFaultError], None]) -> None:
         self._tell = tell
-        self._promises: dict[Promise, None] = {}
+        self._promises: dict[FaultPromise, None] = {}
         #: Those on which something was promised.
         self._devices: dict[Device, None] = {}
         self._fault: DeviceFaultError | None = None
@@ -51,7 +51,7 @@ class _Watch:
         #: Held while there is a thread.
         self._running = allocate_lock()
 
-    def promise(self, device: Device, promise: Promise) -> None:
+    def promise(self, device: Device, promise: FaultPromise) -> None:
         self._devices[device] = None
         self._promises[promise] = None
         if self._sleeps:
@@ -139,7 +139,7 @@ class _Watch:
 _watch: _Watch | None = None
 
 
-def promise(device: Device, promise: Promise) -> None:
+def promise(device: Device, promise: FaultPromise) -> None:
     """Another process is going to wait for this, which is queued on a stream of the device. Hash and identity are the promise's."""
     watch = _watch
     if watch is not None:

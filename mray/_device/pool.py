@@ -40,7 +40,7 @@ def block_size(size: int) -> int:
     return max(ALIGN, (size + ALIGN - 1) // ALIGN * ALIGN)
 
 
-class Region:
+class PoolRegion:
     """Memory that was allocated at once and can be opened by others; `base` is its address here."""
 
     __slots__ = ("base", "chunks", "handle", "key", "leaving", "place", "size", "used")
@@ -54,13 +54,13 @@ class Region:
         self.size = size
         self.handle = handle
         #: Free chunks, by offset. Invariant: no two of them touch.
-        self.chunks: list[Chunk] = [Chunk(0, size, frozenset())]
+        self.chunks: list[MemoryChunk] = [MemoryChunk(0, size, frozenset())]
         self.used = 0
         #: Stream -> the end of the work on it, once the region is to be given back.
         self.leaving: dict[int, Point] = {}
 
 
-class Chunk:
+class MemoryChunk:
     """Free bytes of a region, once these streams have come to where they were when it was freed."""
 
     __slots__ = ("offset", "size", "streams")
@@ -76,7 +76,7 @@ class Block:
 
     __slots__ = ("offset", "region", "size")
 
-    def __init__(self, region: Region, offset: int, size: int) -> None:
+    def __init__(self, region: PoolRegion, offset: int, size: int) -> None:
         self.region = region
         self.offset = offset
         self.size = size
@@ -87,7 +87,7 @@ class Block:
         return self.region.base + self.offset
 
 
-class Pool:
+class MemoryPool:
     """The shared memory of one device in this process; with `pinned`, host memory that copies from and to the device pass through."""
 
     def __init__(self, device: Device, *, pinned: bool = False) -> None:
@@ -96,7 +96,7 @@ class Pool:
         self._lock = threading.RLock()
         #: How many edges are open that claim blocks: their readers may have any region open.
         self.users = 0
-        self._regions: list[Region] = []
+        self._regions: list[PoolRegion] = []
         #: Blocks that were freed, with the streams that come first; not yet among the chunks.
         self._freed: deque[tuple[Block, frozenset[int]]] = deque()
 
@@ -115,7 +115,7 @@ class Pool:
                         return self._cut(region, position, size, stream)
             return self._cut(self._grow(size), 0, size, stream)
 
-    def _cut(self, region: Region, position: int, size: int, stream: int) -> Block:
+    def _cut(self, region: PoolRegion, position: int, size: int, stream: int) -> Block:
         chunk = region.chunks[position]
         others = chunk.streams - {stream}
         for other in others:
@@ -130,7 +130,7 @@ class Pool:
         region.leaving.clear()
         return block
 
-    def _grow(self, size: int) -> Region:
+    def _grow(self, size: int) -> PoolRegion:
         usual = max(settings.DEVICE_POOL_BYTES.get(), size)
         for wanted in dict.fromkeys((usual, size)):
             wanted = (wanted + GRAIN - 1) // GRAIN * GRAIN
@@ -148,11 +148,11 @@ class Pool:
             "leave more memory to them, or send smaller ones."
         ) from cause
 
-    def _allocate(self, size: int) -> Region:
+    def _allocate(self, size: int) -> PoolRegion:
         key = new_key()
         if self._pinned is not None:
             base, handle = self._pinned.allocate(size)
-            return Region(key, HOST, base, size, handle)
+            return PoolRegion(key, HOST, base, size, handle)
         base = self.device.allocate(size)
         try:
             handle = self.device.export_memory(base)
@@ -161,7 +161,7 @@ class Pool:
             if isinstance(error, RuntimeError) and not isinstance(error, DeviceFaultError):
                 raise NotExportedError(str(error)) from error
             raise
-        return Region(key, self.device.uuid, base, size, handle)
+        return PoolRegion(key, self.device.uuid, base, size, handle)
 
     def free(self, block: Block, streams: Iterable[int] = ()) -> None:
         """Take a block back, to be written to once these streams have come to their present end. Any thread, finalizers too."""
@@ -174,7 +174,7 @@ class Pool:
             region.used -= block.size
             chunks = region.chunks
             position = bisect.bisect(chunks, block.offset, key=lambda chunk: chunk.offset)
-            chunk = Chunk(block.offset, block.size, streams)
+            chunk = MemoryChunk(block.offset, block.size, streams)
             chunks.insert(position, chunk)
             if position + 1 < len(chunks) and chunks[position + 1].offset == chunk.offset + chunk.size:
                 after = chunks.pop(position + 1)
@@ -214,7 +214,7 @@ class Pool:
                     self.device.free(region.base)
             return not any(not region.used for region in self._regions)
 
-    def _is_idle(self, region: Region) -> bool:
+    def _is_idle(self, region: PoolRegion) -> bool:
         try:
             for chunk in region.chunks:
                 for stream in chunk.streams:
@@ -225,22 +225,22 @@ class Pool:
             return False
 
 
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_pools: weakref.WeakSet[MemoryPool] = weakref.WeakSet()
 _pools_lock = threading.Lock()
 
 
-def pool_of(device: Device, *, pinned: bool = False, landing: bool = False) -> Pool:
+def pool_of(device: Device, *, pinned: bool = False, landing: bool = False) -> MemoryPool:
     """This process's pool for a device: the one that tensors leave from, pinned or not, or the one that they land in."""
     name = "pinned pool" if pinned else "landing pool" if landing else "pool"
     with _pools_lock:
-        pool: Pool | None = device.belongings.get(name)
+        pool: MemoryPool | None = device.belongings.get(name)
         if pool is None:
-            pool = device.belongings[name] = Pool(device, pinned=pinned)
+            pool = device.belongings[name] = MemoryPool(device, pinned=pinned)
             _pools.add(pool)
         return pool
 
 
-def all_pools() -> list[Pool]:
+def all_pools() -> list[MemoryPool]:
     """Every pool of this process."""
     with _pools_lock:
         return list(_pools)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from mray._channel.select import DEMANDS_DEVICE
-from mray._channel.site import Gpu, Site
+from mray._channel.site import Site, SiteGpu
 from mray._common.process_local import kernel_pid
 from mray._device.platform import platform
 from mray._graph.host import GraphHost, raise_death
@@ -35,7 +35,9 @@ def look(known: Iterable[str] = ()) -> Site:
 
     uuids = {*known, *(device.uuid for device in devices.devices)}
     gpus = tuple(
-        Gpu(device.index, device.uuid, device.name, frozenset(uuid for uuid in uuids if uuid != device.uuid and device.can_access(uuid)))
+        SiteGpu(
+            device.index, device.uuid, device.name, frozenset(uuid for uuid in uuids if uuid != device.uuid and device.can_access(uuid))
+        )
         for device in devices.devices
     )
     return Site(devices.name, gpus, nccl_version(), shares_gpus(), kernel_pid(), is_idle=not devices.is_in_use())
@@ -77,7 +79,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     everybodys = {gpu.uuid for site in found.values() for gpu in site.gpus}
     if not everybodys <= known:
         # The driver does not see all of their devices: they do not know yet whether they reach each other.
-        everything = replace(own, gpus=tuple(Gpu(0, uuid, "") for uuid in everybodys))
+        everything = replace(own, gpus=tuple(SiteGpu(0, uuid, "") for uuid in everybodys))
         found = {DRIVER: look(everybodys), **_ask_for_sites(host, actors, others, everything)}
     reach: dict[str, frozenset[str]] = {}
     for site in found.values():

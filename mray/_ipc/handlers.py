@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 
-class Guard(Protocol):
+class HandlerGuard(Protocol):
     """The part of an `InterruptGuard` that handlers need."""
 
     def came(self, number: int, frame: FrameType | None) -> None: ...
@@ -25,7 +25,7 @@ _module: Any = sys.modules["_signal"]
 _install, _installed = _module.signal, _module.getsignal
 
 #: Of the session that this process is in.
-_guard: Guard | None = None
+_guard: HandlerGuard | None = None
 
 
 def run_handler(handler: Callable[[int, Any], Any], number: int, frame: FrameType | None) -> Any:
@@ -72,7 +72,7 @@ def current_handler(number: Any) -> Any:
     return _unwrapped(_installed(number))
 
 
-def guard_handlers(guard: Guard) -> None:
+def guard_handlers(guard: HandlerGuard) -> None:
     """From now on this guard says when handlers run. Main thread only."""
     global _guard
     _guard = guard
@@ -83,7 +83,7 @@ def guard_handlers(guard: Guard) -> None:
             _signal(number, handler)
 
 
-def release_handlers(guard: Guard) -> None:
+def release_handlers(guard: HandlerGuard) -> None:
     """The guard's session has ended: handlers are as their users have installed them. Main thread only."""
     global _guard
     if _guard is not guard:

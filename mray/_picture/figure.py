@@ -30,7 +30,7 @@ class Box:
     subtitle: str = ""
     #: The whole description, line by line, as in Ray.
     lines: tuple[str, ...] = ()
-    #: The key of its `Owner`; "" for none.
+    #: The key of its `FigureOwner`; "" for none.
     owner: str = ""
     #: Boxes of one group meet; -1: it meets no other.
     group: int = -1
@@ -63,7 +63,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Owner:
+class FigureOwner:
     """An actor or a worker that runs calls. All of its boxes have one colour."""
 
     key: str
@@ -78,7 +78,7 @@ class Figure:
     name: str
     boxes: tuple[Box, ...]
     edges: tuple[Edge, ...]
-    owners: tuple[Owner, ...]
+    owners: tuple[FigureOwner, ...]
     #: The reason why the bottleneck is one.
     why: str = ""
     #: Boxes are the operations of a schedule: those of one owner stand together.
@@ -203,10 +203,10 @@ def owner_colors(count: int) -> list[str]:
     return made
 
 
-def owners_of(titles: Iterable[tuple[str, str]]) -> tuple[Owner, ...]:
+def owners_of(titles: Iterable[tuple[str, str]]) -> tuple[FigureOwner, ...]:
     """Owners from their keys and titles, each with a colour."""
     each = list(titles)
-    return tuple(Owner(key, title, color) for (key, title), color in zip(each, owner_colors(len(each)), strict=True))
+    return tuple(FigureOwner(key, title, color) for (key, title), color in zip(each, owner_colors(len(each)), strict=True))
 
 
 def stroke_of(kind: str) -> Stroke:

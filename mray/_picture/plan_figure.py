@@ -8,7 +8,7 @@ from dataclasses import replace
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
 from mray._graph.plan import DRIVER, Channel, Graph, Plan, Source, Step
 from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, Node, nodes, source_of
-from mray._picture.figure import PART, Box, Edge, Figure, Owner, owners_of
+from mray._picture.figure import PART, Box, Edge, Figure, FigureOwner, owners_of
 from mray._picture.measures import NOTHING_MEASURED, Measure, Measures, edge_notes, further_notes, step_notes
 
 #: Hints and transports that need no accelerator.
@@ -42,7 +42,7 @@ def plan_figure(plan: Plan, names: Mapping[str, str], *, with_channels: bool = F
     return Figure("compiled_graph", boxes, edges, plan_owners(plan, names, measures), measures.why)
 
 
-def plan_owners(plan: Plan, names: Mapping[str, str], measures: Measures = NOTHING_MEASURED) -> tuple[Owner, ...]:
+def plan_owners(plan: Plan, names: Mapping[str, str], measures: Measures = NOTHING_MEASURED) -> tuple[FigureOwner, ...]:
     """The actors and workers that run the steps, with their busy shares if these are known."""
     busy = {actor: f", {share:.0%} busy" for actor, share in measures.busy.items()}
     return owners_of((actor, endpoint_title(actor, names) + busy.get(actor, "")) for actor in plan.graph.actors)

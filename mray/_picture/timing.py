@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mray._channel.select import BLOCKING
 from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Channel, Operation, Plan
 from mray._graph.structure import call_numbers
-from mray._picture.figure import Owner
+from mray._picture.figure import FigureOwner
 from mray._picture.measures import NOTHING_MEASURED, Measures
 from mray._picture.plan_figure import endpoint_title, plan_owners
 
@@ -46,7 +46,7 @@ class Arrow(NamedTuple):
 class Chart:
     """Lanes, the bars on them, and the arrows between them."""
 
-    lanes: tuple[Owner, ...]
+    lanes: tuple[FigureOwner, ...]
     bars: tuple[Bar, ...]
     arrows: tuple[Arrow, ...]
     #: step index -> its name and number.
@@ -62,7 +62,7 @@ def chart(plan: Plan, names: Mapping[str, str], executions: int = 1, measures: M
     """The schedule of a plan; `names` has the class of each actor, by the actor's id. Raises ValueError for less than one execution."""
     if executions < 1:
         raise ValueError(f"A picture of a schedule shows at least one execution, not {executions}.")
-    driver = Owner(DRIVER, endpoint_title(DRIVER, names), "#EEEEEE")
+    driver = FigureOwner(DRIVER, endpoint_title(DRIVER, names), "#EEEEEE")
     return _Clock(plan, measures).run(executions, (driver, *plan_owners(plan, names, measures)))
 
 
@@ -85,7 +85,7 @@ class _Clock:
         #: (execution, channel) -> the bar that wrote it.
         self._written: dict[tuple[int, int], int] = {}
 
-    def run(self, executions: int, lanes: tuple[Owner, ...]) -> Chart:
+    def run(self, executions: int, lanes: tuple[FigureOwner, ...]) -> Chart:
         places = {lane.key: number for number, lane in enumerate(lanes)}
         free = dict.fromkeys(places, 0.0)
         inputs = tuple(Operation(WRITE, -1, channel.index) for channel in self._plan.channels_of(INPUT))

@@ -5,7 +5,7 @@
                        worker died,  ▼  │ constructed again  │ nothing left, killed, failed
                        restarts left restarting ─────────────┘
 
-`Actors` keeps the book and tells watchers; placing, killing and starting processes is done by the `Floor` it stands on, the scheduler.
+`Actors` keeps the book and tells watchers; the scheduler, which is its `ActorsContext`, places, kills and starts processes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from mray._scheduler.jobs import Environment, detached_root, job_of
 from mray._scheduler.lifetime_roots import LifetimeRoots
 from mray._scheduler.placement import belongs_to
 from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
-from mray._scheduler.records import ActorRecord, Member, Ordered, Site, Tenant
+from mray._scheduler.records import ActorRecord, LaunchSite, Member, Ordered, Tenant
 from mray._scheduler.resources import to_quantities
 from mray.exceptions import describe_status
 
 
-class Floor(Protocol):
+class ActorsContext(Protocol):
     """The part of the scheduler that actors need."""
 
     default_environment: Environment
@@ -56,14 +56,14 @@ class Floor(Protocol):
     def await_creation(self, actor: bytes) -> None: ...
     def remove_objects(self, owner: str) -> None: ...
     def actor_died(self, actor: bytes) -> None: ...
-    def site_of(self, where: Any) -> Site | None: ...
+    def site_of(self, where: Any) -> LaunchSite | None: ...
 
 
 class Actors:
     """Every actor of the session."""
 
-    def __init__(self, floor: Floor) -> None:
-        self._floor = floor
+    def __init__(self, context: ActorsContext) -> None:
+        self._context = context
         #: Actors that are not dead.
         self.records: dict[bytes, ActorRecord] = {}
         #: Invariant: exactly the named actors in `records` that are not about to end: nobody is to find one of these.
@@ -80,17 +80,17 @@ class Actors:
     # ------------------------------------------------------------------------------------ creation
     def create(self, member: Member, request: int, actor_id: bytes, spec: dict[str, Any]) -> None:
         """A process asked for an actor; it becomes its owner and holds it."""
-        floor = self._floor
+        context = self._context
         announced = self.records.get(actor_id)
         if announced is not None or actor_id in self._tombstones:
             # The constructor's arguments are there now; it may have ended meanwhile.
             if announced is not None and announced.announced and announced.owner == member.process:
                 announced.announced = False
                 announced.spec = spec
-                floor.enqueue(announced)
+                context.enqueue(announced)
             return
         root = detached_root(member.root, actor_id) if spec.get("detached") else member.root
-        actor = ActorRecord(actor_id, member.process, spec, floor.default_environment, root, floor.site_of(spec.get("group")))
+        actor = ActorRecord(actor_id, member.process, spec, context.default_environment, root, context.site_of(spec.get("group")))
         if actor.name is not None:
             taken = self._found(actor.name, actor.namespace)
             if taken is not None:
@@ -99,35 +99,35 @@ class Actors:
             self._names[actor.namespace, actor.name] = actor
         self.records[actor_id] = actor
         if actor.detached:
-            floor.roots.begin(root)
+            context.roots.begin(root)
         member.owned.add(actor_id)
         self._hold(member, actor)
         watchers, holders = self._early.pop(actor_id, (Ordered(), Ordered()))
         for process in holders:
-            if process in floor.members:
-                self._hold(floor.members[process], actor)
+            if process in context.members:
+                self._hold(context.members[process], actor)
         for process in watchers:
-            if process in floor.members:
-                self._watch(floor.members[process], actor)
+            if process in context.members:
+                self._watch(context.members[process], actor)
         if request:
-            floor.tell(member.process, (ANSWER, request, True, None))
-        shortage = spec.get("refusal") or floor.shortage(actor)
+            context.tell(member.process, (ANSWER, request, True, None))
+        shortage = spec.get("refusal") or context.shortage(actor)
         if shortage is not None:
             self.bury(actor, Cause(CAUSE_GROUP if GROUP_REMOVED in shortage else CAUSE_REFUSED, shortage))
         elif not actor.announced:
-            floor.enqueue(actor)
+            context.enqueue(actor)
         if actor_id in self._killed_early:
             self.kill(actor_id, self._killed_early[actor_id])
 
     def _answer_taken(self, member: Member, request: int, taken: ActorRecord, get_if_exists: bool) -> None:
         if get_if_exists:
-            self._floor.tell(member.process, (ANSWER, request, True, self.public(taken)))
+            self._context.tell(member.process, (ANSWER, request, True, self.public(taken)))
             return
         text = (
             f"The name {taken.name} (namespace={taken.namespace}) is already taken. Please use a different name or get the existing "
             f"actor using ray.get_actor('{taken.name}', namespace='{taken.namespace}')"
         )
-        self._floor.tell(member.process, (ANSWER, request, False, text))
+        self._context.tell(member.process, (ANSWER, request, False, text))
 
     @staticmethod
     def public(actor: ActorRecord) -> dict[str, Any]:
@@ -137,13 +137,13 @@ class Actors:
     def look_up(self, process: str, request: int, name: str, namespace: str) -> None:
         actor = self._found(name, namespace)
         if actor is not None:
-            self._floor.tell(process, (ANSWER, request, True, self.public(actor)))
+            self._context.tell(process, (ANSWER, request, True, self.public(actor)))
             return
         text = (
             f"Failed to look up actor with name '{name}'. You are trying to look up a named actor that was never created, that has "
             f"died, or that is in another namespace than '{namespace}'."
         )
-        self._floor.tell(process, (ANSWER, request, False, text))
+        self._context.tell(process, (ANSWER, request, False, text))
 
     def _found(self, name: str, namespace: str) -> ActorRecord | None:
         """The actor with this name; not one that nobody holds, which ends as soon as its constructor has run."""
@@ -156,23 +156,23 @@ class Actors:
         if actor is not None:
             self._watch(member, actor)
         elif actor_id in self._tombstones:
-            self._floor.tell(member.process, self._tombstones[actor_id])
+            self._context.tell(member.process, self._tombstones[actor_id])
         else:
             if actor_id not in self._early or not self._early[actor_id][0]:
-                self._floor.await_creation(actor_id)
+                self._context.await_creation(actor_id)
             self._early.setdefault(actor_id, (Ordered(), Ordered()))[0].add(member.process)
 
     def _watch(self, member: Member, actor: ActorRecord) -> None:
         actor.watchers.add(member.process)
         member.watched.add(actor.id)
-        self._floor.tell(member.process, self._state_message(actor))
+        self._context.tell(member.process, self._state_message(actor))
 
     def watch_expired(self, actor_id: bytes) -> None:
         """Nobody has created the actor that somebody watches: it belongs to another session, or its creator died first."""
         watchers, _holders = self._early.pop(actor_id, (Ordered(), Ordered()))
         cause = Cause(CAUSE_OWNER, "The actor is dead because its owner has died, or it was never created in this session.")
         for process in watchers:
-            self._floor.tell(process, (ACTOR_STATE, actor_id, DEAD, "", 0, cause.packed()))
+            self._context.tell(process, (ACTOR_STATE, actor_id, DEAD, "", 0, cause.packed()))
 
     @staticmethod
     def _state_message(actor: ActorRecord) -> tuple[Any, ...]:
@@ -182,7 +182,7 @@ class Actors:
     def _announce(self, actor: ActorRecord) -> None:
         message = self._state_message(actor)
         for process in actor.watchers:
-            self._floor.tell(process, message)
+            self._context.tell(process, message)
 
     # ------------------------------------------------------------------------------------ handles
     def hold(self, member: Member, number: int, actor_ids: list[bytes]) -> None:
@@ -193,7 +193,7 @@ class Actors:
             elif actor_id not in self._tombstones:
                 self._early.setdefault(actor_id, (Ordered(), Ordered()))[1].add(member.process)
         if number:
-            self._floor.tell(member.process, (HELD, number))
+            self._context.tell(member.process, (HELD, number))
 
     @staticmethod
     def _hold(member: Member, actor: ActorRecord) -> None:
@@ -227,7 +227,7 @@ class Actors:
             actor.leaving = True
             self._free_name(actor)
             worker.intended = worker.intended or (CAUSE_SCOPE, REASONS[CAUSE_SCOPE])
-            self._floor.tell(worker.process, (EXIT, CAUSE_SCOPE, REASONS[CAUSE_SCOPE]))
+            self._context.tell(worker.process, (EXIT, CAUSE_SCOPE, REASONS[CAUSE_SCOPE]))
 
     # ------------------------------------------------------------------------------------ lives
     def constructed(self, actor_id: bytes, process: str) -> None:
@@ -245,7 +245,7 @@ class Actors:
             return
         worker = actor.worker
         worker.intended = (CAUSE_INIT, REASONS[CAUSE_INIT])
-        self._floor.tell(process, (EXIT, CAUSE_INIT, REASONS[CAUSE_INIT]))
+        self._context.tell(process, (EXIT, CAUSE_INIT, REASONS[CAUSE_INIT]))
         self._announce_death(actor, Cause(CAUSE_INIT, REASONS[CAUSE_INIT], worker.pid, None, error))
 
     def kill(self, actor_id: bytes, no_restart: bool) -> None:
@@ -259,7 +259,7 @@ class Actors:
         if actor.worker is not None:
             if no_restart:
                 self._free_name(actor)  # it is as good as dead: nobody finds it any more
-            self._floor.kill(actor, CAUSE_KILL, REASONS[CAUSE_KILL], may_restart=not no_restart)
+            self._context.kill(actor, CAUSE_KILL, REASONS[CAUSE_KILL], may_restart=not no_restart)
         elif no_restart or not actor.restarts_left:
             self._withdraw(actor)
             self.bury(actor, Cause(CAUSE_KILL, REASONS[CAUSE_KILL]))
@@ -269,13 +269,13 @@ class Actors:
         actor.restarts_left = 0
         if actor.worker is not None:
             self._free_name(actor)
-            self._floor.kill(actor, kind, text)
+            self._context.kill(actor, kind, text)
         else:
             self._withdraw(actor)
             self.bury(actor, Cause(kind, text))
 
     def worker_died(self, actor: ActorRecord, cause: Cause, may_restart: bool) -> None:
-        """The process of an actor is dead; the floor has taken resources and worker away from it."""
+        """The process of an actor is dead; the context has taken resources and worker away from it."""
         may_restart = may_restart or cause.kind == CAUSE_CRASH
         unheld = not actor.holders and not actor.detached
         if not (may_restart and actor.restarts_left) or actor.leaving or unheld or actor.state == DEAD:
@@ -287,7 +287,7 @@ class Actors:
         actor.state = RESTARTING
         actor.cause = cause
         self._announce(actor)
-        self._floor.enqueue(actor)
+        self._context.enqueue(actor)
 
     def left(self, actor: ActorRecord, kind: str, text: str) -> None:
         """Its worker ends on purpose, and answers no more calls."""
@@ -297,10 +297,10 @@ class Actors:
 
     def _withdraw(self, actor: ActorRecord) -> None:
         if not actor.announced:
-            self._floor.withdraw(actor)
+            self._context.withdraw(actor)
 
     def bury(self, actor: ActorRecord, cause: Cause) -> None:
-        """The actor is dead for good, and its floor space is free."""
+        """The actor is dead for good, and its context space is free."""
         actor.over = True
         self._announce_death(actor, cause)
 
@@ -318,7 +318,7 @@ class Actors:
         self._announce(actor)
         self._tombstones[actor.id] = self._state_message(actor)
         self._dead[actor.id] = self._describe(actor)
-        members = self._floor.members
+        members = self._context.members
         for process in actor.holders:
             if process in members:
                 members[process].held.discard(actor.id)
@@ -328,9 +328,9 @@ class Actors:
         if actor.owner in members:
             members[actor.owner].owned.discard(actor.id)
         if actor.detached:
-            self._floor.roots.end(actor.root, at_once=False)
-            self._floor.remove_objects(actor.id.hex())
-        self._floor.actor_died(actor.id)
+            self._context.roots.end(actor.root, at_once=False)
+            self._context.remove_objects(actor.id.hex())
+        self._context.actor_died(actor.id)
 
     def member_died(self, member: Member, cause: Cause | None = None, role: str = "") -> None:
         """A process is dead (or its root is over, without a cause): its actors die, its handles are gone."""
@@ -348,7 +348,7 @@ class Actors:
             actor.restarts_left = 0
             if actor.worker is not None:
                 self._free_name(actor)
-                self._floor.kill(actor, CAUSE_OWNER, how)
+                self._context.kill(actor, CAUSE_OWNER, how)
             else:
                 self._withdraw(actor)
                 self.bury(actor, Cause(CAUSE_OWNER, how))
@@ -411,6 +411,6 @@ class Actors:
             assert (actor.state == ALIVE) <= (actor.worker is not None)
             assert actor.detached or actor.holders or actor.leaving or actor.worker is not None, actor.id
             for process in actor.holders:
-                assert actor.id in self._floor.members[process].held
+                assert actor.id in self._context.members[process].held
             for process in actor.watchers:
-                assert actor.id in self._floor.members[process].watched
+                assert actor.id in self._context.members[process].watched

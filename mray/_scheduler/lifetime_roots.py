@@ -12,7 +12,7 @@ from mray._scheduler.workers import WorkerPool
 OWNER_GONE = "the driver, or the detached actor, that it worked for has ended"
 
 
-class Floor(Protocol):
+class RootsContext(Protocol):
     """The part of the scheduler that roots need."""
 
     workers: WorkerPool
@@ -23,8 +23,8 @@ class Floor(Protocol):
 class LifetimeRoots:
     """The roots that live."""
 
-    def __init__(self, floor: Floor) -> None:
-        self._floor = floor
+    def __init__(self, context: RootsContext) -> None:
+        self._context = context
         self._alive: set[str] = set()
 
     def __contains__(self, root: str) -> bool:
@@ -48,18 +48,18 @@ class LifetimeRoots:
         if not root or root not in self._alive:
             return
         self._alive.discard(root)
-        workers = self._floor.workers
+        workers = self._context.workers
         for worker in workers.of(root):
             if worker.intended is None or at_once:
                 self._end(worker)
         workers.forget(root)
 
     def _end(self, worker: WorkerRecord) -> None:
-        self._floor.workers.withdraw(worker)
+        self._context.workers.withdraw(worker)
         worker.intended = worker.intended or (CAUSE_OWNER, OWNER_GONE)
         if worker.state != STARTING:  # else it may have no process yet, and is ended once more when it joins
             worker.state = LEAVING
-        self._floor.kill_process(worker.process)
+        self._context.kill_process(worker.process)
 
     def ended_before(self, worker: WorkerRecord) -> bool:
         """Whether an idle worker was started in the last moment of its root: then it ends."""
@@ -73,4 +73,4 @@ class LifetimeRoots:
         """Forget the environments of a root that is over, with its last worker."""
         root = root_of(worker.environment)
         if root and root not in self._alive:
-            self._floor.workers.forget(root)
+            self._context.workers.forget(root)

@@ -14,7 +14,7 @@ from mray._scheduler.resources import ResourcePool, to_quantities
 from mray._scheduler.workers import WorkerPool
 
 
-class Floor(Protocol):
+class ListingsContext(Protocol):
     """The part of the scheduler that listings show."""
 
     pool: ResourcePool
@@ -29,26 +29,26 @@ class Floor(Protocol):
 class Listings:
     """One method per listing, by its name."""
 
-    def __init__(self, floor: Floor) -> None:
-        self._floor = floor
+    def __init__(self, context: ListingsContext) -> None:
+        self._context = context
 
     def cluster_resources(self) -> dict[str, float]:
-        return {**self._floor.pool.quantities(), **self._floor.groups.totals()}
+        return {**self._context.pool.quantities(), **self._context.groups.totals()}
 
     def available_resources(self) -> dict[str, float]:
-        return {**self._floor.pool.available(), **self._floor.groups.free()}
+        return {**self._context.pool.available(), **self._context.groups.free()}
 
     def placement_groups(self) -> list[dict[str, Any]]:
-        return self._floor.groups.listing()
+        return self._context.groups.listing()
 
     def named_placement_group(self, name: str, namespace: str) -> bytes | None:
-        return self._floor.groups.find(name, namespace)
+        return self._context.groups.find(name, namespace)
 
     def named_actors(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
-        return self._floor.actors.named(all_namespaces, namespace)
+        return self._context.actors.named(all_namespaces, namespace)
 
     def actors(self) -> list[dict[str, Any]]:
-        return self._floor.actors.listing()
+        return self._context.actors.listing()
 
     def workers(self) -> list[dict[str, Any]]:
         return [
@@ -59,19 +59,19 @@ class Listings:
                 "environment": shown_variables(worker.environment),
                 "tenant": worker.tenant.label if worker.tenant is not None else "",
             }
-            for worker in self._floor.workers.workers.values()
+            for worker in self._context.workers.workers.values()
         ]
 
     def demands(self) -> list[dict[str, Any]]:
-        return [{"label": tenant.label, "resources": to_quantities(tenant.placement)} for tenant in self._floor.queue.waiting()]
+        return [{"label": tenant.label, "resources": to_quantities(tenant.placement)} for tenant in self._context.queue.waiting()]
 
     def waits(self) -> list[str]:
         """Sentences about what waits for resources, and who has these."""
         from mray._scheduler.waits import Wait, sentence  # noqa: PLC0415  (not on the way to the first answer of a session)
 
-        return [sentence(self._floor, wait) for wait in map(Wait._make, self._floor.queue.asleep()) if wait.tenants]
+        return [sentence(self._context, wait) for wait in map(Wait._make, self._context.queue.asleep()) if wait.tenants]
 
 
-def listing_of(floor: Floor, name: str) -> Callable[..., Any] | None:
+def listing_of(context: ListingsContext, name: str) -> Callable[..., Any] | None:
     """The listing of this name, or ``None`` when there is none."""
-    return None if name.startswith("_") else getattr(Listings(floor), name, None)
+    return None if name.startswith("_") else getattr(Listings(context), name, None)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mray._common.messages import DEAD
-from mray._scheduler.records import BUSY, IDLE, ActorRecord, Lease, Member, WorkerRecord
+from mray._scheduler.records import BUSY, IDLE, ActorRecord, GrantedLease, Member, WorkerRecord
 
 #: The cost of ending a worker, the least first.
 IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
@@ -73,7 +73,7 @@ def suspects(
             else:
                 cost, label = IDLE_WORKER, "an idle worker"
             began = 0
-        elif worker.state == BUSY and isinstance(tenant, Lease):
+        elif worker.state == BUSY and isinstance(tenant, GrantedLease):
             cost, label, began = TASK_AGAIN if tenant.retriable else TASK, tenant.label, tenant.began
         elif worker.state == BUSY and isinstance(tenant, ActorRecord) and tenant.state != DEAD:
             again = tenant.restarts_left and not tenant.leaving

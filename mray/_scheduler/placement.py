@@ -23,7 +23,7 @@ from mray._common.history import History
 from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
 from mray._scheduler.jobs import job_of
 from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, FREE_LEASES
-from mray._scheduler.records import ActorRecord, Lease, Member, Tenant
+from mray._scheduler.records import ActorRecord, GrantedLease, Member, Tenant
 from mray._scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, Slots, describe, to_amounts, to_quantities
 
 PENDING = "PENDING"
@@ -199,7 +199,7 @@ class GroupRecord(Tenant):
         return f"group {self.id.hex()}"
 
 
-class Floor(Protocol):
+class PlacementContext(Protocol):
     """The part of the scheduler that groups need."""
 
     pool: ResourcePool
@@ -217,8 +217,8 @@ class Floor(Protocol):
 class Groups:
     """Every placement group of the session."""
 
-    def __init__(self, floor: Floor) -> None:
-        self._floor = floor
+    def __init__(self, context: PlacementContext) -> None:
+        self._context = context
         #: Groups that are not removed.
         self.records: dict[bytes, GroupRecord] = {}
         #: Invariant: exactly the named groups in `records`.
@@ -231,29 +231,29 @@ class Groups:
     # ------------------------------------------------------------------------------------ their lives
     def create(self, process: str, request: int, group_id: bytes, spec: dict[str, Any]) -> None:
         """A process asked for a group."""
-        floor = self._floor
-        owner, actor = floor.root_of(process)
-        if owner not in floor.members:
+        context = self._context
+        owner, actor = context.root_of(process)
+        if owner not in context.members:
             return  # nobody is left with whom it would end, and who asks for it is about to be ended
-        group = GroupRecord(group_id, {**spec, "job": job_of(floor.members[process].root)}, owner, actor, floor.pool)
+        group = GroupRecord(group_id, {**spec, "job": job_of(context.members[process].root)}, owner, actor, context.pool)
         if group.name and (group.namespace, group.name) in self._names:
             text = f"Failed to create placement group '{group_id.hex()}' because name '{group.name}' already exists."
-            floor.tell(process, (ANSWER, request, False, text))
+            context.tell(process, (ANSWER, request, False, text))
             return
         if group.name:
             self._names[group.namespace, group.name] = group
         self.records[group_id] = group
         group.impossible = self._why_impossible(group, spec)
-        floor.tell(process, (ANSWER, request, True, group.impossible))
+        context.tell(process, (ANSWER, request, True, group.impossible))
         if group.impossible is None:
-            floor.enqueue(group)
+            context.enqueue(group)
 
     def _why_impossible(self, group: GroupRecord, spec: dict[str, Any]) -> str | None:
         reason = spec.get("impossible")
         if reason is None and group.strategy == "STRICT_SPREAD" and len(group.bundles) > 1:
             reason = f"STRICT_SPREAD asks for {len(group.bundles)} machines, and there is one"
         if reason is None:
-            reason = self._floor.pool.shortage_of_all(group.bundles)
+            reason = self._context.pool.shortage_of_all(group.bundles)
             reason = reason and reason.replace("it has", "this machine has", 1)
         if reason is None:
             return None
@@ -265,13 +265,13 @@ class Groups:
         group.holding = None
         group.state = CREATED
         self._answer(group, True, True)
-        self._floor.given_back((group.scope,))
+        self._context.given_back((group.scope,))
 
     def wait(self, process: str, request: int, group_id: bytes) -> None:
         """A process wants to know when the group is created."""
         group = self.records.get(group_id)
         if group is None:
-            self._floor.tell(process, (ANSWER, request, False, f"{GROUP_REMOVED}: {group_id.hex()}"))
+            self._context.tell(process, (ANSWER, request, False, f"{GROUP_REMOVED}: {group_id.hex()}"))
             return
         group.waiting.append((process, request))
         if group.state == CREATED:
@@ -281,7 +281,7 @@ class Groups:
 
     def _answer(self, group: GroupRecord, ok: bool, value: Any) -> None:
         for process, request in group.waiting:
-            self._floor.tell(process, (ANSWER, request, ok, value))
+            self._context.tell(process, (ANSWER, request, ok, value))
         group.waiting.clear()
 
     def remove(self, group_id: bytes) -> None:
@@ -289,21 +289,21 @@ class Groups:
         group = self.records.pop(group_id, None)
         if group is None:
             return
-        floor = self._floor
+        context = self._context
         if group.state == PENDING and group.impossible is None:
-            floor.withdraw(group)
+            context.withdraw(group)
         group.state = REMOVED
         group.over = True
         if group.name:
             del self._names[group.namespace, group.name]
         self._removed[group_id] = group
         self._answer(group, False, f"{GROUP_REMOVED}: {group_id.hex()}")
-        for tenant in floor.tenants():
+        for tenant in context.tenants():
             if isinstance(tenant.site, BundleSite) and tenant.site.group is group:
                 who = "The actor is dead because" if isinstance(tenant, ActorRecord) else f"{tenant.label}:"
-                floor.evict(tenant, CAUSE_GROUP, f"{who} its {GROUP_REMOVED}, {group_id.hex()}.")
+                context.evict(tenant, CAUSE_GROUP, f"{who} its {GROUP_REMOVED}, {group_id.hex()}.")
         for pool in group.pools:
-            floor.given_back(pool.close())
+            context.given_back(pool.close())
         self._bury_empty()
 
     def _bury_empty(self) -> None:
@@ -333,7 +333,7 @@ class Groups:
         group_id, index = where
         group = self.records.get(group_id) or self._removed.get(group_id)
         if group is None:
-            group = GroupRecord(group_id, {"bundles": [], "strategy": ""}, "", None, self._floor.pool)
+            group = GroupRecord(group_id, {"bundles": [], "strategy": ""}, "", None, self._context.pool)
             group.state = REMOVED
         return BundleSite(group, index)
 
@@ -410,4 +410,4 @@ def _named(pools: Iterator[tuple[Amounts, int, GroupRecord]]) -> dict[str, float
 
 def belongs_to(tenant: Tenant) -> bytes | None:
     """The id of the group that a tenant draws from."""
-    return tenant.site.group.id if isinstance(tenant, (Lease, ActorRecord)) and isinstance(tenant.site, BundleSite) else None
+    return tenant.site.group.id if isinstance(tenant, (GrantedLease, ActorRecord)) and isinstance(tenant.site, BundleSite) else None

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from mray._scheduler.records import ClassKey, Lease, Site, Tenant
+from mray._scheduler.records import ClassKey, GrantedLease, LaunchSite, Tenant
 from mray._scheduler.resources import Amounts, ResourcePool
 
 
 class _Class:
     __slots__ = ("clients", "needs", "queue", "site", "waits_for")
 
-    def __init__(self, needs: Amounts, site: Site | None) -> None:
+    def __init__(self, needs: Amounts, site: LaunchSite | None) -> None:
         self.needs = needs
         #: The source of its tenants' resources instead of the machine.
         self.site = site
@@ -113,7 +113,7 @@ class DemandQueue:
         """The resources that some tenant waits for (as keys)."""
         return self._asleep
 
-    def others_want(self, name: str, lease: Lease) -> bool:
+    def others_want(self, name: str, lease: GrantedLease) -> bool:
         """Whether somebody waits for this resource whom the lease's client cannot serve through the lease itself."""
         asleep = self._asleep[name]
         if len(asleep) > 1 or lease.key not in asleep:

@@ -68,7 +68,7 @@ def environment_of(variables: dict[str, str] | None, default: Environment) -> En
     return tuple(sorted(variables.items()))
 
 
-class Site(Protocol):
+class LaunchSite(Protocol):
     """The source of a tenant's resources instead of the machine: see `mray._scheduler.placement`."""
 
     #: The key of interchangeable demands for it, and the name under which tenants wait for it.
@@ -81,7 +81,7 @@ class Site(Protocol):
 
 
 class Tenant:
-    """A holder of resources and a worker: a `Lease` or an `ActorRecord`.
+    """A holder of resources and a worker: a `GrantedLease` or an `ActorRecord`.
 
     Invariant: a tenant that is not `over` is in exactly one place: the demand queue (no holding), the queue for a worker (holding,
     no worker), or a worker's `tenant` (holding and worker); an actor that is only announced is in none.
@@ -109,7 +109,7 @@ class Tenant:
         placement: Amounts,
         environment: Environment,
         label: str,
-        site: Site | None = None,
+        site: LaunchSite | None = None,
         affinity: Any = None,
         hasty: bool = False,
     ) -> None:
@@ -155,13 +155,13 @@ class Tenant:
         return ""
 
 
-class Lease(Tenant):
+class GrantedLease(Tenant):
     """The right of a client to push tasks into one worker."""
 
     __slots__ = ("client", "id", "request", "retriable")
 
     def __init__(
-        self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment, site: Site | None = None
+        self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment, site: LaunchSite | None = None
     ) -> None:
         # A lease that holds nothing else holds one of our own resource, so that their number is bounded.
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
@@ -200,7 +200,7 @@ class ActorRecord(Tenant):
     )
 
     def __init__(
-        self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment, root: str = "", site: Site | None = None
+        self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment, root: str = "", site: LaunchSite | None = None
     ) -> None:
         amounts = to_amounts(spec.get("resources") or {})
         placement = spec.get("placement")
@@ -265,8 +265,8 @@ class Member:
         #: Its lifetime root (see `mray._scheduler.jobs`).
         self.root = root
         #: Granted leases and those that wait for a worker or resources, by id and by request.
-        self.leases: dict[int, Lease] = {}
-        self.requests: dict[int, Lease] = {}
+        self.leases: dict[int, GrantedLease] = {}
+        self.requests: dict[int, GrantedLease] = {}
         #: Actors it created, that it holds handles of, that it watches.
         self.owned: Ordered[bytes] = Ordered()
         self.held: Ordered[bytes] = Ordered()

@@ -46,9 +46,9 @@ from mray._scheduler.records import (
     LEAVING,
     STARTING,
     ActorRecord,
-    Lease,
+    GrantedLease,
+    LaunchSite,
     Member,
-    Site,
     Tenant,
     WorkerRecord,
     environment_of,
@@ -81,12 +81,12 @@ class Scheduler:
         #: Every joined process, by name.
         self.members: dict[str, Member] = {}
         self.roots = LifetimeRoots(self)
-        self.leases: dict[int, Lease] = {}
+        self.leases: dict[int, GrantedLease] = {}
         self.default_environment = default_environment
         self._lease_number = 0
         self._assignments = 0
         #: Leases that hold a resource and were not recalled yet, by resource.
-        self._recallable: dict[str, dict[int, Lease]] = {}
+        self._recallable: dict[str, dict[int, GrantedLease]] = {}
         self._cpus = resources.get(CPU, 0)
         self._out: list[Instruction] = []
         self._story = Story("the scheduler")
@@ -170,7 +170,7 @@ class Scheduler:
         hopeless = self.workers.died(worker, for_good=cause.kind == CAUSE_REFUSED)
         if tenant is not None:
             self._vacate(tenant)
-            if isinstance(tenant, Lease):
+            if isinstance(tenant, GrantedLease):
                 self._forget(tenant)
             elif isinstance(tenant, ActorRecord):
                 self.actors.worker_died(tenant, cause, worker.may_restart)
@@ -191,7 +191,7 @@ class Scheduler:
             text += f".{cause.last_output()}"
         for tenant in self.workers.give_up(environment):
             self._vacate(tenant)
-            if isinstance(tenant, Lease):
+            if isinstance(tenant, GrantedLease):
                 self._refuse(tenant, f"{tenant.label}: {text}")
             elif isinstance(tenant, ActorRecord):
                 self.actors.bury(tenant, Cause(CAUSE_REFUSED, f"{tenant.label}: {text}", cause.pid, cause.status))
@@ -208,7 +208,7 @@ class Scheduler:
         if tenant is not None and tenant.holding is not None:
             self.given_back(tenant.holding.pool.lend(tenant.holding))
         # It may stay for long, until nobody holds what it owns: nobody is to wait for it.
-        if isinstance(tenant, Lease):
+        if isinstance(tenant, GrantedLease):
             self._recall(tenant)
         elif isinstance(tenant, ActorRecord):
             self.actors.left(tenant, *worker.intended)
@@ -242,7 +242,7 @@ class Scheduler:
             return
         self._lease_number += 1
         site = self.groups.site(event.demand.get("group"))
-        lease = Lease(self._lease_number, member, event.request, event.demand, self.default_environment, site)
+        lease = GrantedLease(self._lease_number, member, event.request, event.demand, self.default_environment, site)
         shortage = self.shortage(lease)
         if shortage is not None:
             self.tell(event.process, (LEASE_REFUSED, event.request, shortage))
@@ -273,18 +273,18 @@ class Scheduler:
             self.kill(lease, CAUSE_CRASH, event.text)
             self._forget(lease)
 
-    def _end_lease(self, lease: Lease) -> None:
+    def _end_lease(self, lease: GrantedLease) -> None:
         self._forget(lease)
         worker = lease.worker
         self._vacate(lease)
         if worker is not None:
             self._settle(worker)
 
-    def _refuse(self, lease: Lease, text: str) -> None:
+    def _refuse(self, lease: GrantedLease, text: str) -> None:
         self._forget(lease)
         self.tell(lease.client.process, (LEASE_REFUSED, lease.request, text))
 
-    def abandon(self, lease: Lease) -> None:
+    def abandon(self, lease: GrantedLease) -> None:
         """The client is dead: nobody wants what the leased worker computes."""
         if lease.worker is None:
             self.withdraw(lease)
@@ -292,14 +292,14 @@ class Scheduler:
             self.kill(lease, CAUSE_OWNER, f"the process (pid {lease.client.pid}) that submitted its task has died")
         self._forget(lease)
 
-    def _forget(self, lease: Lease) -> None:
+    def _forget(self, lease: GrantedLease) -> None:
         lease.over = True
         self.leases.pop(lease.id, None)
         lease.client.leases.pop(lease.id, None)
         lease.client.requests.pop(lease.request, None)
         self._no_longer_recallable(lease)
 
-    def _no_longer_recallable(self, lease: Lease) -> None:
+    def _no_longer_recallable(self, lease: GrantedLease) -> None:
         for name in lease.sources:
             recallable = self._recallable.get(name)
             if recallable is not None:
@@ -307,7 +307,7 @@ class Scheduler:
                 if not recallable:
                     del self._recallable[name]
 
-    def _recall(self, lease: Lease) -> None:
+    def _recall(self, lease: GrantedLease) -> None:
         """Others wait for what the lease holds."""
         self._no_longer_recallable(lease)
         self.tell(lease.client.process, (LEASE_RECALL, lease.id))
@@ -325,7 +325,7 @@ class Scheduler:
     def _lease_holding(self, process: str) -> Holding | None:
         """The resources of the task in this worker; actors keep what they have while they wait."""
         worker = self.workers.workers.get(process)
-        if worker is None or worker.state == LEAVING or not isinstance(worker.tenant, Lease):
+        if worker is None or worker.state == LEAVING or not isinstance(worker.tenant, GrantedLease):
             return None
         return worker.tenant.holding
 
@@ -390,7 +390,7 @@ class Scheduler:
                 return process, None
             if isinstance(worker.tenant, ActorRecord):
                 return process, worker.tenant.id
-            if isinstance(worker.tenant, Lease):
+            if isinstance(worker.tenant, GrantedLease):
                 process = worker.tenant.client.process
         # The task that has led here is over: its worker is idle, or works by now for one that works for it.
         root = self.members[process].root
@@ -406,14 +406,14 @@ class Scheduler:
             self.actors.evict(tenant, kind, text)
         elif tenant.worker is not None:
             self.kill(tenant, kind, text)
-        elif isinstance(tenant, Lease):
+        elif isinstance(tenant, GrantedLease):
             self.withdraw(tenant)
             self._refuse(tenant, text)
 
     def actor_died(self, actor: bytes) -> None:
         self.groups.actor_died(actor)
 
-    def site_of(self, where: Any) -> Site | None:
+    def site_of(self, where: Any) -> LaunchSite | None:
         return self.groups.site(where)
 
     # ------------------------------------------------------------------------------------ the floor of the actors
@@ -437,7 +437,7 @@ class Scheduler:
         self.queue.push(tenant)
         self._place_needed = True
         if tenant.hasty:
-            self._out.append(AwaitPlace(tenant.id if isinstance(tenant, (Lease, ActorRecord)) else b""))
+            self._out.append(AwaitPlace(tenant.id if isinstance(tenant, (GrantedLease, ActorRecord)) else b""))
 
     def withdraw(self, tenant: Tenant) -> None:
         """A tenant that has no worker yet is over: take it out of where it waits."""
@@ -577,7 +577,7 @@ class Scheduler:
         listed = dict(tenant.environment).get("CUDA_VISIBLE_DEVICES") if gpu_ids else None
         if listed is not None:
             gpu_ids = named_gpus([self.pool.gpu_ids.index(gpu) for gpu in gpu_ids], listed)
-        if isinstance(tenant, Lease):
+        if isinstance(tenant, GrantedLease):
             resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})
             pinned: tuple[Any, ...] = (list(tenant.cpus),) if tenant.cpus else ()
             if accelerators:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mray._scheduler.records import ActorRecord, Lease, Tenant
+from mray._scheduler.records import ActorRecord, GrantedLease, Tenant
 from mray._scheduler.resources import FREE, describe, from_units
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_NAMED = 5
 
 
-class Floor(Protocol):
+class WaitsContext(Protocol):
     """The part of the scheduler that is looked at."""
 
     pool: ResourcePool
@@ -42,15 +42,15 @@ class Wait(NamedTuple):
     tenants: list[Tenant]
 
 
-def waits(scheduler: Floor) -> Iterator[Wait]:
+def waits(scheduler: WaitsContext) -> Iterator[Wait]:
     """Classes that wait for resources that no holder gives back by itself."""
     for wait in map(Wait._make, scheduler.queue.asleep()):
         holders = _holders(scheduler, wait.lacks)
-        if wait.lacks != FREE and not any(isinstance(each, Lease) and each.holding and not each.holding.lent for each in holders):
+        if wait.lacks != FREE and not any(isinstance(each, GrantedLease) and each.holding and not each.holding.lent for each in holders):
             yield wait
 
 
-def _holders(scheduler: Floor, name: str) -> list[Tenant]:
+def _holders(scheduler: WaitsContext, name: str) -> list[Tenant]:
     """Tenants that have some of a resource of the machine, or of a placement group."""
     found: list[Tenant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
     for tenant in scheduler.tenants():
@@ -63,7 +63,7 @@ def _holders(scheduler: Floor, name: str) -> list[Tenant]:
     return found
 
 
-def sentence(scheduler: Floor, wait: Wait) -> str:
+def sentence(scheduler: WaitsContext, wait: Wait) -> str:
     """A sentence about a wait: the tenant, its demand, and the holders."""
     lacks, (tenant, *others) = wait
     labels = Counter(other.label for other in others).most_common(_MOST_NAMED)
@@ -84,8 +84,8 @@ def sentence(scheduler: Floor, wait: Wait) -> str:
 def _described(holder: Tenant, name: str) -> str:
     pid = f" (pid {holder.worker.pid})" if holder.worker is not None and holder.worker.pid else ""
     # Which of the tasks that have passed through a lease is the one, the caller alone knows.
-    lent = isinstance(holder, Lease) and holder.holding is not None and holder.holding.lent
-    what = "a task that waits" if lent else "a running task" if isinstance(holder, Lease) else holder.label
+    lent = isinstance(holder, GrantedLease) and holder.holding is not None and holder.holding.lent
+    what = "a task that waits" if lent else "a running task" if isinstance(holder, GrantedLease) else holder.label
     called = f" {holder.name!r}" if isinstance(holder, ActorRecord) and holder.name else ""
     units = holder.amounts.get(name)
     return f"{what}{called}{pid}{f' has {from_units(units):g}' if units else ''}"
@@ -93,6 +93,6 @@ def _described(holder: Tenant, name: str) -> str:
 
 def root_of_waiting(tenant: Tenant) -> str:
     """The root that a tenant waits for; "" when it belongs to none."""
-    if isinstance(tenant, Lease):
+    if isinstance(tenant, GrantedLease):
         return tenant.client.root
     return tenant.root if isinstance(tenant, ActorRecord) else str(getattr(tenant, "job", ""))

@@ -33,9 +33,9 @@ from mray._device.base import Device, DeviceFaultError, Facts, Mark, Platform
 from mray._device.discovery import GpuId, visible_ids
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray.testing import null_memory, null_nccl
-from mray.testing.null_array import Heap, NullArray, Storage, dense, dtype_named, heaps
-from mray.testing.null_memory import Region
-from mray.testing.null_stream import Fault, Hold, Streams, set_late
+from mray.testing.null_array import NullArray, NullHeap, Storage, dense, dtype_named, heaps
+from mray.testing.null_memory import NullRegion
+from mray.testing.null_stream import Fault, StreamHold, Streams, set_late
 
 __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_numpy", "full", "hold", "ones", "set_late", "zeros"]
 
@@ -98,7 +98,7 @@ class NullDevice(Device):
         self._host = platform.host
         self.streams = Streams(platform.fault, waits=platform.facts_of_machine.waits)
         facts = self._facts
-        self.heap = Heap(index, number, facts.scope, facts.memory, self.streams)
+        self.heap = NullHeap(index, number, facts.scope, facts.memory, self.streams)
 
     def check(self) -> None:
         self.streams.fault.check()
@@ -124,7 +124,7 @@ class NullDevice(Device):
             self.streams.settle()
         null_memory.drop(self._region(address, is_opened=False))
 
-    def _region(self, address: int, *, is_opened: bool) -> Region:
+    def _region(self, address: int, *, is_opened: bool) -> NullRegion:
         region = null_memory.find(address)
         if region is None or region.base != address or region.is_opened != is_opened:
             raise RuntimeError(f"no memory that this process has {'opened' if is_opened else 'allocated'} starts at {address:#x}")
@@ -134,7 +134,7 @@ class NullDevice(Device):
         self.streams.enter()
         return null_memory.exported(self._exportable(base))
 
-    def _exportable(self, base: int) -> Region:
+    def _exportable(self, base: int) -> NullRegion:
         if not self._facts.exports:
             raise RuntimeError("Exporting memory failed: this pretended device has no IPC.")
         return self._region(base, is_opened=False)
@@ -240,7 +240,7 @@ class NullDevice(Device):
             ctypes.memset(target, 0xA5, min(size, 64))
         del regions
 
-    def _resolve(self, address: int, size: int) -> Region:
+    def _resolve(self, address: int, size: int) -> NullRegion:
         region = null_memory.resolve(address, size)
         if not self._reaches(region.device):
             raise RuntimeError(f"illegal address: {self.uuid} has no peer access to {uuid_of(region.device)}")
@@ -332,7 +332,7 @@ def find_platform() -> NullPlatform | None:
 
 
 # ------------------------------------------------------------------------------------------ making arrays
-def _heap(device: int) -> Heap:
+def _heap(device: int) -> NullHeap:
     here = heaps()
     if not 0 <= device < len(here):
         raise RuntimeError(f"this process has {len(here)} pretended devices (MRAY_NULL_DEVICES), and none of index {device}")
@@ -373,6 +373,6 @@ def from_numpy(array: Any, device: int = 0) -> NullArray:
     return empty(array.shape, array.dtype, device).copy_(array)
 
 
-def hold(stream: int = 0, device: int = 0) -> Hold:
+def hold(stream: int = 0, device: int = 0) -> StreamHold:
     """Have a stream do nothing of what is queued from now on, while the returned context manager is entered, or until its `release`."""
-    return Hold(_heap(device).streams.get(stream))
+    return StreamHold(_heap(device).streams.get(stream))

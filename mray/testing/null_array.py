@@ -29,8 +29,8 @@ from mray._device.base import Facts
 from mray._device.platform import platform
 from mray._ipc.segment import PAGE
 from mray.testing import null_memory
-from mray.testing.null_memory import Region
-from mray.testing.null_stream import Stream, Streams
+from mray.testing.null_memory import NullRegion
+from mray.testing.null_stream import NullQueue, Streams
 
 #: Memory of former arrays that is kept: blocks of at most so many bytes, so many bytes of a device.
 _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
@@ -39,7 +39,7 @@ _STALE = 0xA5
 
 
 # ------------------------------------------------------------------------------------------------- memory
-class Heap:
+class NullHeap:
     """The memory of arrays on one device in this process."""
 
     def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams) -> None:
@@ -50,7 +50,7 @@ class Heap:
         self.streams = streams
         self.process = kernel_pid()
         #: Memory that can be used again: bytes -> regions.
-        self._idle: dict[int, deque[Region]] = {}
+        self._idle: dict[int, deque[NullRegion]] = {}
         self._is_closed = False
 
     def take(self, size: int) -> Storage:
@@ -63,7 +63,7 @@ class Heap:
             region = self.allocate(room)
         return Storage(self, region, None)
 
-    def allocate(self, size: int) -> Region:
+    def allocate(self, size: int) -> NullRegion:
         """Memory of its own. Raises MemoryError."""
         try:
             return null_memory.allocate(self.scope, self.device, self.total, size)
@@ -71,7 +71,7 @@ class Heap:
             self.trim()
             return null_memory.allocate(self.scope, self.device, self.total, size)
 
-    def give_back(self, region: Region) -> None:
+    def give_back(self, region: NullRegion) -> None:
         """On the thread of a stream: no work on it follows."""
         region.is_live = False
         kept = sum(size * len(regions) for size, regions in list(self._idle.items()))
@@ -102,13 +102,13 @@ class Storage:
 
     __slots__ = ("__weakref__", "heap", "keep", "region", "stream", "used_on")
 
-    def __init__(self, heap: Heap, region: Region | None, keep: object) -> None:
+    def __init__(self, heap: NullHeap, region: NullRegion | None, keep: object) -> None:
         self.heap = heap
         self.region = region
         self.keep = keep
         self.stream = heap.streams.current
         #: Other streams that the memory must not be used again before.
-        self.used_on: list[Stream] = []
+        self.used_on: list[NullQueue] = []
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         region = getattr(self, "region", None)
@@ -152,12 +152,12 @@ def _extent(view: Any) -> tuple[int, int]:
     return low, high + view.itemsize - low
 
 
-def held(*views: Any) -> list[Region]:
+def held(*views: Any) -> list[NullRegion]:
     """The regions of these views, to be held while they are touched. Raises RuntimeError when one is no more."""
     return [null_memory.resolve(*_extent(view)) for view in views if view.size]
 
 
-def heaps() -> list[Heap]:
+def heaps() -> list[NullHeap]:
     """Of the pretended devices of this process."""
     here = platform()
     return [] if here is None or here.name != "null" else [device.heap for device in here.devices]  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ class NullArray(NDArrayOperatorsMixin):
         self._view = view
 
     @classmethod
-    def new(cls, heap: Heap, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None) -> NullArray:
+    def new(cls, heap: NullHeap, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None) -> NullArray:
         """Contents undefined. `strides`: in elements, of a dense array; None: C order."""
         count = 1
         for size in shape:
@@ -398,7 +398,7 @@ def _check_cast(source: Any, target: Any) -> None:
         raise ValueError(f"an array of shape {source.shape} cannot be copied into one of shape {target.shape}")
 
 
-def launch(stream: Stream, views: Sequence[Any], work: Callable[[], object], *, is_copy: bool = False) -> None:
+def launch(stream: NullQueue, views: Sequence[Any], work: Callable[[], object], *, is_copy: bool = False) -> None:
     """Queue work that touches these views of device memory. A kernel, if it is no copy, is known by its code."""
 
     def run() -> None:

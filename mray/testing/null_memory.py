@@ -106,7 +106,7 @@ def _unmap(address: int, size: int) -> None:
     _mmap(address, size, _PROT_NONE, _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED | _MAP_NORESERVE, -1, 0)
 
 
-class Region:
+class NullRegion:
     """Memory of a device, mapped in this process; unmapped with the last reference."""
 
     __slots__ = ("__weakref__", "_end", "base", "device", "end", "file", "is_live", "is_opened", "size")
@@ -125,24 +125,24 @@ class Region:
         self._end = at_end(_unmap, self.base, size)
 
 
-_regions: dict[int, Region] = {}
+_regions: dict[int, NullRegion] = {}
 _bases: list[int] = []
 
 
-def _keep(region: Region) -> Region:
+def _keep(region: NullRegion) -> NullRegion:
     _regions[region.base] = region
     bisect.insort(_bases, region.base)
     return region
 
 
-def drop(region: Region) -> None:
+def drop(region: NullRegion) -> None:
     """Nobody is to find it any more. Idempotent."""
     region.is_live = False
     if _regions.pop(region.base, None) is not None:
         _bases.remove(region.base)
 
 
-def find(address: int) -> Region | None:
+def find(address: int) -> NullRegion | None:
     """The region that an address lies in, in use or not."""
     bases = _bases.copy()
     place = bisect.bisect_right(bases, address)
@@ -150,7 +150,7 @@ def find(address: int) -> Region | None:
     return region if region is not None and address < region.end else None
 
 
-def resolve(address: int, size: int) -> Region:
+def resolve(address: int, size: int) -> NullRegion:
     """The region in use in which these bytes lie, to be held while they are touched. Raises RuntimeError if there is none."""
     region = find(address)
     if region is None or not region.is_live:
@@ -203,7 +203,7 @@ def used_bytes(scope: str, device: int) -> int:
     return sum(sizes.values())
 
 
-def allocate(scope: str, device: int, total: int, size: int) -> Region:
+def allocate(scope: str, device: int, total: int, size: int) -> NullRegion:
     """New memory of a device that has `total` bytes. Raises MemoryError when it is full."""
     size = round_up(size)
     try:
@@ -215,10 +215,10 @@ def allocate(scope: str, device: int, total: int, size: int) -> Region:
     if used_bytes(scope, device) > total:
         del file  # now, and not with the error
         raise MemoryError(f"{size} bytes were asked for on a pretended device of {total} bytes, which does not have them")
-    return _keep(Region(device, file, size))
+    return _keep(NullRegion(device, file, size))
 
 
-def exported(region: Region) -> bytes:
+def exported(region: NullRegion) -> bytes:
     """The handle by which other processes open it."""
     fd = region.file.fd
     return _HANDLE.pack(kernel_pid(), fd, os.fstat(fd).st_ino, region.size, region.device)
@@ -230,7 +230,7 @@ def device_of(handle: bytes) -> int:
     return device
 
 
-def open_exported(handle: bytes) -> Region:
+def open_exported(handle: bytes) -> NullRegion:
     """Map memory of another process. Raises RuntimeError when it is gone."""
     pid, number, inode, size, device = _HANDLE.unpack(handle)
     try:
@@ -240,4 +240,4 @@ def open_exported(handle: bytes) -> Region:
     facts = os.fstat(file.fd)
     if facts.st_ino != inode or not 0 < size <= facts.st_size:
         raise RuntimeError(f"process {pid}, whose memory this is, is gone or has freed it")
-    return _keep(Region(device, file, size, is_opened=True))
+    return _keep(NullRegion(device, file, size, is_opened=True))

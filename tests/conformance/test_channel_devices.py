@@ -30,7 +30,7 @@ from mray._device.timelines import mark
 from mray._ipc.process import start_of
 from mray.testing import null
 from mray.testing.null import NullArray, NullDevice, NullPlatform
-from mray.testing.null_stream import Hold
+from mray.testing.null_stream import StreamHold
 
 LEASES = 8
 #: Mechanism, whether the GPUs have peer access, and the reader's GPU (the writer's is 0).
@@ -333,7 +333,7 @@ def test_a_side_stream_that_reads_what_came_is_waited_for_and_record_stream_does
     edge.send(null.full(100, 1))
     array = edge.read()
     side.follow(current)
-    with Hold(side):
+    with StreamHold(side):
         with edge.there.on_stream(side.number):
             copy = array + 0.5
         if idiom == "wait back":
@@ -372,7 +372,7 @@ def test_memory_is_not_used_again_when_its_reader_lives_and_cannot_be_waited_for
 
     results = []
     edge.send(null.full(100, 1))
-    with Hold(edge.there.streams.get(edge.stream)), monkeypatch.context() as patched:
+    with StreamHold(edge.there.streams.get(edge.stream)), monkeypatch.context() as patched:
         patched.setattr(NullDevice, "register_host", refuse_to_register)
         for number in range(2, 5):
             with edge.there.on_stream(edge.stream):
@@ -710,7 +710,7 @@ def test_streams_that_wait_for_a_reader_go_on_when_it_dies_though_nothing_is_wri
     reading = edge.there.streams.get(edge.stream)
     if edge.readers[0]._arrivals._landings:  # what is copied is let go of on the stream that copies
         reading = edge.there.streams.get(edge.readers[0]._arrivals._landings[edge.there].stream)
-    hold = Hold(reading)
+    hold = StreamHold(reading)
     edge.send(null.full(10, 2))
     edge.read()
     edge.send(null.full(10, 3))  # its memory, or that of the next one, is that of one which was let go of
@@ -807,7 +807,7 @@ def done(device: NullDevice, stream: int) -> Callable[[], bool]:
 
 def test_a_copy_waits_for_nothing_that_the_reader_computes(two_gpus: Edge, eventually: Any) -> None:
     edge = two_gpus
-    with Hold(edge.there.streams.get(edge.stream)):
+    with StreamHold(edge.there.streams.get(edge.stream)):
         for number in range(3):
             edge.send(null.full(100, number))
         arrays = [edge.read() for _ in range(3)]
@@ -819,7 +819,7 @@ def test_memory_goes_back_to_its_writer_as_soon_as_it_is_copied(two_gpus: Edge, 
     edge = two_gpus
     kept = []
     edge.send(null.full(100, 1))
-    with Hold(edge.there.streams.get(edge.stream)):
+    with StreamHold(edge.there.streams.get(edge.stream)):
         kept.append(edge.read())
         eventually(lambda: contents(kept[0]) == {1})
         lent = edge.counts["device_leases"]
@@ -830,7 +830,7 @@ def test_memory_goes_back_to_its_writer_as_soon_as_it_is_copied(two_gpus: Edge, 
 def test_copies_go_to_two_blocks_in_turn_and_wait_for_what_the_reader_does_with_them(two_gpus: Edge, eventually: Any) -> None:
     edge = two_gpus
     pool, results = pool_of(edge.there, landing=True), []
-    with Hold(edge.there.streams.get(edge.stream)):
+    with StreamHold(edge.there.streams.get(edge.stream)):
         for number in range(2):
             edge.send(null.full(100, number))
             with edge.there.on_stream(edge.stream):
@@ -907,13 +907,13 @@ def pinned(make_edge: Callable[..., Edge]) -> Edge:
 def test_chunks_come_down_from_the_host_while_others_go_up(pinned: Edge, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> None:
     edge = pinned
     sizes: dict[int, list[int]] = {}
-    held: list[Hold] = []
+    held: list[StreamHold] = []
 
     def copy(device: NullDevice, target: int, source: int, size: int, stream: int, plain: Any = NullDevice.copy) -> None:
         sizes.setdefault(stream, []).append(size)
         plain(device, target, source, size, stream)
         if device is edge.here and len(sizes[stream]) == 2:
-            held.append(Hold(device.streams.get(stream)))
+            held.append(StreamHold(device.streams.get(stream)))
 
     monkeypatch.setattr(NullDevice, "copy", copy)
     edge.send(null.arange(BIG, dtype="float32"))
@@ -938,7 +938,7 @@ def test_who_made_a_tensor_goes_on_once_it_is_copied(pinned: Edge, is_dense: boo
     edge.read()
     (stream,) = edge.writer._departures._streams.values()
     with edge.here.on_stream(edge.here.create_stream()):
-        with Hold(edge.here.streams.get(stream)):
+        with StreamHold(edge.here.streams.get(stream)):
             made = null.full(2000, 1)
             edge.send(made if is_dense else made[::2])
             made.fill_(2)

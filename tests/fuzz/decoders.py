@@ -24,7 +24,7 @@ import numpy
 from mray._channel.array_form import decode_array, encode_array
 from mray._channel.base import NOTHING
 from mray._channel.board import Board
-from mray._channel.rendezvous import Meeting, Member
+from mray._channel.rendezvous import GroupMember, Meeting
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._common import messages as m
 from mray._common.log import logger
@@ -43,7 +43,7 @@ from mray._ipc.slots import PLACE, SlotReader
 from mray._ipc.table import AWAKE, BYTES, DOZING, ROW_WORDS, ROWS, SPILLED_EVER, STATE, SessionTable
 from mray._objects.serializer import deserialize, serialize
 from mray._runtime.observe.observer import _Reader
-from mray._runtime.processes.launch import Interpreter, Wrapper
+from mray._runtime.processes.launch import LaunchedInterpreter, Wrapper
 from mray._runtime.session import address, breakpoints
 from mray._runtime.session.output import OutputPrinter
 from mray.exceptions import RaySystemError
@@ -331,7 +331,7 @@ _slots = _Slots()
 
 
 # --------------------------------------------------------------------------------------------- files and text
-_MEMBER = Member(1, 2, 5, "feed", os.getpid(), "", "task f", "/mray-x-board")
+_MEMBER = GroupMember(1, 2, 5, "feed", os.getpid(), "", "task f", "/mray-x-board")
 
 
 def _read_member(content: bytes) -> object:
@@ -440,8 +440,8 @@ DECODERS: dict[str, Decoder] = {
     ),
     "wrapper": Decoder((Wrapper("f", True, ("a",)).encode().encode(),), lambda text: Wrapper.decode(text.decode("latin-1")), (ValueError,)),
     "interpreter": Decoder(
-        (Interpreter(("python",), {"a": 1}, ("python", ("b",))).encode().encode(),),
-        lambda text: Interpreter.decode(text.decode("latin-1")),
+        (LaunchedInterpreter(("python",), {"a": 1}, ("python", ("b",))).encode().encode(),),
+        lambda text: LaunchedInterpreter.decode(text.decode("latin-1")),
         (ValueError,),
     ),
     "ring": Decoder((_ring.whole,), _ring.read, (ValueError,)),

@@ -16,7 +16,7 @@ import pytest
 
 from mray._channel import board, group
 from mray._channel.cpu_communicator import SharedMemoryGroup
-from mray._channel.rendezvous import Member
+from mray._channel.rendezvous import GroupMember
 from mray.exceptions import RayChannelError
 from tests.interleavings import explorer
 from tests.interleavings.explorer import CHANGE, GET, SET, Outcome, Run, dead
@@ -53,12 +53,12 @@ class _Files:
         self._stale: set[tuple[int, int]] = set()
         self._announced = False
 
-    def announce(self, member: Member) -> None:
+    def announce(self, member: GroupMember) -> None:
         if not self._announced:  # nobody removes it
             self._announced = True
             _run().access(SET, ("file", member.rank), member)
 
-    def withdraw(self, member: Member) -> None:
+    def withdraw(self, member: GroupMember) -> None:
         self._remove(member.rank, member.nonce)
 
     def _remove(self, rank: int, nonce: int) -> None:
@@ -72,7 +72,7 @@ class _Files:
                 found[rank] = member.nonce, (rank, member.nonce)
         return found
 
-    def read(self, name: tuple[int, int]) -> Member | None:
+    def read(self, name: tuple[int, int]) -> GroupMember | None:
         member = _run().access(GET, ("file", name[0]))
         return member if member and member.nonce == name[1] else None
 
@@ -135,7 +135,7 @@ class Finding(Together):
         for attempt in range(self.times):
             process.mark(attempt)
             nonce = 1 + attempt * size + rank
-            own = Member(rank, size, nonce, process.name, run.pid, process.name, process.name, f"board {nonce}")
+            own = GroupMember(rank, size, nonce, process.name, run.pid, process.name, process.name, f"board {nonce}")
             mine = SharedMemoryGroup(host, "g", own)
 
             known = functools.partial(_knowledge, attempt, mine, finder)

@@ -17,7 +17,7 @@ from mray._channel import cpu_communicator, group
 from mray._channel.board import Board
 from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import GRACE
-from mray._channel.rendezvous import Member
+from mray._channel.rendezvous import GroupMember
 from mray.exceptions import RayChannelError
 from tests.interleavings import explorer
 from tests.interleavings.explorer import READ, SEQUENTIAL, WRITE, Explored, Explorer, Outcome, Run, fence, fence_if_weak
@@ -187,7 +187,7 @@ class Meeting(Together):
         """The results, and why there are no more."""
         process = Process(run, self.names[rank], self.names)
         run.is_early = True
-        members = [Member(each, self.members, 1, name, each, "", name, f"board {each}") for each, name in enumerate(self.names)]
+        members = [GroupMember(each, self.members, 1, name, each, "", name, f"board {each}") for each, name in enumerate(self.names)]
         host: Any = _Host(process)
         mine = SharedMemoryGroup(host, "g", members[rank])
         for member in members:

@@ -22,7 +22,7 @@ import pytest
 
 from mray._channel import nccl_member, stream_group
 from mray._channel.nccl_member import NcclMember
-from mray._channel.rendezvous import Member
+from mray._channel.rendezvous import GroupMember
 from mray._channel.stream_group import StreamGroup
 from mray.exceptions import RayChannelError
 from tests.interleavings import explorer
@@ -129,7 +129,7 @@ class Queueing(Together):
         process = Process(run, self.names[rank], self.names)
         run.is_early = True
         size = len(self.names)
-        members = [Member(each, size, 1, name, each, "", name, f"board {each}") for each, name in enumerate(self.names)]
+        members = [GroupMember(each, size, 1, name, each, "", name, f"board {each}") for each, name in enumerate(self.names)]
         polled = _Host(process, self.names)
         host: Any = polled
         mine = StreamGroup(host, "g", members[rank])

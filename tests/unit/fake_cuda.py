@@ -30,7 +30,7 @@ from mray._device import libcuda
 from mray._device.cuda import CudaPlatform, find_platform
 from mray._device.libcuda import IpcHandle, LibCuda
 from mray.testing import null_memory
-from mray.testing.null_memory import Region
+from mray.testing.null_memory import NullRegion
 from tests.unit.cuda_header import SIGNATURES, Function
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT = 0, 1, 2, 3, 101, 201
@@ -130,9 +130,9 @@ class FakeCuda:
         #: The names of all calls.
         self.calls: list[str] = []
         self.retained: dict[int, int] = {}
-        self.memory: dict[int, Region] = {}
+        self.memory: dict[int, NullRegion] = {}
         #: Address -> how it is mapped here, the owner's, and how often it was opened.
-        self.opened: dict[int, tuple[Region, int, int]] = {}
+        self.opened: dict[int, tuple[NullRegion, int, int]] = {}
         self.streams: dict[int, Stream] = {}
         self.events: dict[int, Mark] = {}
         self.registered: dict[int, int] = {}
@@ -198,7 +198,7 @@ class FakeCuda:
         ours["streams"] = sum(number >= 1 << 12 for number in self.streams)
         return {kind: count for kind, count in ours.items() if count}
 
-    def find(self, address: int) -> Region | None:
+    def find(self, address: int) -> NullRegion | None:
         """The memory an address lies in."""
         region = null_memory.find(address)
         return region if region is not None and (region.base in self.memory or region.base in self.opened) else None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from mray._channel.site import Gpu, Site
+from mray._channel.site import Site, SiteGpu
 
 _pids = itertools.count(1000)
 
 
-def gpu(number: int, reaches: Iterable[int] = (), index: int = 0) -> Gpu:
+def gpu(number: int, reaches: Iterable[int] = (), index: int = 0) -> SiteGpu:
     """GPU number `number` of the machine, which reaches the memory of those others."""
-    return Gpu(index, f"GPU-{number}", "H1", frozenset(f"GPU-{other}" for other in reaches))
+    return SiteGpu(index, f"GPU-{number}", "H1", frozenset(f"GPU-{other}" for other in reaches))
 
 
 def actor(name: str, *gpus: int, reaches: Iterable[int] = (), nccl: int = 22705, shares: bool = False, owns: bool = True) -> Site:

@@ -18,7 +18,7 @@ import pytest
 from mray import cli
 from mray._device.peer_check import check_peers
 from mray._device.platform import forget_platform
-from mray._runtime.node.memory_usage import Process
+from mray._runtime.node.memory_usage import ProcessMemory
 from mray._runtime.observe import observer
 from mray.cli import doctor
 from mray.cli.commands.doctor import clean
@@ -194,7 +194,7 @@ def test_a_session_is_named_by_its_name_its_end_or_the_pid_of_its_driver() -> No
 # -------------------------------------------------------------------------------------------------- doctor
 def test_the_doctor_names_who_has_the_memory_when_it_is_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MRAY_MEMINFO", str(tmp_path / "meminfo"))
-    monkeypatch.setattr("mray.cli.doctor.processes", lambda: [Process(1, 1, 1 << 20), Process(7, 7, 5 << 20)])
+    monkeypatch.setattr("mray.cli.doctor.processes", lambda: [ProcessMemory(1, 1, 1 << 20), ProcessMemory(7, 7, 5 << 20)])
     monkeypatch.setattr("mray.cli.doctor.command_of", lambda pid: f"program {pid}")
 
     def found(available: int) -> doctor.Finding:

@@ -20,7 +20,7 @@ from mray._ipc.table import POOLED, ROW_WORDS, SessionTable
 from mray._runtime.node import memory_monitor
 from mray._runtime.node.members import Members
 from mray._runtime.node.memory_monitor import MemoryMonitor
-from mray._runtime.node.memory_usage import Process, alone, is_in, largest, largest_other, objects_of, processes, read_usage
+from mray._runtime.node.memory_usage import ProcessMemory, alone, is_in, largest, largest_other, objects_of, processes, read_usage
 from mray._scheduler import events
 from mray._scheduler.instructions import KillWorker, SpawnWorker, Tell
 from mray._scheduler.memory import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
@@ -301,7 +301,7 @@ def test_a_container_is_told_of_limits_above_what_it_sees(tmp_path: Path) -> Non
 
 
 def test_the_largest_of_the_others_is_none_of_ours_and_within_the_limit() -> None:
-    found = [Process(1, 1, 5), Process(2, 2, 50), Process(3, 2, 500), Process(4, 4, 40), Process(5, 4, 30)]
+    found = [ProcessMemory(1, 1, 5), ProcessMemory(2, 2, 50), ProcessMemory(3, 2, 500), ProcessMemory(4, 4, 40), ProcessMemory(5, 4, 30)]
     assert largest_other(found, {2}).pid == 4
     assert largest_other(found, {4}).pid == 3
     assert largest_other(found, {2}, lambda pid: pid != 4).pid == 5
@@ -332,7 +332,7 @@ def test_pages_that_are_shared_since_a_fork_count_in_part() -> None:
         assert len(of_both) == 2
         assert all(process.held >= 64 * MIB for process in of_both)
         assert 64 * MIB <= sum(map(alone, of_both)) < 128 * MIB
-        assert alone(Process(1 << 30, 0, 7)) == 7, "the process is gone"
+        assert alone(ProcessMemory(1 << 30, 0, 7)) == 7, "the process is gone"
     finally:
         child.communicate("\n\n")
 
@@ -352,7 +352,7 @@ def test_processes_are_known_by_session_and_by_what_they_hold() -> None:
         assert found[child.pid].session == child.pid
         assert found[child.pid].held >= 64 * MIB
         assert found[os.getpid()].session == os.getsid(0)
-        table = largest([found[child.pid], Process(1 << 30, 0, 1)], 2).splitlines()
+        table = largest([found[child.pid], ProcessMemory(1 << 30, 0, 1)], 2).splitlines()
         assert table[1].startswith(f"{child.pid}\t0.") and "bytearray" in table[1]
     finally:
         child.communicate("\n")
@@ -385,7 +385,7 @@ class Watched:
         self.timers: list[tuple[float, Any]] = []
         reactor: Any = SimpleNamespace(call_later=lambda seconds, call: self.timers.append((seconds, call)))
         #: The first worker has most.
-        self.there = [Process(100, 100, 1000 * MIB), Process(7, 7, 100 * MIB)]
+        self.there = [ProcessMemory(100, 100, 1000 * MIB), ProcessMemory(7, 7, 100 * MIB)]
         self.trims = 0
         self.printed: list[str] = []
         self.events: list[events.MemoryRanLow] = []
@@ -492,7 +492,7 @@ def test_it_waits_for_the_dead_before_it_ends_another_one(tmp_path: Path, watche
     assert [event.processes for event in node.events] == [[process]]
     node.stage(events.MemberDied(process, Cause(m.CAUSE_MEMORY, "", 7, -9)))
     other = working(node)
-    node.there[0] = Process(101, 101, 1000 * MIB)
+    node.there[0] = ProcessMemory(101, 101, 1000 * MIB)
     while len(node.events) < 2:
         node.tick()
     assert node.events[1].processes == [other]
@@ -501,7 +501,7 @@ def test_it_waits_for_the_dead_before_it_ends_another_one(tmp_path: Path, watche
 def test_when_the_memory_is_a_strangers_nobody_is_ended_and_one_warning_names_him(tmp_path: Path, watched: Any) -> None:
     node = watched()
     working(node)
-    node.there = [Process(100, 100, 30 * MIB), Process(7, 7, 920 * MIB), Process(8, 7, 5 * MIB)]
+    node.there = [ProcessMemory(100, 100, 30 * MIB), ProcessMemory(7, 7, 920 * MIB), ProcessMemory(8, 7, 5 * MIB)]
     meminfo(tmp_path / "meminfo", 1000, 50)
     assert [node.tick() for _ in range(5)] == [0.25] * 5
     assert node.events == []
@@ -516,11 +516,11 @@ def test_when_the_memory_is_a_strangers_nobody_is_ended_and_one_warning_names_hi
     assert len(node.printed) == 1, "it is known by now"
     meminfo(tmp_path / "meminfo", 1000, 500)
     node.tick()
-    node.there[1] = Process(9, 9, 920 * MIB)
+    node.there[1] = ProcessMemory(9, 9, 920 * MIB)
     meminfo(tmp_path / "meminfo", 1000, 50)
     node.tick()
     assert len(node.printed) == 2, "it is another one"
-    node.there[0] = Process(100, 100, 70 * MIB)
+    node.there[0] = ProcessMemory(100, 100, 70 * MIB)
     node.tick()
     assert len(node.events) == 1, "what the worker holds would suffice by now"
 
@@ -528,7 +528,7 @@ def test_when_the_memory_is_a_strangers_nobody_is_ended_and_one_warning_names_hi
 def test_a_driver_that_has_the_memory_is_named_as_what_it_is(tmp_path: Path, watched: Any) -> None:
     node = watched()
     working(node)
-    node.there = [Process(1, 3, 920 * MIB), Process(100, 100, 30 * MIB)]  # the scheduler knows a driver of pid 1
+    node.there = [ProcessMemory(1, 3, 920 * MIB), ProcessMemory(100, 100, 30 * MIB)]  # the scheduler knows a driver of pid 1
     meminfo(tmp_path / "meminfo", 1000, 50)
     node.tick()
     assert "which is no worker but a driver of this session" in node.printed[0]

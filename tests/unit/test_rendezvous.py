@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from mray._channel.board import ALIGN, BLOCK, NONCE, RING, VERSION, Board
-from mray._channel.rendezvous import Meeting, Member, new_nonce
+from mray._channel.rendezvous import GroupMember, Meeting, new_nonce
 from mray._ipc.segment import PAGE
 
 
-def member(rank: int, nonce: int, **facts: object) -> Member:
-    return Member(rank, 2, nonce, "process", 7, "", "task f", f"/mray-x-{rank}")._replace(**facts)  # type: ignore[arg-type]
+def member(rank: int, nonce: int, **facts: object) -> GroupMember:
+    return GroupMember(rank, 2, nonce, "process", 7, "", "task f", f"/mray-x-{rank}")._replace(**facts)  # type: ignore[arg-type]
 
 
 def test_who_announces_itself_is_seen_with_all_its_facts(tmp_path):

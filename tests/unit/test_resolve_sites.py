@@ -18,7 +18,7 @@ from mray._channel.checked_writer import CheckedWriter
 from mray._channel.communicator_edge import EdgeRules
 from mray._channel.fan_out import FanOutWriter
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
-from mray._channel.site import Gpu, Site
+from mray._channel.site import Site, SiteGpu
 from mray._common.settings import NullDevices
 from mray._device.timelines import sweep_retired
 from mray._device.trial import Obstacle, Offer, offer, try_offer, withdraw
@@ -205,11 +205,11 @@ class Host:
 def seeing(number: int) -> Callable[[list[str]], Site]:
     """A process with one GPU that reaches every other one that it is told of."""
     own = f"GPU-{number}"
-    return lambda known: Site("cuda", (Gpu(0, own, "H1", frozenset(known) - {own}),), pid=number)
+    return lambda known: Site("cuda", (SiteGpu(0, own, "H1", frozenset(known) - {own}),), pid=number)
 
 
 def test_processes_tell_what_they_have_and_who_asks_puts_their_names_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = tuple(Gpu(number, f"GPU-{number}", "H1") for number in range(2))
+    everything = tuple(SiteGpu(number, f"GPU-{number}", "H1") for number in range(2))
     monkeypatch.setattr(sites_module, "look", lambda known=(): Site("cuda", everything, pid=9))
     host = Host({"A": seeing(0), "B": seeing(1)})
     sites = ask_sites(host, ["a", "b", DRIVER], frozenset("a"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 from mray._device import cuda_marks, libcuda
 from mray._device.cuda import CudaDevice
 from mray.testing import null
-from mray.testing.null_stream import Hold
+from mray.testing.null_stream import StreamHold
 from tests.unit.fake_cuda import FakeCuda, FakeMachine
 
 
@@ -112,7 +112,7 @@ def test_marks_of_pretended_devices_wait_for_their_streams(monkeypatch: pytest.M
         assert isinstance(devices, NullPlatform)
         (device,) = devices.devices
         assert isinstance(device, null.NullDevice)
-        with Hold(device.streams.get(0)):
+        with StreamHold(device.streams.get(0)):
             mark = device.mark(0)
             assert mark.time() is None
             held = monotonic_ns()

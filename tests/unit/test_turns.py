@@ -12,7 +12,7 @@ import pytest
 from mray._caller.instructions import Begin
 from mray._caller.lease_pool import PAUSE_SECONDS, TURN_SECONDS, Lease
 from mray._common import messages as m
-from mray._runtime.client.leases import LeasePools, Pool
+from mray._runtime.client.leases import LeasePools, TaskPool
 from mray._runtime.connections.ends import Ends
 
 
@@ -45,7 +45,7 @@ class Desk:
         client: Any = SimpleNamespace(reactor=reactor, node=self.node, lock=threading.RLock(), fatal=None, ends=Ends())
         self.pools = LeasePools(client, client, client, str)
         self.pools.clock = lambda: self.now
-        self.pool: Pool = self.pools.pool("key", {}, False)
+        self.pool: TaskPool = self.pools.pool("key", {}, False)
         self.tasks = self.pool.tasks
         self.tasks.pace = pace
         self.lease = self.tasks.leases[1] = Lease(1, "w", self.worker, self.now, ({}, [], None, None))

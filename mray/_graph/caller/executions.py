@@ -100,7 +100,7 @@ class Input:
         return self.pack(args, kwargs)
 
 
-class Counts(NamedTuple):
+class ExecutionCounts(NamedTuple):
     """The executions at one moment: how many were submitted and are finished, how many have results that are kept."""
 
     submitted: int
@@ -389,10 +389,10 @@ class Executions:
                 if not results.advance():
                     break
 
-    def counts(self) -> Counts:
+    def counts(self) -> ExecutionCounts:
         """Takes no lock: counters may be of different moments."""
         results = self.results
-        return Counts(self._submitted, results.finished, len(results.kept), results.missing())
+        return ExecutionCounts(self._submitted, results.finished, len(results.kept), results.missing())
 
     def put_back(self, index: int, output: int | None, value: Any) -> None:
         """Undo `fetch`."""

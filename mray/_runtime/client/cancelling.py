@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._runtime.client.actor_calls import ActorCallers
     from mray._runtime.client.arguments import Arguments
-    from mray._runtime.client.context import Context
+    from mray._runtime.client.context import CallContext
     from mray._runtime.client.leases import LeasePools
     from mray._runtime.objects.owner import Owner
 
@@ -136,7 +136,7 @@ class Cancelling:
 class Interrupts:
     """Cancels tasks that run in this worker. See Note [task of an interrupt]."""
 
-    def __init__(self, client: Owner, cancelling: Cancelling, context: Context) -> None:
+    def __init__(self, client: Owner, cancelling: Cancelling, context: CallContext) -> None:
         self._client = client
         self._cancelling = cancelling
         self._context = context

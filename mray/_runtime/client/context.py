@@ -1,4 +1,4 @@
-"""`Context`: the task, the resources and the placement of a worker, for code that runs in it."""
+"""`CallContext`: the task, the resources and the placement of a worker, for code that runs in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Running:
         self.final_error: BaseException | None = None
 
 
-class Context:
+class CallContext:
     """The running task and its resources; read by `Backend.context` in any thread of the worker."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mray._runtime.objects.owner import Owner
 
 
-class Pool:
+class TaskPool:
     """Carries out what a `LeasePool` decides about the tasks of one scheduling class. All methods need the client's lock."""
 
     awaits_arguments = True
@@ -248,24 +248,24 @@ class Pool:
 
 
 #: How each instruction is carried out.
-_WAYS: dict[type[Any], Callable[[Pool, Any], None]] = {
-    do.Push: Pool.push,
-    do.Request: Pool.request,
-    do.CancelRequests: Pool.cancel_requests,
-    do.Decline: Pool.decline,
-    do.Begin: Pool.begin,
+_WAYS: dict[type[Any], Callable[[TaskPool, Any], None]] = {
+    do.Push: TaskPool.push,
+    do.Request: TaskPool.request,
+    do.CancelRequests: TaskPool.cancel_requests,
+    do.Decline: TaskPool.decline,
+    do.Begin: TaskPool.begin,
     do.Reclaim: lambda _pool, reclaim: reclaim.lease.link.send((m.RECLAIM, reclaim.tasks)),
-    do.Return: Pool.give_back,
-    do.Rest: Pool.rest,
+    do.Return: TaskPool.give_back,
+    do.Rest: TaskPool.rest,
     do.Cancel: lambda _pool, cancel: cancel.call.cancel(),
     do.Fail: lambda _pool, fail: fail.call.fail(fail.error),
     do.FailLost: lambda _pool, fail: fail.task.fail(worker_error(fail.task.name, fail.cause), fail.process),
     do.FailRefused: lambda _pool, fail: fail.task.fail(refused_error(fail.text)),
-    do.FailUnreachable: Pool.fail_unreachable,
-    do.WatchPipelines: Pool.watch_pipelines,
-    do.WatchIdle: Pool.watch_idle,
-    do.AwaitTurn: Pool.await_turn,
-    do.AwaitPause: Pool.await_pause,
+    do.FailUnreachable: TaskPool.fail_unreachable,
+    do.WatchPipelines: TaskPool.watch_pipelines,
+    do.WatchIdle: TaskPool.watch_idle,
+    do.AwaitTurn: TaskPool.await_turn,
+    do.AwaitPause: TaskPool.await_pause,
 }
 
 
@@ -285,18 +285,18 @@ class LeasePools:
         self.memory = MemoryRetries(client)
         #: A pool is there as long as a function's plan, a task, a request, a lease or a timer needs it: every placement group has pools of
         #: its own.
-        self._pools: weakref.WeakValueDictionary[Any, Pool] = weakref.WeakValueDictionary()
+        self._pools: weakref.WeakValueDictionary[Any, TaskPool] = weakref.WeakValueDictionary()
         #: By number, and by the lease's id.
-        self.requests: dict[int, Pool] = {}
-        self.leases: dict[int, tuple[Pool, Lease]] = {}
+        self.requests: dict[int, TaskPool] = {}
+        self.leases: dict[int, tuple[TaskPool, Lease]] = {}
         #: Numbers requests.
         self.numbers = count(1)
 
-    def pool(self, key: Any, demand: dict[str, Any], single: bool) -> Pool:
+    def pool(self, key: Any, demand: dict[str, Any], single: bool) -> TaskPool:
         """The pool of a scheduling class."""
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = Pool(self, key, demand, single)
+            pool = self._pools[key] = TaskPool(self, key, demand, single)
         return pool
 
     # ------------------------------------------------------------------------------------ messages

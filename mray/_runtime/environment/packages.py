@@ -1,6 +1,6 @@
 """Packages of a runtime environment: ``pip``, ``uv`` and ``py_executable``, and the interpreter that they come to.
 
-In the driver, and in workers that start others: turns the user's fields into an `Interpreter`, which travels to the node among the
+In the driver, and in workers that start others: turns the user's fields into an `LaunchedInterpreter`, which travels to the node among the
 variables of its workers.
 
 Packages lie in a virtual environment in the user's cache, one for each content: the requirements, the installer's options, the Python and
@@ -21,7 +21,7 @@ from mray._common.kept import os
 from mray._ipc.frames import from_text
 from mray._runtime.environment.folders import stamp_of
 from mray._runtime.processes.host_program import interpreter
-from mray._runtime.processes.launch import BASE_VARIABLE, Interpreter
+from mray._runtime.processes.launch import BASE_VARIABLE, LaunchedInterpreter
 from mray.exceptions import RuntimeEnvSetupError
 
 #: Seconds that packages may take to install.
@@ -47,7 +47,7 @@ def _is_path(requirement: str) -> bool:
     return (os.sep in requirement or requirement.endswith(".whl")) and os.path.exists(requirement)
 
 
-def interpreter_of(environment: Mapping[str, Any], path: str) -> Interpreter | None:
+def interpreter_of(environment: Mapping[str, Any], path: str) -> LaunchedInterpreter | None:
     """The interpreter that an environment asks for, None for the session's own. Programs are looked for in `path`.
 
     RuntimeEnvSetupError when ``py_executable`` is not there.
@@ -56,7 +56,7 @@ def interpreter_of(environment: Mapping[str, Any], path: str) -> Interpreter | N
     for tool in ("pip", "uv"):
         if environment.get(tool):
             recipe = recipe_of(tool, environment, base)
-            return Interpreter((os.path.join(recipe["folder"], "bin", "python"),), recipe, base)
+            return LaunchedInterpreter((os.path.join(recipe["folder"], "bin", "python"),), recipe, base)
     command = environment.get("py_executable")
     if not command:
         return None
@@ -68,7 +68,7 @@ def interpreter_of(environment: Mapping[str, Any], path: str) -> Interpreter | N
     program = shutil.which(words[0], path=path) if words else None
     if program is None:
         raise RuntimeEnvSetupError(f"runtime_env['py_executable']: there is no program {command!r} in {path}")
-    return Interpreter((program, *words[1:]), None, base)
+    return LaunchedInterpreter((program, *words[1:]), None, base)
 
 
 def _base() -> tuple[str, tuple[str, ...]]:

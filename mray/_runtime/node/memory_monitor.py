@@ -31,7 +31,7 @@ from mray._ipc.reactor import Reactor
 from mray._ipc.table import POOLED, usable_cores
 from mray._runtime.node.members import Members
 from mray._runtime.node.memory_usage import (
-    Process,
+    ProcessMemory,
     Usage,
     alone,
     command_of,
@@ -159,7 +159,7 @@ class MemoryMonitor:
         self._apply(events.MemoryRanLow([victim.process for victim in victims], text))
         return True
 
-    def _suspects(self, there: list[Process], bytes_of: Callable[[Process], int]) -> list[Suspect]:
+    def _suspects(self, there: list[ProcessMemory], bytes_of: Callable[[ProcessMemory], int]) -> list[Suspect]:
         """The workers that may be ended, with what they and the processes that they have started hold, and their objects."""
         workers = self._scheduler.workers.workers
         pids = {worker.pid for worker in workers.values()}
@@ -170,7 +170,7 @@ class MemoryMonitor:
                 held[process.session] += bytes_of(process)
         return suspects(workers.values(), self._scheduler.members, lambda pid: held.get(pid, 0), self._members.is_lending)
 
-    def _name_other(self, usage: Usage, there: list[Process]) -> None:
+    def _name_other(self, usage: Usage, there: list[ProcessMemory]) -> None:
         """Tell the drivers once that the memory is not the workers' and whose it is, as far as can be seen."""
         if self._has_named:
             return

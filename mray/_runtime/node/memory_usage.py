@@ -84,7 +84,7 @@ def _of_group(group: Group, most: int) -> Usage | None:
     return Usage(max(0, used - sum(int(stat.get(name.encode(), 0)) for name in cache)), total, group)
 
 
-class Process:
+class ProcessMemory:
     """A process of the machine, and the memory that its end would give back."""
 
     __slots__ = ("held", "pid", "session")
@@ -96,7 +96,7 @@ class Process:
         self.held = held
 
 
-def processes() -> list[Process]:
+def processes() -> list[ProcessMemory]:
     """All processes of the machine. Pages that a process shares with others (objects, libraries) do not count."""
     found = []
     for name in os.listdir("/proc"):
@@ -108,11 +108,11 @@ def processes() -> list[Process]:
                     _size, resident, shared = map(int, file.read().split()[:3])
             except (OSError, ValueError):
                 continue
-            found.append(Process(int(name), session, (resident - shared) * PAGE))
+            found.append(ProcessMemory(int(name), session, (resident - shared) * PAGE))
     return found
 
 
-def alone(process: Process) -> int:
+def alone(process: ProcessMemory) -> int:
     """Bytes that the process holds, and its part of those that it shares with the process that it was forked from: such a page is given
     back by the end of all who have it only. As `processes` tells when the kernel does not say, or the process is gone.
     """
@@ -144,7 +144,9 @@ def objects_of(prefix: str, directory: str = SHM) -> dict[str, int]:
     return held
 
 
-def largest_other(found: Iterable[Process], ours: Collection[int], counts: Callable[[int], bool] = lambda _pid: True) -> Process | None:
+def largest_other(
+    found: Iterable[ProcessMemory], ours: Collection[int], counts: Callable[[int], bool] = lambda _pid: True
+) -> ProcessMemory | None:
     """The process with most memory that is in none of the kernel sessions `ours`, of those whose memory `counts`."""
     others = sorted((process for process in found if process.session not in ours), key=lambda process: -process.held)
     return next((process for process in others if counts(process.pid)), None)
@@ -164,7 +166,7 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def largest(found: Sequence[Process], count: int = 10) -> str:
+def largest(found: Sequence[ProcessMemory], count: int = 10) -> str:
     """A table of the processes with most memory."""
     most = sorted(found, key=lambda process: -process.held)[:count]
     lines = [f"{process.pid}\t{process.held / (1 << 30):.2f}\t{command_of(process.pid)}" for process in most]

@@ -22,7 +22,7 @@ from mray._runtime.node.members import Members
 from mray._runtime.processes.object_counts import count_objects
 from mray._scheduler.jobs import job_of, root_of
 from mray._scheduler.policy import shown_variables
-from mray._scheduler.records import ActorRecord, Lease, WorkerRecord
+from mray._scheduler.records import ActorRecord, GrantedLease, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
 from mray._scheduler.scheduler import Scheduler
 
@@ -156,7 +156,7 @@ def dead_worker(worker: WorkerRecord | None, process: str, cause: Cause) -> dict
     return {"process": process, "pid": cause.pid, "status": cause.status, "cause": ends, "end": time()}
 
 
-def _lease(lease: Lease) -> dict[str, Any]:
+def _lease(lease: GrantedLease) -> dict[str, Any]:
     return {
         "label": lease.label,
         "client": lease.client.process,

@@ -106,7 +106,7 @@ class Held:
         self.copy: tuple[weakref.ref[Entry], bytes, tuple[int, ...]] | None = None
 
 
-class Fetch:
+class TensorFetch:
     """Tensors on their way; made by `TensorStore.begin`."""
 
     __slots__ = ("_discard", "answer", "awaited", "for_get", "is_own", "object_id", "payload", "tensors")
@@ -146,7 +146,7 @@ class TensorStore:
         #: Whether device memory could be exported whenever it was tried.
         self._exports = True
         #: Fetches for queued calls, by object id, the longest waiting first.
-        self._ahead: dict[bytes, Fetch] = {}
+        self._ahead: dict[bytes, TensorFetch] = {}
         #: Whether there have been calls with such arguments.
         self.looks_ahead = False
         self.handlers: dict[int, Callable[..., None]] = {
@@ -374,10 +374,10 @@ class TensorStore:
                 own.reactor.post_later(connection)
 
     # ------------------------------------------------------------------------------------ as receiver
-    def begin(self, object_id: bytes, payload: Sequence[Any], *, through_host: bool = False, for_get: bool = False) -> Fetch:
+    def begin(self, object_id: bytes, payload: Sequence[Any], *, through_host: bool = False, for_get: bool = False) -> TensorFetch:
         """Ask the holder for the tensors of an object, or find them here."""
         own = self._owner
-        fetch = Fetch(object_id, tuple(payload), for_get, self._discard)
+        fetch = TensorFetch(object_id, tuple(payload), for_get, self._discard)
         with own.lock:
             if payload[0] == own.process:
                 held = self._held.get(object_id)
@@ -419,13 +419,13 @@ class TensorStore:
             if value.form == m.TENSORS:
                 self._ahead.pop(value.object_id, None)
 
-    def tensors_of(self, fetch: Fetch, timeout: float | None = None) -> list[Any]:
+    def tensors_of(self, fetch: TensorFetch, timeout: float | None = None) -> list[Any]:
         """Wait for the tensors, `timeout` seconds at most: GetTimeoutError. Raises the holder's error, or that of its death."""
         if fetch.tensors is None:
             fetch.tensors = self._receive(fetch, timeout)
         return fetch.tensors
 
-    def _receive(self, fetch: Fetch, timeout: float | None) -> list[Any]:
+    def _receive(self, fetch: TensorFetch, timeout: float | None) -> list[Any]:
         own = self._owner
         answer = fetch.answer
         if answer is None and fetch.is_own and fetch.payload[0] != own.process:
@@ -460,7 +460,7 @@ class TensorStore:
             raise own.fatal
         raise self._who_died(fetch)
 
-    def _bring(self, fetch: Fetch, connection: Connection, facts: list[DepartureFacts], leases: list[tuple[int, int]]) -> list[Any]:
+    def _bring(self, fetch: TensorFetch, connection: Connection, facts: list[DepartureFacts], leases: list[tuple[int, int]]) -> list[Any]:
         """Tensors lent in device memory; through host memory if they cannot be reached and the transport allows it."""
         try:
             found, fetch.awaited = self._loans.bring(connection, facts, leases)
@@ -497,7 +497,7 @@ class TensorStore:
                 form, payload = _MAPPED, mapped(payload, entry)
         own.requests.settle(number, (form, payload, entry), None)
 
-    def _who_died(self, fetch: Fetch) -> BaseException:
+    def _who_died(self, fetch: TensorFetch) -> BaseException:
         """The error of tensors whose holder has gone."""
         own = self._owner
         process, actor_id, class_name, pid = fetch.payload[:4]
@@ -508,14 +508,14 @@ class TensorStore:
         return self._end_of(actor_id, class_name, process) or tensors_error(actor_id, class_name, pid, fetch.object_id)
 
     @staticmethod
-    def awaited(arguments: Sequence[ArgumentValue]) -> list[Fetch]:
+    def awaited(arguments: Sequence[ArgumentValue]) -> list[TensorFetch]:
         """Those of a call's begun arguments that `why_lost` has to look after; they do not keep the tensors."""
         found = [value.payload for value in arguments if value.form == m.TENSORS and value.payload.awaited]
         for fetch in found:
             fetch.tensors = []
         return found
 
-    def why_lost(self, fetches: Iterable[Fetch]) -> BaseException | None:
+    def why_lost(self, fetches: Iterable[TensorFetch]) -> BaseException | None:
         """The error of a holder that has died before its tensors were there, for which streams here waited.
 
         To be asked when something computed with them is there: streams have not gone on then, or it is known why.
@@ -530,8 +530,8 @@ class TensorStore:
 
     # ------------------------------------------------------------------------------------ values
     def begin_arguments(self, arguments: Sequence[ArgumentValue]) -> list[ArgumentValue]:
-        """The arguments of a call with a `Fetch` as payload of those whose tensors are elsewhere; each object is fetched once."""
-        begun: dict[bytes, Fetch] = {}
+        """The arguments of a call with a `TensorFetch` as payload of those whose tensors are elsewhere; each object is fetched once."""
+        begun: dict[bytes, TensorFetch] = {}
         ready: list[ArgumentValue] = []
         for value in arguments:
             if value.form == m.TENSORS:
@@ -544,7 +544,7 @@ class TensorStore:
                 ready.append(value)
         return ready
 
-    def argument(self, fetch: Fetch, owner: str) -> Any:
+    def argument(self, fetch: TensorFetch, owner: str) -> Any:
         """The value of an argument."""
         own = self._owner
         tensors = self.tensors_of(fetch)
@@ -562,7 +562,7 @@ class TensorStore:
         With a `timeout` of 0 it still waits for tensors: a ref that is ready has its value.
         """
         deadline = None if not timeout or timeout < 0 else monotonic() + timeout
-        fetches: dict[bytes, Fetch] = {}
+        fetches: dict[bytes, TensorFetch] = {}
         objects = [(ref.binary(), ref._entry) for ref in refs]
         for object_id, entry in objects:
             if entry.form == m.TENSORS and object_id not in fetches:
@@ -596,7 +596,7 @@ class TensorStore:
         )
 
     @staticmethod
-    def _together(fetch: Fetch, tensors: list[Any], entry: Entry | None) -> Any:
+    def _together(fetch: TensorFetch, tensors: list[Any], entry: Entry | None) -> Any:
         """The value, made of its tensors and the rest."""
         form, rest = fetch.payload[6:8]
         with _bringing(tensors):

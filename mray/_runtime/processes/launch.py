@@ -179,7 +179,7 @@ class Wrapper(NamedTuple):
         return ["/bin/sh", "-c", f'exec {" ".join(words)} "$@"', "sh", *rest]
 
 
-class Interpreter(NamedTuple):
+class LaunchedInterpreter(NamedTuple):
     """The interpreter of a worker that does not run the session's own."""
 
     #: The command line that starts it.
@@ -194,7 +194,7 @@ class Interpreter(NamedTuple):
         return to_text(tuple(self))
 
     @classmethod
-    def decode(cls, text: str) -> Interpreter:
+    def decode(cls, text: str) -> LaunchedInterpreter:
         """The record that `encode` made; ValueError if it is damaged."""
         return cls(*from_text("of an interpreter", text, (tuple, object, tuple)))
 

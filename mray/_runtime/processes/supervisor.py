@@ -35,8 +35,8 @@ from mray._ipc.limits import advice, exhausted, is_passing
 from mray._ipc.output import TAIL_BYTES, last_lines
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.interpreters import Interpreters
-from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, Interpreter, Wrapper, launch, new_channel
-from mray._runtime.processes.worker_process import Stream, WorkerProcess
+from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, LaunchedInterpreter, Wrapper, launch, new_channel
+from mray._runtime.processes.worker_process import OutputStream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
 from mray._scheduler.jobs import ROOT_VARIABLE, job_of
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
@@ -217,7 +217,7 @@ class Supervisor:
             self._pause(worker, f"the node (pid {os.getpid()}): {advice(error)}", lambda: self._begin(worker, environment))
             return
         if INTERPRETER_VARIABLE in environment:
-            recipe = Interpreter.decode(environment[INTERPRETER_VARIABLE]).recipe
+            recipe = LaunchedInterpreter.decode(environment[INTERPRETER_VARIABLE]).recipe
             self._unready.add(process)
             self._interpreters.when_ready(recipe, environment, lambda: self._ready(worker, environment), partial(self._refuse, worker))
             return
@@ -233,7 +233,7 @@ class Supervisor:
         for number in (1, 2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(read_end, False)
-            stream = Stream(read_end, number)
+            stream = OutputStream(read_end, number)
             worker.streams.append(stream)
             worker.theirs.append(write_end)
             self._reactor.add_fd(read_end, partial(self._printed, worker, stream))
@@ -297,7 +297,7 @@ class Supervisor:
         variables = {**os.environ, **processes.expand_all(own, os.environ), WORKER_VARIABLE: to_text(own)}
         interpreter: tuple[str, ...] = ()
         if encoded is not None:
-            chosen = Interpreter.decode(encoded)
+            chosen = LaunchedInterpreter.decode(encoded)
             interpreter = chosen.command
             variables.update(chosen.variables(variables))
         stdout, stderr, line = worker.theirs
@@ -499,7 +499,7 @@ class Supervisor:
                 if stream.fd >= 0:
                     self._printed(worker, stream, 0)
 
-    def _printed(self, worker: WorkerProcess, stream: Stream, _events: int) -> None:
+    def _printed(self, worker: WorkerProcess, stream: OutputStream, _events: int) -> None:
         """Read a worker's output once."""
         if not worker.pid:
             self._zygote_spoke(0)  # the report that it was forked may still be in the other socket
@@ -516,14 +516,14 @@ class Supervisor:
         else:
             self._close(worker, stream)
 
-    def _hold(self, worker: WorkerProcess, stream: Stream) -> None:
+    def _hold(self, worker: WorkerProcess, stream: OutputStream) -> None:
         """Hold back the beginning of a line; it is shown without its end if that does not come soon."""
         stream.heard = monotonic()
         if not stream.held:
             stream.held = stream.heard
             self._reactor.call_later(_SILENCE, partial(self._look_at_piece, worker, stream))
 
-    def _look_at_piece(self, worker: WorkerProcess, stream: Stream) -> None:
+    def _look_at_piece(self, worker: WorkerProcess, stream: OutputStream) -> None:
         now = monotonic()
         if not stream.splitter.holds:
             stream.held = 0.0
@@ -533,12 +533,12 @@ class Supervisor:
             stream.held = 0.0
             self._pass_on(worker, stream, stream.splitter.piece())
 
-    def _drain(self, worker: WorkerProcess, stream: Stream) -> None:
+    def _drain(self, worker: WorkerProcess, stream: OutputStream) -> None:
         """Take the output of a dead worker that is in the pipe, and close it (its children may hold the other end for ever)."""
         self._read_rest(worker, stream)
         self._close(worker, stream)
 
-    def _read_rest(self, worker: WorkerProcess, stream: Stream) -> None:
+    def _read_rest(self, worker: WorkerProcess, stream: OutputStream) -> None:
         """Take all output that is in the pipe."""
         while stream.fd >= 0:
             try:
@@ -549,7 +549,7 @@ class Supervisor:
                 break
             self._pass_on(worker, stream, stream.splitter.feed(data))
 
-    def _close(self, worker: WorkerProcess, stream: Stream) -> None:
+    def _close(self, worker: WorkerProcess, stream: OutputStream) -> None:
         if stream.fd < 0:
             return
         self._pass_on(worker, stream, stream.splitter.finish())
@@ -560,7 +560,7 @@ class Supervisor:
             os.close(stream.log)
             stream.log = -1
 
-    def _pass_on(self, worker: WorkerProcess, stream: Stream, lines: list[tuple[str, bytes]]) -> None:
+    def _pass_on(self, worker: WorkerProcess, stream: OutputStream, lines: list[tuple[str, bytes]]) -> None:
         for name, text in lines:
             if stream.log < 0:
                 stream.log = self._open_log(worker, stream)
@@ -578,7 +578,7 @@ class Supervisor:
     def _shown_pid(self, worker: WorkerProcess) -> int:
         return worker.pid or self._wrapped.wrapper_of(worker.process)
 
-    def _open_log(self, worker: WorkerProcess, stream: Stream) -> int:
+    def _open_log(self, worker: WorkerProcess, stream: OutputStream) -> int:
         """The descriptor of a worker's log file, named as Ray names it; -1 when it cannot be opened."""
         suffix = "out" if stream.number == 1 else "err"
         name = f"worker-{worker_id_of(worker.process).hex()}-{job_of(worker.work)}-{self._shown_pid(worker)}.{suffix}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mray._ipc.output import LineSplitter
 
 
-class Stream:
+class OutputStream:
     """The reading end of a worker's stdout or stderr."""
 
     __slots__ = ("fd", "heard", "held", "log", "number", "splitter")
@@ -36,7 +36,7 @@ class WorkerProcess:
         #: 0 until it has been forked; `attempts` that failed.
         self.pid = 0
         self.attempts = 0
-        self.streams: list[Stream] = []
+        self.streams: list[OutputStream] = []
         #: The worker's own ends of stdout, stderr and its connection to the node. Kept until it has been forked.
         self.theirs: list[int] = []
         #: The end of what it printed to either stream, in the order in which it was read.

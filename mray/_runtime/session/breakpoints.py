@@ -40,7 +40,7 @@ _MODES = ("terminal", "wait", "raise")
 _READ_BYTES = 4096
 
 
-class Stop(NamedTuple):
+class BreakpointStop(NamedTuple):
     """A worker that waits at a breakpoint."""
 
     session_dir: str
@@ -143,7 +143,7 @@ def current() -> Breakpoints | None:
 
 
 # ------------------------------------------------------------------------------------------------ visitors
-def stops(session_dir: str) -> Iterator[Stop]:
+def stops(session_dir: str) -> Iterator[BreakpointStop]:
     """The workers of a session that wait at a breakpoint without a terminal, the longest waiting first."""
     found = []
     folder = os.path.join(session_dir, FOLDER)
@@ -160,7 +160,7 @@ def stops(session_dir: str) -> Iterator[Stop]:
                 facts = json.load(file)
             # With an empty pid the kernel's file would be that of the whole machine.
             if isinstance(facts["pid"], int) and facts.pop("start") == processes.start_of(facts["pid"]):
-                found.append(Stop(session_dir=session_dir, path=path, **{**facts, "since": float(facts["since"])}))
+                found.append(BreakpointStop(session_dir=session_dir, path=path, **{**facts, "since": float(facts["since"])}))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # gone, or damaged
             continue
     yield from sorted(found, key=lambda stop: stop.since)

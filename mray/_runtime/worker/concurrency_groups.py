@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from mray._ipc.event_loop import MainLoop
     from mray._runtime.client.client import Client
-    from mray._runtime.client.context import Context
+    from mray._runtime.client.context import CallContext
     from mray._runtime.worker.executor import Executor
 
 _Call = TypeVar("_Call", bound=GroupCall)
@@ -53,7 +53,7 @@ class ActorProcess(Protocol):
 
     client: Client
     executor: Executor
-    context: Context
+    context: CallContext
     #: Connections, codes and fields of messages for the main thread, in order.
     inbox: deque[tuple[Connection, int, Any]]
     #: Calls that are over, and the number of all.

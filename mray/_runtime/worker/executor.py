@@ -45,7 +45,7 @@ from mray._runtime.client import failed_calls
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
-from mray._runtime.client.context import Context, Running
+from mray._runtime.client.context import CallContext, Running
 from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated, cause_of, exit_status
 from mray._runtime.worker.running import ActorCall, Cancelled, LoopCall, RunningCall, TaskCall
@@ -67,7 +67,7 @@ class Executor:
     #: Whether the bytes of a call that runs here are those that its caller keeps.
     shares_messages = False
 
-    def __init__(self, client: Client, context: Context, interrupts: Interrupts) -> None:
+    def __init__(self, client: Client, context: CallContext, interrupts: Interrupts) -> None:
         self.client = client
         self.context = context
         self.guard = client.reactor.guard

@@ -7,7 +7,7 @@ Every call goes the same way (`Executor.run`, in an event loop `Executor.run_in_
     GroupCall     a method on a thread of a concurrency group
     LoopCall      a method in an event loop
 
-A call on the main thread stands in the worker's `Context`, for all its threads; one that runs beside others in `current_call`.
+A call on the main thread stands in the worker's `CallContext`, for all its threads; one that runs beside others in `current_call`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mray._common.invocations import Invocation, MethodInvocation, TaskInvocatio
 from mray._common.places import runs_users
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import InterruptGuard
-from mray._runtime.client.context import Context, Running
+from mray._runtime.client.context import CallContext, Running
 from mray.exceptions import TaskCancelledError
 
 #: A call that is over: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and the resources of a task.
@@ -164,8 +164,8 @@ class LoopCall(GroupCall):
 current_call: ContextVar[GroupCall | None] = ContextVar("mray_running_call", default=None)
 
 
-class GroupsContext(Context):
-    """The `Context` of a worker whose calls run beside each other: its fields are those of the call whose code reads them."""
+class GroupsContext(CallContext):
+    """The `CallContext` of a worker whose calls run beside each other: its fields are those of the call whose code reads them."""
 
     @property
     def running(self) -> Running | None:

@@ -45,7 +45,7 @@ LOOP_SECONDS = 0.02
 MOST_UNSENT = 1 << 20
 
 
-class Sender(Protocol):
+class ItemSender(Protocol):
     """Makes messages of values (`mray._runtime.worker.executor`)."""
 
     client: Client
@@ -60,7 +60,7 @@ class Sender(Protocol):
 class Producer:
     """A running generator. `add` and `pause` belong to the thread that runs it; any thread may call the other methods."""
 
-    def __init__(self, executor: Sender, producers: Producers, running: RunningCall) -> None:
+    def __init__(self, executor: ItemSender, producers: Producers, running: RunningCall) -> None:
         arrived, window, taken, dropped, per_yield, together = running.call.options["stream"]
         self._executor = executor
         self._reactor = executor.client.reactor
@@ -215,7 +215,7 @@ class Collected(list[Result]):
 class Producers:
     """The producers of one worker."""
 
-    def __init__(self, executor: Sender) -> None:
+    def __init__(self, executor: ItemSender) -> None:
         self._executor = executor
         self._running: dict[bytes, Producer] = {}
         self.handlers: dict[int, Callable[..., None]] = {m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop}

@@ -34,7 +34,7 @@ from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
-from mray._runtime.client.context import Context
+from mray._runtime.client.context import CallContext
 from mray._runtime.connections.endpoint import fault_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.processes.native_threads import VARIABLE, native_threads
@@ -87,7 +87,7 @@ class Worker:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.context = Context()
+        self.context = CallContext()
         self.interrupts = self.interrupts_class(client, client.cancelling, self.context)
         self.executor = self.executor_class(client, self.context, self.interrupts)
         #: Runs the calls of an actor that runs several at once; it handles CALL then.

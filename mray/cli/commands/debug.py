@@ -13,7 +13,7 @@ from typing import Any
 
 from mray._common.clock import time
 from mray._runtime.observe.observer import sessions
-from mray._runtime.session.breakpoints import Stop, attach, has_terminal, stops
+from mray._runtime.session.breakpoints import BreakpointStop, attach, has_terminal, stops
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state.api import session_directory
 
@@ -54,7 +54,7 @@ def _debug(given: argparse.Namespace) -> int:
     return _attach(waiting, given.which)
 
 
-def _rows(waiting: Sequence[Stop]) -> list[dict[str, Any]]:
+def _rows(waiting: Sequence[BreakpointStop]) -> list[dict[str, Any]]:
     return [
         {
             "number": number,
@@ -81,7 +81,7 @@ def _ask() -> int | None:
             return int(typed)
 
 
-def _attach(waiting: Sequence[Stop], which: int) -> int:
+def _attach(waiting: Sequence[BreakpointStop], which: int) -> int:
     chosen = [stop for number, stop in enumerate(waiting, 1) if which in (number, stop.pid)]
     if not chosen:
         print(f"mray: no worker {which} waits at a breakpoint", file=sys.stderr)
