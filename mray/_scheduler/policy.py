@@ -26,7 +26,7 @@ PRIVATE_VARIABLES = "MRAY_WORKER_"
 HIDDEN = "<redacted>"
 #: Carries the program that a worker is started under (see `mray._runtime.processes.launch.Wrapper`).
 WRAPPER_VARIABLE = PRIVATE_VARIABLES + "WRAPPER"
-#: Carries the interpreter that a worker is started with (see `mray._runtime.environment.packages.Interpreter`).
+#: Carries the interpreter that a worker is started with (see `mray._runtime.processes.launch.LaunchedInterpreter`).
 INTERPRETER_VARIABLE = PRIVATE_VARIABLES + "INTERPRETER"
 #: Variables that the loader, the allocator or the interpreter reads only when a process starts.
 _READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
