@@ -17,8 +17,9 @@ from mray._runtime.processes.foresight import note_of_program, take_note
 
 #: A package that stands for a heavy one, in a folder that comes first.
 PACKAGE = {
-    "transformers/__init__.py": "import time, colorsys, light; time.sleep(0.11); from transformers import parts; LOADED = light.count()",
+    "transformers/__init__.py": "import time, colorsys, light; time.sleep(0.11); from . import parts, sets; LOADED = light.count()",
     "transformers/parts.py": "",
+    "transformers/sets.py": "import os; os.environ.setdefault('KMP_DUPLICATE_LIB_OK', 'True')",
     "light.py": "import os\npids = []\ndef count():\n    pids.append(os.getpid())\n    return len(pids)",
     "scipy.py": "",
     "sklearn.py": "raise SystemExit(3)",
@@ -104,19 +105,19 @@ def test_a_package_that_fails_or_keeps_a_thread_is_not_noted(run):
     assert run(program) == [[3, []]]
 
 
-def test_a_package_whose_variables_the_worker_has_changed_is_not_noted(run):
+def test_a_package_whose_variables_the_worker_has_changed_is_not_noted_and_imported_again_if_it_can_be(run):
     program = """
     note("transformers")
     Foresight(NOTE).load()
     os.environ["OMP_NUM_THREADS"] = "1"
     def do():
         os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-        import transformers
-        return noted()
+        import transformers.parts, light
+        return noted(), os.getpid() in light.pids, transformers.LOADED
     in_worker(do)
-    in_worker(lambda: __import__("transformers") and noted())
+    in_worker(lambda: (__import__("transformers").LOADED, noted()))
     """
-    assert run(program) == [[], ["transformers"]]
+    assert run(program) == [[[], True, 2], [1, ["transformers"]]]
 
 
 def test_what_is_loaded_ahead_appears_when_the_worker_imports_it_and_only_then_is_noted_again(run):
@@ -127,10 +128,10 @@ def test_what_is_loaded_ahead_appears_when_the_worker_imports_it_and_only_then_i
     shown = lambda: [name for name in OWN if name in sys.modules]
     pid = os.getpid()
     print(json.dumps(noted()))
-    in_worker(lambda: (shown(), noted(), "colorsys" in sys.modules))
+    in_worker(lambda: (shown(), noted(), "colorsys" in sys.modules, os.environ.get("KMP_DUPLICATE_LIB_OK")))
     def do():
         import transformers.parts
-        now = shown()
+        now = shown(), os.environ["KMP_DUPLICATE_LIB_OK"]
         import light
         return now, noted(), light.pids == [pid], transformers.LOADED, transformers.parts.__spec__.name, transformers.__spec__._initializing
     in_worker(do)
@@ -142,8 +143,8 @@ def test_what_is_loaded_ahead_appears_when_the_worker_imports_it_and_only_then_i
     """
     assert run(program) == [
         [],
-        [[], [], True],
-        [["transformers", "transformers.parts", "light"], ["transformers"], True, 1, "transformers.parts", False],
+        [[], [], True, None],
+        [[["transformers", "transformers.parts", "light"], "True"], ["transformers"], True, 1, "transformers.parts", False],
         [["light"], True, []],
     ]
 

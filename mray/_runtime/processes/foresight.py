@@ -34,6 +34,8 @@ from mray._scheduler.policy import READ_AT_IMPORT
 
 #: Packages whose import takes long, keeps no thread and opens no device.
 HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "sklearn", "torch", "transformers")
+#: Packages without compiled parts, and variables that they read when they are imported: where those have changed they are imported again.
+_PLAIN = dict.fromkeys(("huggingface_hub", "transformers"), ("HF_", "HUGGINGFACE_", "TRANSFORMERS_"))
 #: An import that takes less is not worth one in every session.
 LONG = 0.1
 
@@ -63,6 +65,11 @@ def seed_anew(modules: Mapping[str, Any]) -> None:
             owner.seed()
 
 
+def _newer(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those of the environment that are not among these."""
+    return {name: value for name, value in os.environ.items() if variables.get(name) != value}
+
+
 class Foresight:
     """The packages that a zygote has imported and hidden. It stands first in `sys.meta_path` from then on."""
 
@@ -72,23 +79,33 @@ class Foresight:
         self._hidden: dict[str, Any] = {}
         #: Package to the modules that are there when it has been imported.
         self._together: dict[str, tuple[str, ...]] = {}
+        #: Package to the variables that its import sets.
+        self._set: dict[str, dict[str, str]] = {}
         self._zygote = os.getpid()
-        self._variables = _variables()
+        #: The environment, with the variables that imports of packages have set in this process.
+        self._environment = dict(os.environ)
         sys.meta_path.insert(0, self)
 
     def load(self) -> None:
         """Import the noted packages. One that cannot be imported is left to the program to fail at."""
         for name in take_note(self._note):
-            before = set(sys.modules)
+            before, variables = set(sys.modules), dict(os.environ)
             with contextlib.suppress(BaseException):
                 importlib.import_module(name)
                 own = tuple(each for each in sys.modules if each not in before and each.partition(".")[0] not in sys.stdlib_module_names)
                 self._together[name] = own
                 self._hidden.update({each: sys.modules.pop(each) for each in own})
+            self._set[name] = _newer(variables)
+            for each in self._set[name]:
+                del os.environ[each]
+            os.environ.update(variables)
+            self._environment = variables
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """As the next finder that knows the module; importing it is seen."""
         hidden = self._hidden.get(name)
+        if hidden is not None and (package := name.partition(".")[0]) in _PLAIN and self._has_changed(package):
+            hidden = None
         if hidden is None and name not in HEAVY:
             return None
         others = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path) if finder is not self)
@@ -108,6 +125,9 @@ class Foresight:
     def _show(self, name: str, module: Any, spec: ModuleSpec) -> None:
         """The program imports a hidden module."""
         module.__spec__ = spec
+        is_to_be_noted = name in HEAVY and not self._has_changed(name)
+        for variable, value in self._set.get(name, {}).items():
+            self._environment[variable] = os.environ.setdefault(variable, value)
         package = name.partition(".")[0]
         own = self._together.get(name) or [each for each in self._hidden if each.partition(".")[0] == package]
         shown = {each: self._hidden.pop(each) for each in own if each in self._hidden}
@@ -116,24 +136,29 @@ class Foresight:
             return
         seed_anew(shown)
         native_threads.adopt()
-        if name in HEAVY:
+        if is_to_be_noted:
             self._write(name)
 
     def _watch(self, name: str, loader: Any, module: ModuleType) -> None:
         """The program imports a package that was not foreseen."""
         del loader.exec_module
-        threads = set(sys._current_frames())
+        is_to_be_noted = not self._has_changed(name) and os.getpid() != self._zygote
+        threads, variables = set(sys._current_frames()), dict(os.environ)
         begin = monotonic()
         loader.exec_module(module)
-        if monotonic() - begin > LONG and not set(sys._current_frames()) - threads and os.getpid() != self._zygote:
+        self._environment.update(_newer(variables))
+        if is_to_be_noted and monotonic() - begin > LONG and not set(sys._current_frames()) - threads:
             self._write(name)
 
     def _write(self, name: str) -> None:
-        if _variables() != self._variables:
-            return
         with contextlib.suppress(OSError):
             os.close(os.open(f"{self._note}.{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
-
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith(READ_AT_IMPORT) and name != VARIABLE}
+    def _has_changed(self, package: str) -> bool:
+        """Whether a variable that the package reads when it is imported is another one than in the zygote."""
+        late = READ_AT_IMPORT + _PLAIN.get(package, ())
+        return any(
+            os.environ.get(name) != self._environment.get(name)
+            for name in {*os.environ, *self._environment}
+            if name.startswith(late) and name != VARIABLE
+        )
