@@ -33,7 +33,7 @@ from mray._device.arrivals import note_of
 from mray._device.timelines import mark
 from mray.testing import null
 platform = null.NullPlatform(NullDevices(1, scope=sys.argv[1]))
-hold = null.Hold(platform.devices[0].streams.get(0))
+hold = null.StreamHold(platform.devices[0].streams.get(0))
 where = mark(platform.devices[0], 0).where
 print(note_of(where).hex(), where.key.hex(), where.handle.hex(), where.offset, where.number, flush=True)
 sys.stdin.read()

@@ -134,7 +134,7 @@ def test_a_point_is_reached_when_its_stream_has_come_there_and_not_before(device
 def test_a_held_stream_keeps_others_that_wait_for_its_point_and_nobody_else(machine: NullPlatform) -> None:
     device = machine.devices[0]
     one, two = device.create_stream(), device.create_stream()
-    with null.Hold(device.streams.get(one)):
+    with null.StreamHold(device.streams.get(one)):
         begun = mark(device, one)
         begun.wait(two)
         after = mark(device, two)
@@ -300,7 +300,7 @@ from mray._device.timelines import mark
 from mray.testing import null
 platform = null.NullPlatform(NullDevices(2, scope=sys.argv[1]))
 device = platform.devices[0]
-hold = null.Hold(device.streams.get(0))
+hold = null.StreamHold(device.streams.get(0))
 for line in sys.stdin:
     if line == "mark\\n":
         key, handle, offset, number = mark(device, 0).where
@@ -431,7 +431,7 @@ def test_an_end_that_cannot_mark_a_stream_just_now_forgets_none(machine: NullPla
             with pytest.raises(expected):
                 peers.retire()
         assert not peers.retire()
-    with null.Hold(device.streams.get(0)):
+    with null.StreamHold(device.streams.get(0)):
         assert not peers.retire()
     machine.synchronize(device, 0)
     assert peers.retire()
@@ -440,7 +440,7 @@ def test_an_end_that_cannot_mark_a_stream_just_now_forgets_none(machine: NullPla
 def test_an_end_that_has_read_what_was_lent_waits_for_the_streams_that_use_it(machine: NullPlatform) -> None:
     device, peers = machine.devices[0], Peers()
     peers.used_on(device, 0)
-    with null.Hold(device.streams.get(0)):
+    with null.StreamHold(device.streams.get(0)):
         assert not peers.retire()
     machine.synchronize(device, 0)
     assert peers.retire()
