@@ -42,7 +42,7 @@ TRIED: dict[str, tuple[str, ...]] = {
         "_runtime.environment.packages:_base",
     ),
     "wrapper": ("_runtime.processes.launch:Wrapper.decode",),
-    "interpreter": ("_runtime.processes.launch:Interpreter.decode",),
+    "interpreter": ("_runtime.processes.launch:LaunchedInterpreter.decode",),
     "ring": ("_ipc.ring:", "_channel.shm:", "_channel.shm:ShmReader._decode_passed_on", "_ipc.frames:decode_short"),
     "place of a slot": ("_ipc.slots:SlotReader.open", "_ipc.slots:SlotReader.borrow"),
     "array": ("_channel.array_form:_remember", "_channel.array_form:decode_array"),

@@ -79,7 +79,7 @@ def test_another_program_path_or_python_has_another_note(monkeypatch, change):
 
 def test_a_worker_notes_heavy_packages_that_took_long_and_only_when_it_imports_them(run):
     program = """
-    Foresight(NOTE).load()
+    Foresight(NOTE).import_noted()
     def do():
         found = importlib.util.find_spec("transformers").origin
         before = noted()
@@ -93,7 +93,7 @@ def test_a_worker_notes_heavy_packages_that_took_long_and_only_when_it_imports_t
 
 def test_a_package_that_fails_or_keeps_a_thread_is_not_noted(run):
     program = """
-    Foresight(NOTE).load()
+    Foresight(NOTE).import_noted()
     def do():
         try:
             import sklearn
@@ -108,7 +108,7 @@ def test_a_package_that_fails_or_keeps_a_thread_is_not_noted(run):
 def test_a_package_whose_variables_the_worker_has_changed_is_not_noted_and_imported_again_if_it_can_be(run):
     program = """
     note("transformers")
-    Foresight(NOTE).load()
+    Foresight(NOTE).import_noted()
     os.environ["OMP_NUM_THREADS"] = "1"
     def do():
         os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -123,7 +123,7 @@ def test_a_package_whose_variables_the_worker_has_changed_is_not_noted_and_impor
 def test_what_is_loaded_ahead_appears_when_the_worker_imports_it_and_only_then_is_noted_again(run):
     program = """
     note("transformers")
-    Foresight(NOTE).load()
+    Foresight(NOTE).import_noted()
     OWN = ("transformers", "transformers.parts", "light")
     shown = lambda: [name for name in OWN if name in sys.modules]
     pid = os.getpid()
@@ -152,7 +152,7 @@ def test_what_is_loaded_ahead_appears_when_the_worker_imports_it_and_only_then_i
 def test_a_module_of_the_same_name_that_comes_first_in_a_workers_path_is_the_one_it_imports(run):
     program = """
     note("transformers")
-    Foresight(NOTE).load()
+    Foresight(NOTE).import_noted()
     other = os.path.join(FOLDER, "other")
     os.mkdir(other)
     open(os.path.join(other, "transformers.py"), "w").write("OTHER = 1")
@@ -173,7 +173,7 @@ def test_packages_that_are_missing_or_fail_are_left_to_the_program(run):
             if name == "torch":
                 raise ModuleNotFoundError(name)
     sys.meta_path.insert(0, NoTorch())
-    Foresight(NOTE).load()
+    Foresight(NOTE).import_noted()
     in_worker(lambda: __import__("transformers").LOADED)
     """
     assert run(program) == [1]
@@ -183,7 +183,7 @@ def test_a_numpy_that_was_loaded_ahead_is_seeded_in_each_worker(run):
     pytest.importorskip("numpy")
     program = """
     note("numpy")
-    Foresight(NOTE).load()
+    Foresight(NOTE).import_noted()
     print(json.dumps("numpy" in sys.modules))
     for _ in range(2):
         in_worker(lambda: __import__("numpy").random.random())

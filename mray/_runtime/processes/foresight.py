@@ -86,7 +86,7 @@ class Foresight:
         self._environment = dict(os.environ)
         sys.meta_path.insert(0, self)
 
-    def load(self) -> None:
+    def import_noted(self) -> None:
         """Import the noted packages. One that cannot be imported is left to the program to fail at."""
         for name in take_note(self._note):
             before, variables = set(sys.modules), dict(os.environ)

@@ -101,7 +101,7 @@ class Zygote:
             if threads - known:
                 self._tell("preload failed", module, "has started a thread, which no worker has: a forked process has one thread")
         if self._options.get("note"):
-            Foresight(self._options["note"]).load()
+            Foresight(self._options["note"]).import_noted()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 stream.flush()  # else each worker would print it again
