@@ -30,7 +30,7 @@ from mray._device.platform import platform
 from mray._ipc.segment import PAGE
 from mray.testing import null_memory
 from mray.testing.null_memory import NullRegion
-from mray.testing.null_stream import NullQueue, Streams
+from mray.testing.null_stream import NullStream, Streams
 
 #: Memory of former arrays that is kept: blocks of at most so many bytes, so many bytes of a device.
 _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
@@ -108,7 +108,7 @@ class Storage:
         self.keep = keep
         self.stream = heap.streams.current
         #: Other streams that the memory must not be used again before.
-        self.used_on: list[NullQueue] = []
+        self.used_on: list[NullStream] = []
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         region = getattr(self, "region", None)
@@ -398,7 +398,7 @@ def _check_cast(source: Any, target: Any) -> None:
         raise ValueError(f"an array of shape {source.shape} cannot be copied into one of shape {target.shape}")
 
 
-def launch(stream: NullQueue, views: Sequence[Any], work: Callable[[], object], *, is_copy: bool = False) -> None:
+def launch(stream: NullStream, views: Sequence[Any], work: Callable[[], object], *, is_copy: bool = False) -> None:
     """Queue work that touches these views of device memory. A kernel, if it is no copy, is known by its code."""
 
     def run() -> None:

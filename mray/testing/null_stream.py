@@ -1,11 +1,11 @@
 """Streams of pretended devices: work that is done later, in order, on threads of its own.
 
     any thread                                     a thread of a hardware queue, while there is work
-    Stream.launch(work)                 -- queue -> started when it is at the head, and the stream has done its earlier work
-    Stream.order(step)                  -- queue -> a word of the host is set, or waited for, of this process or of another one
+    NullStream.launch(work)               -- queue -> started when it is at the head, and the stream has done its earlier work
+    NullStream.order(step)                -- queue -> a word of the host is set, or waited for, of this process or of another one
 
-Nothing here makes the caller wait but `Stream.synchronize`, and a queue that is full. Work can be told to run late (`set_late`), so that
-who does not wait for an event finds a wrong result, and a stream to run nothing for a while (`StreamHold`), which proves that nobody
+Nothing here makes the caller wait but `NullStream.synchronize`, and a queue that is full. Work can be told to run late (`set_late`), so
+that who does not wait for an event finds a wrong result, and a stream to run nothing for a while (`StreamHold`), which proves that nobody
 else waits for it.
 
 *Hardware queues.* As with CUDA, the streams of a device share a few (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, up to 32), each a FIFO.
@@ -104,7 +104,7 @@ class HardwareQueue:
     __slots__ = ("_busy", "_entries", "_waiting", "streams")
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[NullQueue, Callable[[], object], bool, bool]] = deque()
+        self._entries: deque[tuple[NullStream, Callable[[], object], bool, bool]] = deque()
         #: One item for each entry that takes room.
         self._waiting: deque[None] = deque()
         #: Held by the thread that begins entries, if there is one.
@@ -116,7 +116,7 @@ class HardwareQueue:
         """Whether a call that queues something has to wait."""
         return len(self._waiting) >= CAPACITY
 
-    def put(self, stream: NullQueue, step: Callable[[], object], *, runs: bool, takes_room: bool) -> None:
+    def put(self, stream: NullStream, step: Callable[[], object], *, runs: bool, takes_room: bool) -> None:
         """Another entry, which takes no lock. `runs`: beside what other streams do; else the queue goes on when it is done."""
         if takes_room:
             self._waiting.append(None)
@@ -163,7 +163,7 @@ class HardwareQueue:
                 stream.busy.release()
 
 
-class NullQueue:
+class NullStream:
     """Work of one device that is done in order. Any thread."""
 
     __slots__ = ("_context", "_queue", "busy", "number")
@@ -224,7 +224,7 @@ class NullQueue:
             context.fault.check()
         context.fault.check()
 
-    def follow(self, other: NullQueue) -> None:
+    def follow(self, other: NullStream) -> None:
         """Have this stream wait for the present end of another one of this process."""
         if other is self:
             return
@@ -258,13 +258,13 @@ class Streams:
         self._loaded: set[object] = set()
         self._queues = [HardwareQueue() for _ in range(connections())]
         self._turns = itertools.cycle(self._queues)
-        self._streams: dict[int, NullQueue] = {0: self._new(0)}
+        self._streams: dict[int, NullStream] = {0: self._new(0)}
         self._current = _Current()
         #: The full queue that a thread waits for within a call.
         self._full: HardwareQueue | None = None
 
-    def _new(self, number: int) -> NullQueue:
-        return NullQueue(self, next(self._turns), number)
+    def _new(self, number: int) -> NullStream:
+        return NullStream(self, next(self._turns), number)
 
     def enter(self, queue: HardwareQueue | None = None) -> None:
         """As each call of a driver: raises what has gone wrong before, and waits while a thread waits for room in a queue.
@@ -280,14 +280,14 @@ class Streams:
             clock.sleep(_PAUSE)
             self.fault.check()
 
-    def get(self, number: int) -> NullQueue:
+    def get(self, number: int) -> NullStream:
         """The stream of that number. Raises ValueError when there is none."""
         try:
             return self._streams[number]
         except KeyError:
             raise ValueError(f"no stream {number} on this device") from None
 
-    def wait_for(self, stream: NullQueue) -> None:
+    def wait_for(self, stream: NullStream) -> None:
         """As a program does that waits for its results."""
         self.waits += 1
         stream.synchronize()
@@ -324,7 +324,7 @@ class Streams:
         return self._full is not None and self._full.is_full()
 
     @property
-    def current(self) -> NullQueue:
+    def current(self) -> NullStream:
         """The calling thread's."""
         return self.get(self._current.number)
 
@@ -343,7 +343,7 @@ class Streams:
 class StreamHold:
     """A stream that does nothing of what was queued after this was made, until it is released. A context manager."""
 
-    def __init__(self, stream: NullQueue) -> None:
+    def __init__(self, stream: NullStream) -> None:
         self._gate = threading.Event()
         self._process = kernel_pid()
         stream.order(self._gate.wait)

@@ -155,7 +155,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_scheduler.affinity:CpuLoads._load",
         "_scheduler.affinity:CpuLoads.give",
         "_scheduler.affinity:CpuLoads.take",
-        "testing.null_stream:Stream.launch",
+        "testing.null_stream:NullStream.launch",
         "cli.__init__:main",
         "cli.script:run",
     ),
