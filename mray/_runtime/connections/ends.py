@@ -45,21 +45,22 @@ class Ends:
     """Ends by process, and those who wait for them. The client's lock is held, but for `of` and `owner_error`."""
 
     def __init__(self) -> None:
-        #: The oldest first.
-        self._ended: dict[str, Ended] = {}
+        #: The oldest first, each as its role and its packed cause: flat tuples, which the garbage collector need not look at.
+        self._ended: dict[str, tuple[Any, ...]] = {}
         self._breaks: dict[str, Exception] = {}
         self._callbacks: dict[str, dict[Callback, None]] = {}
 
     def of(self, process: str) -> Ended | None:
         """The end of a process; None as long as the node has not told it, and for one that ended before this process was there."""
-        return self._ended.get(process)
+        record = self._ended.get(process)
+        return None if record is None else Ended(process, Cause(*record[1:]), record[0])
 
     def then(self, process: str, callback: Callback) -> Callable[[], None]:
         """Call back once, with the lock, when a process has ended or a conversation with it breaks: now, if it has ended.
 
         Any number of times: an equal callback takes the other's place. Returns what ends that, without the lock.
         """
-        end = self._ended.get(process)
+        end = self.of(process)
         if end is not None:
             callback(end)
             return lambda: None
@@ -72,8 +73,8 @@ class Ends:
 
     def tell(self, end: Ended) -> None:
         """Take note of an end, and tell it."""
-        if end.error is None:
-            _keep(self._ended, end.process, end)
+        if end.cause is not None:
+            _keep(self._ended, end.process, (end.role, *end.cause.packed()))
         else:
             _keep(self._breaks, end.process, end.error)
         for callback in tuple(self._callbacks.pop(end.process, ())):
