@@ -178,8 +178,8 @@ class LivePage(ThreadingHTTPServer):
         """End it, when the requests under way are over: their connections are cut. Twice is fine."""
         if not self._closed:
             self._closed = True
-            with socket.create_connection((_LOOPBACK, self.server_port)):  # wakes the thread
-                pass
+            with contextlib.suppress(OSError):  # a request has woken the thread already, and it has closed the socket
+                self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
             self.thread.join()
             for thread, connection in list(self._requests.items()):
                 with contextlib.suppress(OSError):  # its thread has just closed it

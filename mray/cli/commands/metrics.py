@@ -7,6 +7,7 @@ alone, at any path, as Ray does; each request looks at the session anew, and nob
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import threading
@@ -107,7 +108,8 @@ class Exporter(ThreadingHTTPServer):
     def close(self) -> None:
         """End it; a request under way is answered or not."""
         self._closed = True
-        self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        with contextlib.suppress(OSError):  # a request has woken the thread already, and it has closed the socket
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
