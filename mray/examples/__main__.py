@@ -13,6 +13,10 @@ import mray
 from mray.examples import Comparison, gpu_pipeline, hello_world, image_pipeline, print_comparisons
 
 
+#: Where there is no GPU: the wheels that torch's name alone would bring hold gigabytes of CUDA.
+CPU_WHEELS = " --index-url https://download.pytorch.org/whl/cpu"
+
+
 def compare(executions: int, with_torch: bool, with_gpu: bool) -> list[Comparison]:
     """The measurement of each example."""
     comparisons = [hello_world.compare(executions), image_pipeline.compare(max(1, executions // 10))]
@@ -37,7 +41,7 @@ def main() -> None:
         print_comparisons(compare(executions, with_torch, with_gpu))
     if not with_torch:
         print("\nskipped, for want of torch: pipeline_parallel")
-        print(f"to run them too: {sys.executable} -m pip install torch")
+        print(f"to run it too: {sys.executable} -m pip install torch{'' if with_gpu else CPU_WHEELS}")
     if not with_gpu:
         print("\nskipped, for want of a GPU: gpu_pipeline")
 
