@@ -12,7 +12,6 @@ import sys
 import mray
 from mray.examples import Comparison, gpu_pipeline, hello_world, image_pipeline, print_comparisons
 
-
 #: Where there is no GPU: the wheels that torch's name alone would bring hold gigabytes of CUDA.
 CPU_WHEELS = " --index-url https://download.pytorch.org/whl/cpu"
 
