@@ -14,25 +14,22 @@ Rejected: a server of the session's own that runs whether or not somebody looks,
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import json
 import os
 import secrets
-import socket
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from mray._api.current import backend_if_started
 from mray._backends.timeline import timeline
-from mray._common.clock import sleep
 from mray._picture.timeline import timeline_page
 from mray._runtime.observe.observer import SessionGoneError, is_alive, sessions
 from mray._trace.span import clock
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
+from mray.cli.loopback import LOOPBACK, LoopbackServer
 from mray.cli.manual import read
 from mray.util.state._gather import View, gather
 from mray.util.state.api import get_log, in_order, list_logs, look, programs_of
@@ -43,12 +40,9 @@ from mray.util.state.exception import RayStateApiException, ServerUnavailable
 _PATIENCE = 3.0
 #: Seconds for the bytes of a request.
 _SLOW = 10.0
-#: Seconds until a connection that could not be accepted is tried again.
-_PAUSE = 0.2
 #: Rows of tasks and objects; lines of a log.
 _MOST_ROWS, _MOST_LINES = 200, 500
-_LOOPBACK = "127.0.0.1"
-_HOSTS = (_LOOPBACK, "localhost", "[::1]")
+_HOSTS = (LOOPBACK, "localhost", "[::1]")
 #: The kinds of records in every look.
 _KINDS = ("nodes", "jobs", "workers", "actors", "graphs", "channels")
 #: Files of the page, and their types.
@@ -153,66 +147,18 @@ _ANSWERS: dict[str, Callable[[Query], Any]] = {
 
 
 # ------------------------------------------------------------------------------------------------- server
-class LivePage(ThreadingHTTPServer):
+class LivePage(LoopbackServer):
     """Serves the page until it is closed; `session`: the directory of the one that it shows first. OSError for a port that is taken."""
-
-    address_family = socket.AF_INET
 
     def __init__(self, port: int = 0, session: str = "") -> None:
         self.session = session
         self.token = secrets.token_urlsafe(24)
-        self._closed = False
-        #: The thread of each request under way, and its connection.
-        self._requests: dict[threading.Thread, socket.socket] = {}
-        super().__init__((_LOOPBACK, port), _Request)
-        self.address = f"http://{_LOOPBACK}:{self.server_port}/#{self.token}{f':{os.path.basename(session)}' if session else ''}"
-        self.thread = threading.Thread(target=self._serve, name="mray's live page", daemon=True)
-        self.thread.start()
-
-    def _serve(self) -> None:
-        while not self._closed:
-            self.handle_request()  # waits without end: nothing runs while nobody asks
-        self.server_close()
-
-    def close(self) -> None:
-        """End it, when the requests under way are over: their connections are cut. Twice is fine."""
-        if not self._closed:
-            self._closed = True
-            with contextlib.suppress(OSError):  # a request has woken the thread already, and it has closed the socket
-                self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-            self.thread.join()
-            for thread, connection in list(self._requests.items()):
-                with contextlib.suppress(OSError):  # its thread has just closed it
-                    connection.shutdown(socket.SHUT_RDWR)
-                thread.join()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, which keeps no program from its end."""
-        thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
-        self._requests[thread] = request
-        thread.start()
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One request, to its end."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            del self._requests[threading.current_thread()]
-
-    def get_request(self) -> Any:
-        """The next connection. Without a descriptor for it the thread does not turn round and round."""
-        try:
-            return super().get_request()
-        except OSError:
-            sleep(_PAUSE)
-            raise
+        super().__init__(port, _Request, "mray's live page")
+        self.address = f"http://{LOOPBACK}:{self.server_port}/#{self.token}{f':{os.path.basename(session)}' if session else ''}"
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Only processes of this user get as far as a request."""
         return user_of(client_address[1], self.server_port) == os.getuid()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """The browser has gone: there is nobody to tell."""
 
 
 def user_of(port: int, server_port: int) -> int | None:

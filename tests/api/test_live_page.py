@@ -365,3 +365,10 @@ def test_in_a_browser_the_page_survives_the_end_of_its_session_and_shows_the_nex
     until(browser, "document.querySelector('#state').textContent.includes('has ended')")
     fresh.init(num_cpus=1, logging_level="ERROR")
     until(browser, f"page.session === {own()!r} && page.now")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_lets_go_of_the_port(page: live.LivePage) -> None:
+    if (pid := os.fork()) == 0:
+        os._exit(0 if page.socket.fileno() < 0 else 1)
+    assert os.waitpid(pid, 0)[1] == 0

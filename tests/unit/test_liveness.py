@@ -6,23 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pytest
 
 from mray._channel.base import NOTHING
 from mray._graph.caller.liveness import Liveness, LivenessReader
 from tests.inproc import InprocWriter
-
-
-@pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.communicate()
 
 
 def test_a_reader_leaves_what_is_there_when_somebody_has_died(child: subprocess.Popen[bytes]) -> None:

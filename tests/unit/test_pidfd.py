@@ -5,21 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from mray._ipc.pidfd import PidFd
 from mray._ipc.reactor import Reactor
-
-
-@pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.communicate()
 
 
 def test_an_end_is_waited_for(child: subprocess.Popen[bytes]) -> None:

@@ -7,15 +7,12 @@ alone, at any path, as Ray does; each request looks at the session anew, and nob
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import socket
-import threading
-import weakref
 from collections.abc import Iterable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from mray.cli.loopback import LoopbackServer
 from mray.cli.samples import Distribution, Metric, metrics, take
 from mray.cli.terminal import DONE, add_session, guarded, parser
 from mray.util.state.api import look
@@ -24,7 +21,6 @@ from mray.util.state.exception import RayStateApiException
 SUMMARY = "print the numbers of a session for Prometheus"
 #: Seconds for the bytes of a request, and for the answers of the session's processes.
 _PATIENCE = 10.0
-_LOOPBACK = "127.0.0.1"
 
 
 def main(words: list[str]) -> int:
@@ -90,43 +86,11 @@ def _escaped(text: str, quoted: bool = False) -> str:
 
 
 # ------------------------------------------------------------------------------------------------- port
-class Exporter(ThreadingHTTPServer):
+class Exporter(LoopbackServer):
     """Serves the numbers of this process's session until it is closed; `server_port` is where. OSError for a port that is taken."""
 
     def __init__(self, port: int) -> None:
-        super().__init__((_LOOPBACK, port), _Request)
-        _open.add(self)
-        self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="mray's metrics", daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while not self._closed:
-            self.handle_request()  # waits without end: nothing runs while nobody asks
-        self.server_close()
-
-    def close(self) -> None:
-        """End it; a request under way is answered or not."""
-        self._closed = True
-        with contextlib.suppress(OSError):  # a request has woken the thread already, and it has closed the socket
-            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-        self._thread.join()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """The asking side has gone: there is nobody to tell."""
-
-
-#: Those of this process. The child of a fork lets go of the ports: it would keep them after the driver's end.
-_open: weakref.WeakSet[Exporter] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for exporter in _open:
-        exporter.socket.close()
-    _open.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        super().__init__(port, _Request, "mray's metrics")
 
 
 class _Request(BaseHTTPRequestHandler):
