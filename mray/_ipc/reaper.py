@@ -348,13 +348,20 @@ def local_name(number: int) -> str:
     return f"{LOCAL}{_namespace():x}_{os.getpid()}_{start_of(os.getpid()):x}_{number:x}"
 
 
-def local_is_dead(name: str) -> bool:
-    """Whether the process of such a session is gone; False if it cannot be seen from here."""
+def local_process(name: str) -> int | None:
+    """The process that such a session is: its pid, 0 if it is gone, None if it cannot be seen from here."""
     try:
         namespace, pid, start, _number = name.removeprefix(LOCAL).split("_")
-        return int(namespace, 16) == _namespace() and start_of(int(pid)) != int(start, 16)
+        if int(namespace, 16) != _namespace():
+            return None
+        return int(pid) if start_of(int(pid)) == int(start, 16) else 0
     except ValueError:
-        return False
+        return None
+
+
+def local_is_dead(name: str) -> bool:
+    """Whether the process of such a session is gone; False if it cannot be seen from here."""
+    return local_process(name) == 0
 
 
 def _namespace() -> int:

@@ -26,6 +26,7 @@ import pytest
 from mray._common import clock
 from mray._common.clock import monotonic, time_ns
 from mray._ipc.process import carrying
+from mray._ipc.reaper import LOCAL, local_process
 
 #: Environment variable that marks every process that descends from this one.
 MARK = "MRAY_TEST_MARK"
@@ -40,7 +41,6 @@ WATCH = "mray-test-watch"
 
 SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"^(sem\.)?mray-")
-_LOCAL = re.compile(r"mray-local_(\d+)_")
 #: Names that mray's own tests make outside of sessions, with the pid of the run.
 _TEST = re.compile(r"mray-test-(?:[a-z]+-)*(\d+)-")
 _NUMBERED = re.compile(r"\[\d+\]")
@@ -105,11 +105,11 @@ def is_foreign(name: str) -> bool:
     if (match := _TEST.match(name)) is not None:  # also of one that was killed, which nobody has mapped any more
         return int(match[1]) != os.getpid() and not is_marked(int(match[1]))
     start, _dash, rest = name.removeprefix("sem.").partition("-")
-    session = f"{start}-{rest.partition('-')[0]}-"
-    if (match := _LOCAL.match(session)) is not None:  # a session in one process, whose pid it names
-        pid = int(match[1])
-        return pid != os.getpid() and pid in running() and not is_marked(pid)
-    target = str(SHARED_MEMORY / session)
+    session = rest.partition("-")[0]
+    if session.startswith(LOCAL):  # a session in one process, which it names
+        pid = local_process(session)
+        return pid is None or (pid not in (0, os.getpid()) and not is_marked(pid))
+    target = str(SHARED_MEMORY / f"{start}-{session}-")
     for pid in running() - {os.getpid()}:
         if is_marked(pid):
             continue

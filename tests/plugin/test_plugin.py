@@ -118,7 +118,7 @@ def test_tests_share_a_session_and_see_nothing_of_each_other(project):
 def test_what_a_test_leaves_behind_fails_it(project):
     files = {
         "test_leaks.py": """
-            import os, subprocess, sys, threading
+            import mmap, os, subprocess, sys, threading
             from mray.pytest_plugin import leaks
 
             leaks.PATIENCE, leaks.LASTING = 0.5, 0.2
@@ -135,7 +135,9 @@ def test_what_a_test_leaves_behind_fails_it(project):
                 elif what == "file":
                     kept.append(open(__file__))
                 elif what == "name":
-                    open("/dev/shm/mray-kept-%d" % os.getpid(), "w").close()
+                    with open("/dev/shm/mray-kept-%d" % os.getpid(), "w+") as file:
+                        file.truncate(1)
+                        kept.append(mmap.mmap(file.fileno(), 1))  # or it looks like what the dead have left, which whoever may remove
 
             def test_process(mray_session):
                 leave("process")

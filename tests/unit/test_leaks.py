@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mray._ipc.reaper import local_name
 from mray.pytest_plugin import leaks
 from mray.pytest_plugin.leaks import Belongings
 
@@ -128,12 +129,14 @@ def test_names_of_others_that_come_and_go_while_it_looks_are_nobodys_here(monkey
 
 
 def test_a_name_belongs_to_the_session_that_somebody_else_has_mapped():
-    assert not leaks.is_foreign(f"mray-local_{os.getpid()}_0-object")
+    assert not leaks.is_foreign(f"mray-{local_name(0)}-object")
     assert not leaks.is_foreign("mray-00000000nobody-object")
     assert not leaks.is_foreign(f"mray-test-{os.getpid()}-store")
     assert not leaks.is_foreign(f"mray-test-channel-{os.getpid()}-7f-table")
     unmarked = {name: value for name, value in os.environ.items() if name != leaks.MARK}
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], env=unmarked, stdin=subprocess.PIPE) as other:
-        assert leaks.is_foreign(f"mray-local_{other.pid}_0-object")
+    program = "import sys; from mray._ipc.reaper import local_name; print(local_name(0), flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], env=unmarked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        name = f"mray-{other.stdout.readline().strip()}-object"
+        assert leaks.is_foreign(name)
         other.stdin.close()
-    assert not leaks.is_foreign(f"mray-local_{other.pid}_0-object")
+    assert not leaks.is_foreign(name)
