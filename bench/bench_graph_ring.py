@@ -21,7 +21,7 @@ from typing import Any
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.caller.limits import Limits
+from mray._graph.caller.graph_limits import Limits
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import INPUT, Argument, Graph, Source, Step
 from mray._ipc.doorbell import Doorbell, new_wakeup_fd

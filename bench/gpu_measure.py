@@ -497,7 +497,7 @@ def settled(survivor: Any) -> int:
 
 def header(work: Work, _scale: Scale) -> Figures:
     """The machine that the figures were taken on."""
-    from mray._device.nccl import nccl_version, shares_gpus, version_name
+    from mray._device.nccl_library import nccl_version, shares_gpus, version_name
 
     python, cpus = sys.version.split()[0], len(os.sched_getaffinity(0))
     facts: Figures = {"platform": work.name, "python": python, "mray": mray.__version__, "cpus": cpus}

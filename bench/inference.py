@@ -24,7 +24,7 @@ from typing import Any
 from broadcast_ring import Ring, high, message, sample
 
 import mray
-from mray.examples.inference import Executor
+from mray.examples.inference import InferenceExecutor
 
 END = None
 
@@ -143,7 +143,7 @@ def compare(width: int, stages: int, seconds: float, rounds: int, steps: int) ->
     peers: dict[str, Forked] = {"ring": Rings(width, stages, seconds), "pipes": Pipes(width, stages, seconds)}
     samples: dict[str, list[float]] = {"graph": [], "ring": [], "pipes": []}
     with mray.init(num_cpus=width * stages, logging_level="ERROR"):
-        executor = Executor(lambda _stage, _rank: Worker(seconds), width, stages, num_cpus=0)
+        executor = InferenceExecutor(lambda _stage, _rank: Worker(seconds), width, stages, num_cpus=0)
         executes: dict[str, Callable[[object], Any]] = {"graph": lambda value: executor.step(value).get()}
         executes.update((name, peer.execute) for name, peer in peers.items())
         for _ in range(rounds):

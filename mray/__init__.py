@@ -62,8 +62,8 @@ from mray._common.ids import (
     WorkerID,
 )
 from mray._common.language import Language, java_actor_class, java_function
+from mray._common.named_points import switch_on as _switch_on_points
 from mray._common.own_frames import hide_from_now_on as _hide_frames_from_now_on
-from mray._common.points import switch_on as _switch_on_points
 from mray._common.version import __version__
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ if TYPE_CHECKING:
 
 
 def _load_artist() -> PlanArtist:
-    from mray._picture import artist  # noqa: PLC0415  (25 ms that a program which draws nothing does without)
+    from mray._picture import graph_artist  # noqa: PLC0415  (25 ms that a program which draws nothing does without)
 
-    return artist
+    return graph_artist
 
 
 _register_artist(_load_artist)

@@ -133,11 +133,11 @@ def dead_memory(place: Place) -> None:
 
 def peers(place: Place) -> None:
     """Whether GPUs read each other's memory right, and how they are joined."""
-    from mray.cli import doctor  # noqa: PLC0415
+    from mray.cli import checks  # noqa: PLC0415
 
     if len(place.platform.devices) < 2:
         tell("peers", "this machine has one GPU")
-    for finding in (*doctor.topology(), *doctor.peers()):
+    for finding in (*checks.topology(), *checks.peers()):
         tell(finding.subject, f"{finding.verdict}: {finding.text}")
 
 

@@ -129,9 +129,9 @@ def hello() -> None:
     attempt("NCCL of torch", torch.cuda.nccl.version)
 
     def ours() -> str:
-        from mray._device import libcuda, nccl  # noqa: PLC0415
+        from mray._device import libcuda, nccl_library  # noqa: PLC0415
 
-        return f"{nccl.nccl_version()}, functions of {LIBRARY} that it lacks: {libcuda.missing_functions(library) or 'none'}"
+        return f"{nccl_library.nccl_version()}, functions of {LIBRARY} that it lacks: {libcuda.missing_functions(library) or 'none'}"
 
     attempt("mray: NCCL", ours)
     tell("functions of the probes that are missing", [name for name in SIGNATURES if not hasattr(library, name)] or "none")
@@ -662,25 +662,25 @@ def nccl_one() -> None:
     """NCCL with one rank: a sum of each dtype, and an abort from another thread while the stream waits."""
     import torch  # noqa: PLC0415
 
-    from mray._device import nccl  # noqa: PLC0415
+    from mray._device import nccl_library  # noqa: PLC0415
 
     torch.zeros(1, device="cuda")
     me = Side()
     me.words(memfd())
     start = time.monotonic()
-    library = nccl.library()
+    library = nccl_library.library()
     communicator = library.communicator(1, library.unique_id(), 0, 0)
     tell("communicator", f"NCCL {library.version}, {time.monotonic() - start:.2f} s")
     (source, _one), (target, _two) = me.allocate(2 << 20), me.allocate(2 << 20)
 
     def summed(number: int) -> str:
-        communicator.allReduce(source, target, 64, number, nccl.SUM, me.stream("s"))
+        communicator.allReduce(source, target, 64, number, nccl_library.SUM, me.stream("s"))
         return me.done("s", 3)
 
-    for dtype, number in nccl.DTYPES.items():
+    for dtype, number in nccl_library.DTYPES.items():
         attempt(dtype, lambda number=number: summed(number))
     me.wait("s", 0, 1)
-    communicator.allReduce(source, target, 64, 7, nccl.SUM, me.stream("s"))
+    communicator.allReduce(source, target, 64, 7, nccl_library.SUM, me.stream("s"))
     tell("queued behind a wait", me.done("s", 0.1))
 
     def abort() -> None:

@@ -1,6 +1,6 @@
 """The contract of what draws graphs, and the place where the layer that draws is registered.
 
-In every process. `mray` registers how to load `mray._picture.artist`; nothing is loaded before the first picture is asked for.
+In every process. `mray` registers how to load `mray._picture.graph_artist`; nothing is loaded before the first picture is asked for.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from mray._api.blueprint import ActorBlueprint
 from mray._api.current import backend_if_started, current_backend, started_backend
 from mray._api.init import as_hex, warn_deprecated
 from mray._common import settings
-from mray._common.accelerators import KINDS
+from mray._common.accelerator_kinds import KINDS
 from mray._common.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from mray._common.log import logger
 

@@ -2,7 +2,7 @@
 it.
 
 `native` is mray's own: it wires the runtime (`mray._runtime`) and the graphs (`mray._graph`), which do not know each other. `entry` is
-where the processes of a session begin, `worker_process` the main function of a worker, `graph_host` the part of a process that graphs use.
+where the processes of a session begin, `worker_main` the main function of a worker, `graph_host` the part of a process that graphs use.
 
 ====================  ====================================================================================================
 engine, backend       what runs behind the verbs; the object that a process calls for them

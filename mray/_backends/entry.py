@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mray._runtime.processes.zygote import WorkerMain
 
 #: Module with the function ``worker_main(start)``.
-WORKER_MODULE = "mray._backends.worker_process"
+WORKER_MODULE = "mray._backends.worker_main"
 #: Further modules that every worker needs sooner or later: imported once, before the first fork.
 WORKER_NEEDS = ("cloudpickle",)
 #: And what those need that take part in graphs. See `mray._backends.lazy_graphs`.

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PICTURES, PROGRAMS, graphs_of, pictures_of, programs_of
-from mray._backends.timeline import SECTION, trace_of
+from mray._backends.session_trace import SECTION, trace_of
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.copies import GraphCopy, end_copy, note_copier
-from mray._graph.caller.event_loop import LoopWatcher
+from mray._graph.caller.graph_loop import LoopWatcher
 from mray._graph.channel_ends import SETTLING, settle_devices
-from mray._graph.messages import AT_ONCE, ATTACH, COPY, ENDED, REPORT
+from mray._graph.graph_messages import AT_ONCE, ATTACH, COPY, ENDED, REPORT
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from mray._channel.base import ChannelWriter
     from mray._graph.actor.loop import Program
-    from mray._graph.messages import ProgramState
-    from mray._graph.plan import Channel
+    from mray._graph.graph_messages import ProgramState
+    from mray._graph.plan import Route
 
 #: The sections.
 GRAPHS = "graphs"
@@ -64,7 +64,7 @@ def pictures_of(graphs: Iterable[CompiledGraph]) -> dict[str, str]:
     return {each.plan.graph_id: plan_artist().plain_svg(each.plan, each.classes) for each in seen}
 
 
-def _channel(channel: Channel, steps: Any) -> dict[str, Any]:
+def _channel(channel: Route, steps: Any) -> dict[str, Any]:
     source = channel.source
     return {
         "index": channel.index,

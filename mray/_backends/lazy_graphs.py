@@ -56,6 +56,6 @@ def make_host(client: Client, worker: Worker | None) -> Host:
 
 
 def _trace_of(worker: Worker) -> Any:
-    from mray._backends.timeline import trace_of  # noqa: PLC0415  (whoever asks waits for a picture)
+    from mray._backends.session_trace import trace_of  # noqa: PLC0415  (whoever asks waits for a picture)
 
     return trace_of(worker.client, worker)

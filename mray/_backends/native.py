@@ -17,7 +17,7 @@ from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
 from mray._api.remote_function import MOST_KEPT
 from mray._backends.lazy_graphs import first_request, make_host
-from mray._backends.placement import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
+from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._caller.actor_queue import ASKED, UNKNOWN
 from mray._common import messages as m
@@ -31,13 +31,13 @@ from mray._ipc.limits import explaining
 from mray._objects.ownership import why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._runtime.client.actor_calls import ActorCaller
+from mray._runtime.client.call_context import CallContext
 from mray._runtime.client.calls import Call
 from mray._runtime.client.client import Client
-from mray._runtime.client.context import CallContext
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.client.streams import listener, new_stream
 from mray._runtime.environment.environments import merge_environments, variables_of
-from mray._runtime.session.output import OutputPrinter
+from mray._runtime.session.driver_output import OutputPrinter
 from mray._runtime.session.persistent import JoinedSession, join_session
 from mray._runtime.session.session import Session, start_session
 from mray._runtime.worker.detached import discard_own, pack_own
@@ -606,7 +606,7 @@ class NativeBackend(PlacementCalls, Backend):
         raise self._worker.exit_actor()
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
-        from mray._backends.timeline import timeline  # noqa: PLC0415  (rarely wanted)
+        from mray._backends.session_trace import timeline  # noqa: PLC0415  (rarely wanted)
 
         trace = timeline(self.client.session_dir)
         if filename is None:

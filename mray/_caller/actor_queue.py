@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic
 
-from mray._caller import instructions as do
-from mray._caller.records import CANCELLED, AnyCall, goes_once
+from mray._caller import caller_instructions as do
+from mray._caller.call_records import CANCELLED, AnyCall, goes_once
 from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
 from mray._common.story import Story
 
 if TYPE_CHECKING:
-    from mray._caller.records import Link
+    from mray._caller.call_records import Link
     from mray._common.causes import Cause
 
 #: The node has not been asked; it has not answered yet. The other states are those that it reports.

@@ -14,11 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._caller import instructions as do
+from mray._caller import caller_instructions as do
 from mray._common.story import Story
 
 if TYPE_CHECKING:
-    from mray._caller.records import Link
+    from mray._caller.call_records import Link
 
 
 class Account:

@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._caller import instructions as do
-from mray._caller.records import CANCELLED
+from mray._caller import caller_instructions as do
+from mray._caller.call_records import CANCELLED
 from mray._common.story import Story
 
 if TYPE_CHECKING:
-    from mray._caller.records import Link, PendingCall
+    from mray._caller.call_records import Link, PendingCall
 
 #: Fields of the call's option "stream" for the producer, by place: the count of items that have arrived and are not sent again; the most
 #: unread items, 0 for any number; the count of items that were taken; whether the reader has gone; how many items each ``yield`` makes; the
@@ -134,7 +134,7 @@ class Stream:
         taken = state[TAKEN]
         if self.told_from and self.link is not None and taken > self.told and state[ARRIVED] - self.told >= self.told_from:
             self.told = taken
-            return [do.Tell(taken)]
+            return [do.TellTaken(taken)]
         return []
 
     def put_back(self, item: Any) -> None:

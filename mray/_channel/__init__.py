@@ -23,8 +23,8 @@ placed reader         a reader that puts tensors on the device that the edge nam
 ====================  ====================================================================================================
 
 Collectives are beside channels, not on them: each member of a group has a board that all others read (`board`, `group`, `rendezvous`),
-and `cpu_communicator` reduces straight out of the others' boards what `collective_ops` says. The same boards bring the members of a group
-of NCCL together and tell them of deaths (`stream_group`, `nccl_member`, `nccl`).
+and `shared_memory_group` reduces straight out of the others' boards what `collective_ops` says. The same boards bring the members of a
+group of NCCL together and tell them of deaths (`stream_group`, `nccl_member`, `nccl`).
 
 Tensors of devices stay where they are: the ring says where (`cuda_ipc`), and `leases` when the reader has let go. Between devices that
 cannot reach each other they pass through host memory (`pinned`), or a communicator carries them (`communicator_edge`).

@@ -19,7 +19,7 @@ from typing import Any
 from mray._api.communicator import Communicator
 from mray._api.dag_scan import ObjectScanner
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, WrappedReader, WrappedWriter
-from mray._device.base import Platform
+from mray._device.device import Platform
 
 
 class Gap:

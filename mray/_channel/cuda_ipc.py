@@ -17,8 +17,8 @@ go through the host at first, a message brings the facts of a tensor beside its 
 
 Arrays of other libraries and subclasses of tensors are pickled as anywhere else, through the host; a warning says so once for each class.
 
-Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.pool`); and waiting on the host until a
-tensor is ready, as queues of torch.multiprocessing do at the sender.
+Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.memory_pool`); and waiting on the host
+until a tensor is ready, as queues of torch.multiprocessing do at the sender.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
 from mray._device.arrivals import Arrivals, point_of
-from mray._device.base import DeviceFaultError, DeviceOutOfMemoryError, NotExportedError, Platform
 from mray._device.departures import OPENS_NOTHING, DepartureFacts, Departures, Shipment
-from mray._device.faults import report
+from mray._device.device import DeviceFaultError, DeviceOutOfMemoryError, NotExportedError, Platform
+from mray._device.device_faults import report
 from mray._device.foreign import tell_of_foreign
 from mray._device.landings import Landed
-from mray._device.pool import all_pools
+from mray._device.memory_pool import all_pools
 from mray._device.timelines import Peers, retire_later, sweep_retired
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short

@@ -5,7 +5,7 @@
     destroy    LEFT on the own board, a ring for everybody; the memory goes with the last member's mapping
 
 A wait ends with the step it waits for, with a death that the runtime reports, with LEFT on a board that will never arrive there, or with
-REFUSED on one that does not within `GRACE`: never by itself. The computation is `mray._channel.cpu_communicator`'s.
+REFUSED on one that does not within `GRACE`: never by itself. The computation is `mray._channel.shared_memory_group`'s.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from mray._common.process_local import kernel_pid
-from mray._device.deaths import is_dead
+from mray._device.death_watch import is_dead
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.memory_order import publish_fence, trust_fence

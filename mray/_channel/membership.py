@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mray._api.current import current_backend
-from mray._channel.cpu_communicator import GroupKind, join_group
+from mray._channel.shared_memory_group import GroupKind, join_group
 from mray._common.kept import os
 
 
@@ -14,7 +14,7 @@ def join(
 ) -> GroupKind:
     """Become a rank of the group of that name in this session; waits until all are there, `timeout` seconds at most.
 
-    `actors`: the ids of all members, by rank, where they are known. Errors as `mray._channel.cpu_communicator.join_group`.
+    `actors`: the ids of all members, by rank, where they are known. Errors as `mray._channel.shared_memory_group.join_group`.
     """
     backend = current_backend()
     here = backend.context()

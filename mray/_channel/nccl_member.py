@@ -39,10 +39,10 @@ from mray._channel.stream_group import StreamGroup
 from mray._common import clock
 from mray._common.clock import monotonic
 from mray._common.log import logger
-from mray._device.base import DeviceFaultError, Facts, Platform
-from mray._device.faults import report
+from mray._device.device import DeviceFaultError, Facts, Platform
+from mray._device.device_faults import report
 from mray._device.lending import lend_streams, return_streams
-from mray._device.nccl import BYTES, Library, check_ranks, library, shares_gpus
+from mray._device.nccl_library import BYTES, Library, check_ranks, library, shares_gpus
 from mray._device.timelines import Point, mark
 
 #: Seconds between two looks of the watching thread, while work is on the streams.

@@ -29,9 +29,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT, Board
-from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import GRACE, GroupHost
 from mray._channel.rendezvous import GroupMember
+from mray._channel.shared_memory_group import MemberOfGroup
 from mray._common.clock import monotonic
 from mray._ipc.memory_order import trust_fence
 from mray.exceptions import RayChannelError
@@ -42,7 +42,7 @@ _MOST = 4096
 ABORT_GRACE = 1.0
 
 
-class StreamGroup(SharedMemoryGroup):
+class StreamGroup(MemberOfGroup):
     """This process's membership. Its words are written by the thread that calls the library, or under its lock; read by any."""
 
     def __init__(self, host: GroupHost, name: str, own: GroupMember) -> None:

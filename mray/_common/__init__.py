@@ -6,7 +6,7 @@ schema                the types of a field of a message
 option                a keyword of `init`, `remote` or `options`, with its type, range and default
 setting               a variable of the environment; declared in `settings`, and nowhere else read
 process-local         a value of which each process has one, also where processes are simulated
-point                 a named step of a protocol where tests may delay a process (`points` is the door to `mray.testing.points`)
+point                 a named step of a protocol where tests may delay a process (`named_points` is the door to `mray.testing.points`)
 ====================  ====================================================================================================
 
 Pure, but for `bridge`, which hands over to event loops: nothing else here opens, starts or waits for anything, and nothing here imports

@@ -14,11 +14,11 @@ from types import NoneType
 from typing import Any
 
 from mray._common import settings
-from mray._common.accelerators import wrong_with_quantity
+from mray._common.accelerator_kinds import wrong_with_quantity
 from mray._common.environment_rules import check_environment
 from mray._common.kept import os
 from mray._common.labels import wrong_with_fallbacks, wrong_with_selector
-from mray._common.placement import check_place_options, wrong_with_affinity, wrong_with_strategy
+from mray._common.placement_options import check_place_options, wrong_with_affinity, wrong_with_strategy
 from mray._common.spilling import is_spilling, spill_directory
 from mray._common.tensor_transports import check_tensor_transport
 

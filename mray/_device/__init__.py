@@ -1,7 +1,7 @@
 """GPUs: their discovery, and how the tensors of one process are seen by another. Layers above know no vendor.
 
     discovery            the machine's GPUs, without loading any library: for the driver, before user code has decided how to use one
-    base                 the contract: platform, device
+    device               the contract: platform, device
       cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_tensors, nvml)
     platform             the devices that this process has: CUDA's, or the pretended ones of `mray.testing.null`
     pool, pinned_memory  memory that is shared with others, in regions that are exported once
@@ -11,8 +11,8 @@
     foreign              arrays that are no tensors of the platform, and go another way
     arrivals             tensors that come in
     landings             memory that tensors of other devices are copied to, on streams of their own
-    deaths               the deaths of processes whose work streams may wait for
-    faults               the own device's breakdown, which ends the process
+    death_watch          the deaths of processes whose work streams may wait for
+    device_faults        the own device's breakdown, which ends the process
     trial                whether another process can open what this one exports
     lending              streams, which are never destroyed while somebody may wait for them
     nccl, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it

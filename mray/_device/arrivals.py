@@ -25,10 +25,10 @@ from struct import Struct
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.base import Device, DeviceFaultError, Platform
-from mray._device.deaths import is_watching
+from mray._device.death_watch import is_watching
 from mray._device.departures import OPENS, OPENS_NOTHING, DepartureFacts
-from mray._device.faults import promise, report
+from mray._device.device import Device, DeviceFaultError, Platform
+from mray._device.device_faults import promise, report
 from mray._device.landings import Landed, Landings
 from mray._device.mappings import HOST, KEY_SIZE, Mapping, PeerTimelines, leave, open_region
 from mray._device.timelines import Peers, Where, mark, retire_later

@@ -33,10 +33,10 @@ from typing import Any
 from mray._common import clock
 from mray._common.tensor_layout import REQUIRES_GRAD, dense
 from mray._device import libcuda, libnccl, nvml
-from mray._device.base import Device, DeviceFaultError, Facts, Mark, Platform
 from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.cuda_marks import CudaMarks
 from mray._device.cuda_tensors import CudaTensors
+from mray._device.device import Device, DeviceFaultError, Facts, Mark, Platform
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
 #: Smaller allocations would share a piece of memory with others, and be exported together with them.

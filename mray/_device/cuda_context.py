@@ -18,7 +18,7 @@ from typing import Any
 
 from mray._common.kept import os
 from mray._device import libcuda
-from mray._device.base import CaptureError
+from mray._device.device import CaptureError
 from mray._device.libcuda import LibCuda
 
 _FORKED = (

@@ -15,8 +15,8 @@ from collections import deque
 
 from mray._common.clock import monotonic_ns
 from mray._device import libcuda
-from mray._device.base import Mark
 from mray._device.cuda_context import CudaContext, unless_captured
+from mray._device.device import Mark
 from mray._device.libcuda import LibCuda
 
 #: Nanoseconds after which a clock is set anew: a float of so many milliseconds is exact to a microsecond.

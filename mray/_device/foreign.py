@@ -10,7 +10,7 @@ import itertools
 import warnings
 from typing import Any
 
-from mray._device.base import Platform
+from mray._device.device import Platform
 
 #: Items of a list, tuple or dict whose classes are looked at.
 MOST_LOOKED_AT = 16

@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.base import Device, DeviceFaultError
-from mray._device.deaths import is_watching
-from mray._device.faults import report
+from mray._device.death_watch import is_watching
+from mray._device.device import Device, DeviceFaultError
+from mray._device.device_faults import report
 from mray._device.lending import lend_stream, return_stream
-from mray._device.pool import Block, block_size, pool_of
+from mray._device.memory_pool import Block, block_size, pool_of
 from mray._device.timelines import Point, mark
 
 #: Blocks that the device may still compute with when a copy goes to another one.

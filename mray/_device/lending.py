@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from mray._device.base import Device
+from mray._device.device import Device
 
 _Thing = TypeVar("_Thing")
 

@@ -15,7 +15,7 @@ import ctypes
 import warnings
 from typing import Any
 
-from mray._device.base import DeviceFaultError
+from mray._device.device import DeviceFaultError
 
 LIBRARY = "libcuda.so.1"
 

@@ -71,7 +71,7 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 class LibNccl:
-    """The library: what `mray._device.nccl.Library` calls."""
+    """The library: what `mray._device.nccl_library.Library` calls."""
 
     NcclError = NcclError
 

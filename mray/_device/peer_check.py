@@ -18,7 +18,7 @@ import sys
 from typing import NamedTuple
 
 from mray._common.kept import os
-from mray._device.base import Device, Platform
+from mray._device.device import Device, Platform
 from mray._device.platform import platform
 from mray._ipc.process import die_with_parent
 

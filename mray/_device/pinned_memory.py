@@ -14,7 +14,7 @@ from struct import Struct
 
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
-from mray._device.base import Device
+from mray._device.device import Device
 from mray._ipc.mapped import address_of
 from mray._ipc.process import start_of
 

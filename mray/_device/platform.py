@@ -9,7 +9,7 @@ import importlib
 
 from mray._common import settings
 from mray._common.process_local import kernel_pid
-from mray._device.base import Platform
+from mray._device.device import Platform
 
 #: The process that asked, and what it has.
 _known: tuple[int, Platform | None] | None = None

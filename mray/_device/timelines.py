@@ -28,7 +28,7 @@ from collections import deque
 from typing import NamedTuple, Protocol
 
 from mray._common.kept import os
-from mray._device.base import CaptureError, Device, DeviceFaultError, NotOpenedError
+from mray._device.device import CaptureError, Device, DeviceFaultError, NotOpenedError
 from mray._device.mappings import FORSAKEN, PeerTimelines, close_unused, forsake, leave, new_key, open_timelines
 from mray._device.pinned_memory import PinnedMemory
 from mray._ipc.memory_order import trust_fence

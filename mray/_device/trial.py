@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mray._device.base import Device
+from mray._device.device import Device
 from mray._device.mappings import leave, open_timelines
 from mray._device.timelines import Where, mark
 

@@ -22,7 +22,7 @@ out by itself.
     channel_ends  communicators  the channels and groups of one process      watch/      reports, counters, profiles
 
 The compiler knows the caller's room, since it makes a `CompiledGraph`; caller and actor know `watch`, and neither knows the other: they
-meet in `messages` and `plan`. There is no cycle, annotations counted.
+meet in `graph_messages` and `plan`. There is no cycle, annotations counted.
 
     graph          a fixed pattern of calls, and its compiled form; its parts are always "DAG nodes" in prose
     endpoint       the driver, an actor by its id, or a worker of the graph's functions: one side of a channel

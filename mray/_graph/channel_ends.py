@@ -19,11 +19,11 @@ from mray._channel.placed import DEVICES, PlacedReader
 from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE, NCCL
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._common.clock import monotonic, sleep
-from mray._device.base import Platform
+from mray._device.device import Platform
 from mray._device.platform import platform
 from mray._graph.communicators import leave
 from mray._graph.host import GraphHost
-from mray._graph.plan import Channel
+from mray._graph.plan import Route
 from mray._ipc.segment import Segment
 
 #: Seconds that a process waits at most, when a graph ends, for devices and peers to let go of memory that edges have lent.
@@ -71,7 +71,7 @@ def open_ends(
     endpoint: str,
     segment: Segment,
     prefix: str,
-    channels: Iterable[Channel],
+    channels: Iterable[Route],
     processes: Mapping[str, str],
     communicators: dict[int, Communicator] | None = None,
     ranks: Mapping[int, Mapping[str, int]] | None = None,
@@ -118,10 +118,10 @@ class _Opener:
     def _failure(self, error: BaseException) -> bytes:
         return self._host.failure(error, "reading a value")
 
-    def _own_prefix(self, channel: Channel) -> str:
+    def _own_prefix(self, channel: Route) -> str:
         return f"{self._prefix}{channel.index:x}-"
 
-    def writer(self, channel: Channel) -> ChannelWriter:
+    def writer(self, channel: Route) -> ChannelWriter:
         """The writing end of a channel."""
         host, own = self._host, self._own_prefix(channel)
         doorbells = [host.doorbell_of(self._processes[reader]) for reader in channel.readers]
@@ -144,7 +144,7 @@ class _Opener:
         promised = channel.transfer.static_shape or channel.transfer.direct_return
         return CheckedWriter(writer, rules, owned.tensor_types(), self._failure) if promised else writer
 
-    def reader(self, channel: Channel) -> ChannelReader:
+    def reader(self, channel: Route) -> ChannelReader:
         """The endpoint's reading end of a channel."""
         host, own = self._host, self._own_prefix(channel)
         doorbell = host.doorbell_of(self._processes[channel.writer])
@@ -175,7 +175,7 @@ class _Opener:
         return reader
 
 
-def _platform_for(channel: Channel) -> Platform:
+def _platform_for(channel: Route) -> Platform:
     devices = platform()
     if devices is None:
         raise RuntimeError(f"{channel.name} needs a GPU at both ends, but this process sees none any more.")

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mray._api.accelerators import Accelerator
+from mray._api.accelerator_transport import Accelerator
 from mray._api.communicator import Communicator
 from mray._channel.collective_ops import Collective
 from mray._channel.select import why_no_nccl

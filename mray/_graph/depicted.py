@@ -14,7 +14,7 @@ from mray._api.artist import Artist, artist
 from mray._common.kept import shutil
 from mray._common.settings import CGRAPH_VISUALIZE_SCHEDULE
 from mray._graph.participants import Participants
-from mray._graph.plan import Channel, Plan
+from mray._graph.plan import Plan, Route
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class PlanArtist(Artist, Protocol):
     ) -> str:
         """As `Depicted.visualize_schedule`."""
 
-    def channel_details(self, plan: Plan, channel: Channel | None, endpoint: str) -> str:
+    def channel_details(self, plan: Plan, channel: Route | None, endpoint: str) -> str:
         """As `Depicted.get_channel_details`."""
 
     def plan_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
@@ -73,7 +73,7 @@ class Depicted(ABC):
 
     @abstractmethod
     def statistics(self) -> Mapping[str, Any]:
-        """The measures, as `mray._picture.measures` reads them."""
+        """The measures, as `mray._picture.picture_measures` reads them."""
 
     def visualize(
         self,
@@ -106,7 +106,7 @@ class Depicted(ABC):
         measured = self.statistics() if statistics else None
         return plan_artist().visualize_schedule(self._plan, self.participants.classes, filename, format, view, executions, measured)
 
-    def get_channel_details(self, channel: Channel | None, downstream_actor_id: str) -> str:
+    def get_channel_details(self, channel: Route | None, downstream_actor_id: str) -> str:
         """A description of the transport of a channel to an actor, by its id in hexadecimal; ``""`` is the driver."""
         return plan_artist().channel_details(self._plan, channel, downstream_actor_id)
 

@@ -57,7 +57,7 @@ class GraphHost(Protocol):
     #: By id, the graphs of other processes that this one holds (`mray._graph.caller.copies`).
     copies: weakref.WeakValueDictionary[str, Any]
 
-    #: event loop -> its `mray._graph.caller.event_loop.LoopWatcher`.
+    #: event loop -> its `mray._graph.caller.graph_loop.LoopWatcher`.
     loop_watchers: weakref.WeakKeyDictionary[Any, Any]
 
     @property

@@ -36,7 +36,7 @@ INPUT = Source(-1)
 class Argument(NamedTuple):
     """One argument of a step: a source, a part of it, a constant, or a constant with holes for other arguments.
 
-    `source` None: the endpoint's constant number `constant`, in which `nested` fill the holes (see `mray._graph.template`).
+    `source` None: the endpoint's constant number `constant`, in which `nested` fill the holes (see `mray._graph.holes`).
     `by`: how `key` picks a part of the graph's input: one of `PART`, `ITEM`, `ATTRIBUTE`, or "" for the whole.
     """
 
@@ -155,7 +155,7 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Channel:
+class Route:
     """One source on its way to endpoints that are not its producer: all those that it reaches by one transport."""
 
     index: int
@@ -195,7 +195,7 @@ class Plan:
 
     graph_id: str
     graph: Graph
-    channels: tuple[Channel, ...]
+    channels: tuple[Route, ...]
     #: The operations of each actor in each execution, in order.
     schedule: dict[str, tuple[Operation, ...]]
     #: Bytes of the graph's segment.
@@ -212,11 +212,11 @@ class Plan:
         methods = dict.fromkeys(step.method for step in self.graph.steps if step.actor == actor)
         return f"It took part in a compiled graph, with {', '.join(methods)}."
 
-    def channels_of(self, source: Source) -> tuple[Channel, ...]:
+    def channels_of(self, source: Source) -> tuple[Route, ...]:
         """The channels that carry a source, one for each transport that its readers need; none if it does not leave its producer."""
         return tuple(channel for channel in self.channels if channel.source == source)
 
-    def channel_to(self, source: Source, reader: str) -> Channel | None:
+    def channel_to(self, source: Source, reader: str) -> Route | None:
         """The channel that brings a source to an endpoint."""
         return next((channel for channel in self.channels if channel.source == source and reader in channel.readers), None)
 
@@ -244,7 +244,7 @@ class Assignment:
     prefix: str
     steps: tuple[Step, ...]
     operations: tuple[Operation, ...]
-    channels: tuple[Channel, ...]
+    channels: tuple[Route, ...]
     #: endpoint -> process, for every endpoint of those channels.
     processes: dict[str, str]
     #: The constants among the arguments: a serialized list as (form, payload); of a copy None, whose constants are the graph's own.

@@ -20,8 +20,8 @@ from mray._channel.select import DEMANDS_DEVICE
 from mray._channel.site import Site, SiteGpu
 from mray._common.process_local import kernel_pid
 from mray._device.platform import platform
+from mray._graph.graph_messages import SITE
 from mray._graph.host import GraphHost, raise_death
-from mray._graph.messages import SITE
 from mray._graph.plan import DRIVER, Graph
 
 
@@ -31,7 +31,7 @@ def look(known: Iterable[str] = ()) -> Site:
     devices = platform()
     if devices is None or not devices.devices:
         return Site(pid=kernel_pid())
-    from mray._device.nccl import nccl_version, shares_gpus  # noqa: PLC0415  (actors of graphs without devices never need it)
+    from mray._device.nccl_library import nccl_version, shares_gpus  # noqa: PLC0415  (actors of graphs without devices never need it)
 
     uuids = {*known, *(device.uuid for device in devices.devices)}
     gpus = tuple(

@@ -16,7 +16,7 @@ T = TypeVar("T")
 INPUT_KIND, ATTRIBUTE, CALL, RESULT, END = "input", "attribute", "call", "result", "end"
 
 
-class Node(NamedTuple):
+class Vertex(NamedTuple):
     """The input, the attribute `key` of it, a step, result `key` of a step with several, or the end."""
 
     kind: str
@@ -25,9 +25,9 @@ class Node(NamedTuple):
 
 
 #: node -> the nodes among its arguments, perhaps repeated; in the order of their numbers.
-Nodes = dict[Node, list[Node]]
+Nodes = dict[Vertex, list[Vertex]]
 
-START, FINISH = Node(INPUT_KIND), Node(END)
+START, FINISH = Vertex(INPUT_KIND), Vertex(END)
 
 
 def nodes(graph: Graph) -> Nodes:
@@ -47,7 +47,7 @@ def call_numbers(graph: Graph) -> dict[int, int]:
     return {node.step: number for number, node in enumerate(nodes(graph)) if node.kind == CALL}
 
 
-def source_of(node: Node) -> Source:
+def source_of(node: Vertex) -> Source:
     """The source that a node's value is, or is a part of."""
     if node.kind in (INPUT_KIND, ATTRIBUTE):
         return INPUT
@@ -57,10 +57,10 @@ def source_of(node: Node) -> Source:
 def _upstream(graph: Graph) -> Nodes:
     found: Nodes = {}
     for step in graph.steps:
-        call = Node(CALL, step.index)
+        call = Vertex(CALL, step.index)
         found[call] = [_node_of(graph, argument) for argument in _used(step)]
         if step.num_returns > 1:
-            found.update({Node(RESULT, step.index, output): [call] for output in range(step.num_returns)})
+            found.update({Vertex(RESULT, step.index, output): [call] for output in range(step.num_returns)})
     found[FINISH] = [_node_of(graph, argument) for output in graph.outputs for argument in _parts(output)]
     for node in [node for sources in found.values() for node in sources if node.kind in (INPUT_KIND, ATTRIBUTE)]:
         found[node] = [START] if node.kind == ATTRIBUTE else []
@@ -81,25 +81,25 @@ def _parts(argument: Argument) -> Iterator[Argument]:
         yield from _parts(part)
 
 
-def _node_of(graph: Graph, argument: Argument) -> Node:
+def _node_of(graph: Graph, argument: Argument) -> Vertex:
     source = argument.source
     assert source is not None
     if source.step < 0:
-        return START if argument.key is None else Node(ATTRIBUTE, -1, argument.key)
-    return Node(RESULT, source.step, source.output) if graph.steps[source.step].num_returns > 1 else Node(CALL, source.step)
+        return START if argument.key is None else Vertex(ATTRIBUTE, -1, argument.key)
+    return Vertex(RESULT, source.step, source.output) if graph.steps[source.step].num_returns > 1 else Vertex(CALL, source.step)
 
 
-def _binding_order(graph: Graph) -> Callable[[Node], tuple[int, int, int]]:
+def _binding_order(graph: Graph) -> Callable[[Vertex], tuple[int, int, int]]:
     """Sorts nodes by the order of binding: steps are numbered so; a part of the input comes before the first step that uses it."""
     end = len(graph.steps)
     users = [(step.index, list(_used(step))) for step in graph.steps]
     users.append((end, [part for output in graph.outputs for part in _parts(output)]))
-    first_use: dict[Node, tuple[int, int]] = {}
+    first_use: dict[Vertex, tuple[int, int]] = {}
     for user, used in users:
         for place, argument in enumerate(used):
             first_use.setdefault(_node_of(graph, argument), (user, place))
 
-    def key(node: Node) -> tuple[int, int, int]:
+    def key(node: Vertex) -> tuple[int, int, int]:
         if node.kind == ATTRIBUTE:
             user, place = first_use[node]
             return user, 0, place

@@ -25,8 +25,8 @@ from mray._channel.select import AUTO, CUDA_IPC, describe, select
 from mray._channel.site import Site
 from mray._device.platform import platform
 from mray._device.trial import Obstacle, Offer, offer, try_offer, withdraw
+from mray._graph.graph_messages import OFFER, TRY, WITHDRAW
 from mray._graph.host import GraphHost
-from mray._graph.messages import OFFER, TRY, WITHDRAW
 from mray._graph.plan import DRIVER, DevicePair
 from mray._graph.sites import ask
 from mray.exceptions import RayError

@@ -15,7 +15,7 @@ from typing import Any
 from mray._api.blueprint import ActorBlueprint
 from mray._api.placement_group import PlacementGroup
 from mray._common.ids import PlacementGroupID
-from mray._common.placement import launch_hooks
+from mray._common.placement_options import launch_hooks
 
 #: The value of a hook that nobody has set.
 NONE = None

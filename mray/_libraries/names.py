@@ -192,9 +192,9 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.util.placement_group": Stand(
         "mray.util.placement_group",
         also={
-            "_validate_bundles": "mray._common.placement:check_bundles",
-            "_validate_bundle_label_selector": "mray._common.placement:check_selector_list",
-            "_valid_resource_shape": "mray._common.placement:fits",
+            "_validate_bundles": "mray._common.placement_options:check_bundles",
+            "_validate_bundle_label_selector": "mray._common.placement_options:check_selector_list",
+            "_valid_resource_shape": "mray._common.placement_options:fits",
         },
     ),
     "ray.util.queue": Stand("mray.util.queue", also=_from("mray.util.queue", "_QueueActor")),

@@ -38,7 +38,7 @@ from mray._ipc.copying import copy_into
 from mray._ipc.handlers import is_of_handler
 from mray._ipc.mapped import OwnBytes
 from mray._objects.arrays import array_type, reduce_array
-from mray._objects.frames import frame_reducers
+from mray._objects.data_frames import frame_reducers
 from mray._objects.tables import arrow_reducers
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
 from mray.exceptions import RayError, RaySystemError

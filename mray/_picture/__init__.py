@@ -1,7 +1,7 @@
 """Pictures: of the DAG nodes that a user bound, of a compiled graph, of its schedule, and of a timeline of a session.
 
 A layer above `_graph`, in the process that draws. `mray` registers it (`mray._api.artist`), and none of it is imported before the first
-picture is drawn. `artist` draws graphs and schedules, `plot` is Ray's older picture of DAG nodes, `timeline` draws spans.
+picture is drawn. `graph_artist` draws graphs and schedules, `plot` is Ray's older picture of DAG nodes, `timeline_page` draws spans.
 
     figures                                     texts
     Plan --plan_figure--+                       +--dot_form----> graphviz: PNG, SVG, PDF, ...

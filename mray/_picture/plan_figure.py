@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
-from mray._graph.plan import DRIVER, Channel, Graph, Plan, Source, Step
-from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, Node, nodes, source_of
+from mray._graph.plan import DRIVER, Graph, Plan, Route, Source, Step
+from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, Vertex, nodes, source_of
 from mray._picture.figure import PART, Box, Edge, Figure, FigureOwner, owners_of
-from mray._picture.measures import NOTHING_MEASURED, Measure, Measures, edge_notes, further_notes, step_notes
+from mray._picture.picture_measures import NOTHING_MEASURED, Measure, Measures, edge_notes, further_notes, step_notes
 
 #: Hints and transports that need no accelerator.
 HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
@@ -60,7 +60,7 @@ def is_worker(endpoint: str) -> bool:
     return endpoint.startswith("function-")
 
 
-def _box(graph: Graph, node: Node, number: int, names: Mapping[str, str], measures: Measures) -> Box:
+def _box(graph: Graph, node: Vertex, number: int, names: Mapping[str, str], measures: Measures) -> Box:
     if node.kind != CALL:
         whole = {
             INPUT_KIND: "InputNode",
@@ -100,7 +100,7 @@ def call_lines(step: Step, names: Mapping[str, str]) -> tuple[str, ...]:
 
 
 # -------------------------------------------------------------------------------------------- edges
-def _edge(plan: Plan, source: Node, start: int, target: Node, end: int, with_channels: bool, measures: Measures) -> Edge:
+def _edge(plan: Plan, source: Vertex, start: int, target: Vertex, end: int, with_channels: bool, measures: Measures) -> Edge:
     if target.kind in (ATTRIBUTE, RESULT):
         return Edge(start, end, PART)
     value = source_of(source)
@@ -142,7 +142,7 @@ def _hint(graph: Graph, value: Source) -> tuple[str, ...]:
     return (f"TorchTensorType ({transfer.transport})" if transfer.device == "default" else f"TorchTensorType ({transfer.device})",)
 
 
-def channel_details(plan: Plan, channel: Channel | None, endpoint: str) -> str:
+def channel_details(plan: Plan, channel: Route | None, endpoint: str) -> str:
     """How a value reaches an endpoint, in lines: the type of the edge, the mechanism, its measures.
 
     `channel` None, or one that the endpoint itself writes: the value stays in the process. Raises ValueError when the endpoint does not

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mray._channel.select import BLOCKING
-from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Channel, Operation, Plan
+from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Operation, Plan, Route
 from mray._graph.structure import call_numbers
 from mray._picture.figure import FigureOwner
-from mray._picture.measures import NOTHING_MEASURED, Measures
+from mray._picture.picture_measures import NOTHING_MEASURED, Measures
 from mray._picture.plan_figure import endpoint_title, plan_owners
 
 #: The default file name of a schedule's picture: Ray's.
@@ -71,7 +71,7 @@ class _Clock:
 
     def __init__(self, plan: Plan, measures: Measures) -> None:
         self._plan = plan
-        self._channels: dict[int, Channel] = {channel.index: channel for channel in plan.channels}
+        self._channels: dict[int, Route] = {channel.index: channel for channel in plan.channels}
         computed: dict[int, float] = {step: each["compute_p50"] for step, each in measures.steps.items() if each.get("compute_p50")}
         self._is_measured = bool(computed)
         known = sorted(computed.values())

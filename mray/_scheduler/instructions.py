@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray._scheduler.jobs import Environment
+from mray._scheduler.root_names import Environment
 
 
 class Instruction:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from mray._scheduler.actors import Actors
 from mray._scheduler.placement import Groups
 from mray._scheduler.policy import shown_variables
-from mray._scheduler.queue import DemandQueue
 from mray._scheduler.records import Tenant
 from mray._scheduler.resources import ResourcePool, to_quantities
+from mray._scheduler.tenant_queue import DemandQueue
 from mray._scheduler.workers import WorkerPool
 
 

@@ -35,8 +35,8 @@ from typing import Any, Protocol, TypeVar
 
 from mray._common.causes import Cause
 from mray._common.messages import PENDING
-from mray._scheduler.jobs import Environment, stamped
 from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
+from mray._scheduler.root_names import Environment, stamped
 
 _Item = TypeVar("_Item")
 
@@ -262,7 +262,7 @@ class Member:
     def __init__(self, process: str, pid: int, root: str = "") -> None:
         self.process = process
         self.pid = pid
-        #: Its lifetime root (see `mray._scheduler.jobs`).
+        #: Its lifetime root (see `mray._scheduler.root_names`).
         self.root = root
         #: Granted leases and those that wait for a worker or resources, by id and by request.
         self.leases: dict[int, GrantedLease] = {}

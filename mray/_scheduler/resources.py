@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from mray._common.accelerators import KINDS
+from mray._common.accelerator_kinds import KINDS
 from mray._scheduler.policy import choose_device
 
 UNIT = 10_000

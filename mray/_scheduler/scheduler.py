@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mray._common.accelerators import named_gpus
+from mray._common.accelerator_kinds import named_gpus
 from mray._common.causes import Cause
 from mray._common.messages import (
     ACTOR_START,
@@ -35,12 +35,10 @@ from mray._scheduler import events
 from mray._scheduler.actors import Actors
 from mray._scheduler.affinity import CpuLoads, Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
-from mray._scheduler.jobs import Environment, job_of, root_of, stamped
 from mray._scheduler.lifetime_roots import LifetimeRoots
 from mray._scheduler.listings import listing_of
 from mray._scheduler.placement import GroupRecord, Groups
 from mray._scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
-from mray._scheduler.queue import DemandQueue
 from mray._scheduler.records import (
     BUSY,
     LEAVING,
@@ -53,8 +51,10 @@ from mray._scheduler.records import (
     WorkerRecord,
     environment_of,
 )
+from mray._scheduler.reset_plan import reset
 from mray._scheduler.resources import CPU, FREE, GPU, GpuId, Holding, ResourcePool, describe, to_quantities
-from mray._scheduler.session_reset import reset
+from mray._scheduler.root_names import Environment, job_of, root_of, stamped
+from mray._scheduler.tenant_queue import DemandQueue
 from mray._scheduler.workers import WorkerPool
 from mray.exceptions import describe_status
 

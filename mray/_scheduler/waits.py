@@ -16,8 +16,8 @@ from mray._scheduler.resources import FREE, describe, from_units
 
 if TYPE_CHECKING:
     from mray._scheduler.placement import Groups
-    from mray._scheduler.queue import DemandQueue
     from mray._scheduler.resources import ResourcePool
+    from mray._scheduler.tenant_queue import DemandQueue
 
 #: How many of those who hold a resource are named.
 _MOST_NAMED = 5

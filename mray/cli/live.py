@@ -24,8 +24,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from mray._api.current import backend_if_started
-from mray._backends.timeline import timeline
-from mray._picture.timeline import timeline_page
+from mray._backends.session_trace import timeline
+from mray._picture.timeline_page import timeline_page
 from mray._runtime.observe.observer import SessionGoneError, is_alive, sessions
 from mray._trace.span import clock
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of

@@ -39,7 +39,7 @@ def take(view: View) -> Sample:
 
 # ------------------------------------------------------------------------------------------------ metrics
 @dataclass(frozen=True)
-class Metric:
+class MetricFamily:
     """One family of numbers, in Prometheus's words."""
 
     name: str
@@ -58,7 +58,7 @@ class Distribution:
     sum: float
 
 
-def metrics(sample: Sample) -> list[Metric]:
+def metrics(sample: Sample) -> list[MetricFamily]:
     """A sample as families of numbers. Counters begin with their process: one that is gone takes its count along."""
     told, node = sample.view.node, sample.node
     total, free = node.resources_total, node.resources_available or {}
@@ -66,8 +66,8 @@ def metrics(sample: Sample) -> list[Metric]:
     used = {name: amount - free.get(name, 0.0) for name, amount in amounts.items()}
     states = Counter((actor.class_name, actor.state) for actor in actors(sample.view))
 
-    def family(name: str, kind: str, doc: str, labels: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
-        return Metric(name, kind, doc, tuple(labels.split()), tuple((values, float(number)) for values, number in samples))
+    def family(name: str, kind: str, doc: str, labels: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> MetricFamily:
+        return MetricFamily(name, kind, doc, tuple(labels.split()), tuple((values, float(number)) for values, number in samples))
 
     found = [
         family("mray_resources_total", "gauge", "Resources of the node.", "name", _keyed(amounts)),
@@ -104,7 +104,7 @@ def _keyed(amounts: Mapping[str, float]) -> list[tuple[tuple[str, ...], float]]:
     return [((name,), amount) for name, amount in amounts.items()]
 
 
-def _of_users(sample: Sample) -> Iterator[Metric]:
+def _of_users(sample: Sample) -> Iterator[MetricFamily]:
     """The families of `mray.util.metrics`, under the names that Ray exports them by: one sample for each process and set of tags."""
     families: dict[tuple[str, str], list[tuple[WorkerState, dict[str, Any]]]] = {}
     for process, answers in sample.view.ask("metrics").items():
@@ -117,7 +117,7 @@ def _of_users(sample: Sample) -> Iterator[Metric]:
             for process, row in members
             for given, value in row["samples"]
         )
-        yield Metric(f"ray_{name}", kind, members[0][1]["description"], (*tags, "WorkerId", "pid"), samples)
+        yield MetricFamily(f"ray_{name}", kind, members[0][1]["description"], (*tags, "WorkerId", "pid"), samples)
 
 
 def _number_of(row: dict[str, Any], value: Any) -> Any:

@@ -10,7 +10,7 @@ is told, and the next stage's kernels are queued behind the event that says that
 through host memory.
 
 Where there is no GPU one is pretended (`MRAY_NULL_DEVICES`): host memory whose work is done later, as a GPU's. A program of yours would use
-torch, and nothing of `Gpu`.
+torch, and nothing of `VisibleGpu`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STAGES = 4
 IN_FLIGHT = 4
 
 
-class Gpu:
+class VisibleGpu:
     """The GPU of this process, or the pretended one. Raises RuntimeError if it sees none."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Stage:
     """Adds its weight to whatever comes."""
 
     def __init__(self, weight: float, elements: int) -> None:
-        self.gpu = Gpu()
+        self.gpu = VisibleGpu()
         self.weight = weight
         self.elements = elements
 

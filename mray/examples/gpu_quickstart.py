@@ -13,7 +13,7 @@ from typing import Any
 
 import mray
 import mray.dag
-from mray.examples.gpu_pipeline import Gpu, session_options
+from mray.examples.gpu_pipeline import VisibleGpu, session_options
 from mray.experimental.channel.torch_tensor_type import TorchTensorType
 
 
@@ -21,7 +21,7 @@ class GPUSender:
     """Makes tensors."""
 
     def __init__(self) -> None:
-        self.gpu = Gpu()
+        self.gpu = VisibleGpu()
 
     def send(self, shape: tuple[int, ...]) -> Any:
         """Zeros; with torch: ``torch.zeros(shape, device="cuda")``."""
@@ -32,7 +32,7 @@ class GPUReceiver:
     """Gets them on its own GPU."""
 
     def __init__(self) -> None:
-        self.gpu = Gpu()
+        self.gpu = VisibleGpu()
 
     def recv(self, tensor: Any) -> tuple[int, ...]:
         """The shape of what came."""

@@ -38,7 +38,7 @@ class Rank:
         return getattr(self.worker, name)(*args, **kwargs)
 
 
-class Executor:
+class InferenceExecutor:
     """`stages` times `width` workers; ``make(stage, rank)`` makes one in its process, an object with ``step(request, before)``.
 
     `in_flight` steps may be on their way at once, which keeps all stages busy; `options` are those of the actors (``num_gpus=1``). A worker
@@ -90,7 +90,7 @@ class FakeWorker:
 
 def compare(steps: int = 200, workers: int = 2) -> Comparison:
     """A step by a call of each actor, and through the graph; of workers that compute nothing."""
-    executor = Executor(FakeWorker, workers, num_cpus=0)
+    executor = InferenceExecutor(FakeWorker, workers, num_cpus=0)
     request = {"requests": list(range(100)), "blocks": list(range(500))}
     (ranks,) = executor.ranks
     assert mray.get(executor.step(request)) == [(0, 0)]

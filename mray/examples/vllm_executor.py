@@ -24,7 +24,7 @@ from mray.dag import InputNode, MultiOutputNode
 
 
 @mray.remote
-class Rank:
+class VllmRank:
     """The process of one worker of vLLM's."""
 
     def __init__(self, rank: int) -> None:
@@ -54,7 +54,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
         mray.init(ignore_reinit_error=True, logging_level="ERROR")
         world = range(parallel.world_size)
         # A graph's actors outlive no death: vLLM restarts its engine.
-        self.ranks = [Rank.options(num_cpus=0, num_gpus=int(gpus), max_restarts=0).remote(rank) for rank in world]
+        self.ranks = [VllmRank.options(num_cpus=0, num_gpus=int(gpus), max_restarts=0).remote(rank) for rank in world]
         with InputNode() as request:
             answers = [rank.call.bind(request) for rank in self.ranks]
         self.graph = MultiOutputNode(answers).experimental_compile(_max_inflight_executions=self.max_concurrent_batches * 2 + 1)

@@ -20,7 +20,7 @@ from mray.proxy._tensor_transfer import brought
 _NO_GPU = ("has no GPU to put it on", "torch.cuda.is_available() is False")
 
 
-class Connection:
+class InterpreterConnection:
     """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
 
     __slots__ = (

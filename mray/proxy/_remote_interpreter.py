@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mray._common.process_local import ProcessLocal
-from mray.proxy._connection import Connection
+from mray.proxy._connection import InterpreterConnection
 from mray.proxy._interpreter import DONE, READY
 from mray.proxy._remote_reference import RemoteReference, reference_of
 from mray.proxy._step import Place
@@ -31,7 +31,7 @@ class RemoteInterpreter(IRemoteInterpreter):
     it when it dies raise `InterpreterDiedError`.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: InterpreterConnection) -> None:
         self.connection = connection
         self._streams = threading.local()
         self._unused: deque[StepStream] = deque()
@@ -200,7 +200,7 @@ def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpre
     known = _known.get().get(actor_id)
     if known is None:
         # Without the lock: it calls the engine. Of two threads the first to be done is right, and the other's connection ends again.
-        made = RemoteInterpreter(Connection(importlib.import_module(engine), handle, actor_id, name))
+        made = RemoteInterpreter(InterpreterConnection(importlib.import_module(engine), handle, actor_id, name))
         with _knowing:
             known = _known.get().setdefault(actor_id, made)
     return known

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Generic, Protocol, TypeVar
 
-from mray.proxy._connection import Connection
+from mray.proxy._connection import InterpreterConnection
 from mray.proxy._interpreter import TAKE, TOKEN
 from mray.proxy._step import Place
 
@@ -32,7 +32,7 @@ class Env(Protocol):
     """The part of an interpreter, as a user holds it, that references need."""
 
     @property
-    def connection(self) -> Connection: ...
+    def connection(self) -> InterpreterConnection: ...
     def stream(self) -> Stream: ...
     def var_of(self, reference: RemoteReference[Any]) -> object: ...
 

@@ -17,7 +17,7 @@ import threading
 from types import ModuleType
 from typing import Any
 
-from mray.proxy._connection import Connection
+from mray.proxy._connection import InterpreterConnection
 from mray.proxy._interpreter import READY, TAKE, TOKEN
 from mray.proxy._remote_reference import RemoteReference, Variable, reference_of
 from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
@@ -38,7 +38,7 @@ class StepStream:
 
     __slots__ = ("__weakref__", "_batching", "_lock", "_pending", "_queued", "_unanswered", "connection", "id", "sending")
 
-    def __init__(self, connection: Connection, stream_id: int) -> None:
+    def __init__(self, connection: InterpreterConnection, stream_id: int) -> None:
         self.connection = connection
         self.id = stream_id
         #: A step is being pickled, in the thread that uses the stream.

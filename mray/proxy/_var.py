@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._common.bridge import in_thread
-from mray.proxy._connection import Connection
+from mray.proxy._connection import InterpreterConnection
 from mray.proxy._errors import portable
 from mray.proxy._interpreter import AWAITED, VALUE
 from mray.proxy._lookup import wants_answer
@@ -33,7 +33,7 @@ class IRemoteInterpreter(ABC):
     """A process that holds objects for others: ``env.put(x)`` is a `Var`, which stands for the object there."""
 
     #: The connection of this process.
-    connection: Connection
+    connection: InterpreterConnection
 
     @property
     @abstractmethod

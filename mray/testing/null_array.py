@@ -25,7 +25,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from mray._common.device_tensors import reduce_device_tensor
 from mray._common.process_local import kernel_pid
 from mray._common.tensor_layout import is_dense
-from mray._device.base import Facts
+from mray._device.device import Facts
 from mray._device.platform import platform
 from mray._ipc.segment import PAGE
 from mray.testing import null_memory

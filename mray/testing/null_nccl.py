@@ -15,8 +15,9 @@ with the real one they are a hang or a wrong result.
 Ranks meet on unix sockets without a file, named after the id of the communicator: they go with their processes, whatever these die of.
 numpy is not imported before the first reduction. Any thread; one at a time per communicator.
 
-Rejected: mray's own groups over shared memory (`mray._channel.cpu_communicator`) on a stream. The code that is tested with pretended NCCL
-stands on such a group already, so a fault of it would be on both sides and seen on neither; and a group ends where NCCL waits for ever.
+Rejected: mray's own groups over shared memory (`mray._channel.shared_memory_group`) on a stream. The code that is tested with pretended
+NCCL stands on such a group already, so a fault of it would be on both sides and seen on neither; and a group ends where NCCL waits for
+ever.
 """
 
 from __future__ import annotations

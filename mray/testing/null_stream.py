@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 
 from mray._common import clock, settings
 from mray._common.process_local import kernel_pid
-from mray._device.base import DeviceFaultError
+from mray._device.device import DeviceFaultError
 
 #: Things that a queue holds which have not begun.
 CAPACITY = 1024

@@ -16,7 +16,7 @@ changed.
 Rejected: the state machine of leased workers (`mray._caller.lease_pool`), which sends tasks ahead and takes them back as well. A lease is
 asked for, shared with other processes and given back, a member stays. A task without retries is pushed to idle workers only; jobs have no
 retries. Tasks come back in one message that the worker answers as a whole, jobs one by one, over an actor's public interface, on any
-backend. A job's start is its user's code (`Job.starts`), and jobs are sent by any thread without the lock. No rule would be the same.
+backend. A job's start is its user's code (`PoolJob.starts`), and jobs are sent by any thread without the lock. No rule would be the same.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class EscapeError(Exception):
     """Carries a SystemExit of a job, which is a failure of the job and not the end of its process."""
 
 
-class Member:
+class PoolMember:
     """The class of a worker pool's actors."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class _Unloadable:
         raise self._error
 
 
-class Code:
+class SentFunction:
     """A function on its way: its number for members, and its pickle."""
 
     __slots__ = ("number", "pickled")
@@ -142,12 +142,12 @@ class Code:
         self.pickled = pickled
 
 
-class Job:
-    """One call of a `Member`'s method. Its user subclasses it; what it overrides is called from any thread and must not block."""
+class PoolJob:
+    """One call of a `PoolMember`'s method. Its user subclasses it; what it overrides is called from any thread and must not block."""
 
     __slots__ = ("arguments", "code", "death", "method", "recalled", "ref", "started")
 
-    def __init__(self, code: Code, method: str, *arguments: Any) -> None:
+    def __init__(self, code: SentFunction, method: str, *arguments: Any) -> None:
         self.code = code
         self.method = method
         self.arguments: tuple[Any, ...] = arguments
@@ -170,20 +170,20 @@ class Job:
         raise NotImplementedError
 
 
-def call_of(code: Code, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
+def call_of(code: SentFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
     """The method and arguments of a job that is one call: values that the C pickler takes as they are go without a list around them."""
     if not kwargs and all(type(arg) in PLAIN_TYPES for arg in args):
         return "call", tuple(args)
     return "call_with", (list(args), kwargs)
 
 
-class Worker:
+class PoolWorker:
     """A member as the driver sees it."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         #: Jobs that it was sent and has not answered, in order.
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[PoolJob] = deque()
         #: When it was last sent a job while it had none, or answered one.
         self.since = 0.0
         #: Jobs it has been given.
@@ -195,7 +195,7 @@ class Worker:
         self.lost = False
         self.dead = False
 
-    def teach(self, code: Code) -> None:
+    def teach(self, code: SentFunction) -> None:
         """Send it the function, if it does not have it."""
         if code.number not in self.known:
             if len(self.known) >= _MOST_FUNCTIONS:
@@ -208,7 +208,7 @@ class Worker:
         return not self.dead
 
 
-class WorkerPool:
+class MemberPool:
     """`size` actors and a queue.
 
     `jobs_each`: an actor is replaced by a new one after so many jobs. With `mends` so is one that died, and the job it had fails; otherwise
@@ -239,25 +239,25 @@ class WorkerPool:
         self._depth = 1
         #: `_look` is going to be called.
         self._watched = False
-        self._class = remote(num_cpus=0)(Member).options(**(options or {}))
+        self._class = remote(num_cpus=0)(PoolMember).options(**(options or {}))
         self._mends = mends
         self._traceback_type = traceback_type
         self._lock = threading.RLock()
-        self._queue: deque[Job] = deque()
-        self.workers: list[Worker] = []
+        self._queue: deque[PoolJob] = deque()
+        self.workers: list[PoolWorker] = []
         #: Those that have been told to leave and have not died.
-        self._left: list[Worker] = []
+        self._left: list[PoolWorker] = []
         self._closed = False
         #: Why no job can succeed any more.
         self.broken: BaseException | None = None
-        self._codes: WeakKeyDictionary[Any, Code] = WeakKeyDictionary()
+        self._codes: WeakKeyDictionary[Any, SentFunction] = WeakKeyDictionary()
         self._numbers = 0
         if not lazily:
             for _ in range(size):
                 self._hire()
 
     # ------------------------------------------------------------------------------------ functions
-    def code_of(self, function: Callable[..., Any]) -> Code:
+    def code_of(self, function: Callable[..., Any]) -> SentFunction:
         """The function as jobs name it; raises what pickling it raises."""
         kept = isinstance(function, (FunctionType, BuiltinFunctionType, type)) and getattr(function, "__closure__", None) is None
         code = self._codes.get(function) if kept else None
@@ -265,7 +265,7 @@ class WorkerPool:
             pickled = dumps(function)
             with self._lock:
                 self._numbers += 1
-                code = Code(self._numbers, pickled)
+                code = SentFunction(self._numbers, pickled)
                 if kept:
                     try:
                         self._codes[function] = code
@@ -274,7 +274,7 @@ class WorkerPool:
         return code
 
     # ----------------------------------------------------------------------------------------- jobs
-    def submit(self, *jobs: Job) -> None:
+    def submit(self, *jobs: PoolJob) -> None:
         """Queue jobs, which are settled one day. RuntimeError after `close`."""
         with self._lock:
             if self._closed:
@@ -286,14 +286,14 @@ class WorkerPool:
             self._fail(job)
         self._go_on()
 
-    def tell_all(self, code: Code) -> None:
+    def tell_all(self, code: SentFunction) -> None:
         """Have every member call the function, after what it has been sent; nobody learns what comes of it."""
         with self._lock:
             for worker in self.workers:
                 worker.teach(code)
                 worker.handle.call.options(num_returns=0).remote(code.number)
 
-    def _fail(self, job: Job) -> None:
+    def _fail(self, job: PoolJob) -> None:
         assert self.broken is not None
         if job.started or job.starts():
             job.failed(self.broken)
@@ -314,7 +314,7 @@ class WorkerPool:
         if watch:
             self.backend.call_later(_LONG, self._look)
 
-    def _next_pair(self) -> tuple[Worker, Job] | None:
+    def _next_pair(self) -> tuple[PoolWorker, PoolJob] | None:
         """The next job, and whom it goes to. Lock held."""
         least, chosen = self._depth, None
         for worker in self.workers:
@@ -366,7 +366,7 @@ class WorkerPool:
         if uneven:
             self.backend.call_later(_LONG, self._look)
 
-    def _send(self, worker: Worker, job: Job) -> None:
+    def _send(self, worker: PoolWorker, job: PoolJob) -> None:
         try:
             worker.teach(job.code)
             answer = getattr(worker.handle, job.method).remote(job.code.number, *job.arguments)
@@ -385,7 +385,7 @@ class WorkerPool:
         self.backend.on_ready(answer, lambda: self._answered(worker, job, answer, get_ident() not in here), soon=False)
         here.clear()
 
-    def _answered(self, worker: Worker, job: Job, answer: ObjectRef, go_on: bool) -> None:
+    def _answered(self, worker: PoolWorker, job: PoolJob, answer: ObjectRef, go_on: bool) -> None:
         error, value, died = self._outcome(answer)
         back = job.recalled and type(error) is TaskCancelledError
         with self._lock:
@@ -417,7 +417,7 @@ class WorkerPool:
         for each, why in lost:
             each.failed(why)
 
-    def _judge_deaths(self, worker: Worker) -> list[tuple[Job, BaseException]]:
+    def _judge_deaths(self, worker: PoolWorker) -> list[tuple[PoolJob, BaseException]]:
         """Once the death of a member is heard by all of its jobs, take them off; returns those that fail with it. Lock held.
 
         Jobs are answered in order, each before the next one begins: a death takes the first without an answer, which ran, and those behind
@@ -426,7 +426,7 @@ class WorkerPool:
         jobs = worker.jobs
         if not jobs or any(job.death is None for job in jobs):
             return []
-        failed: list[tuple[Job, BaseException]] = []
+        failed: list[tuple[PoolJob, BaseException]] = []
         again = []
         for job in jobs:
             assert job.death is not None
@@ -441,7 +441,7 @@ class WorkerPool:
         self._queue.extendleft(reversed(again))
         return failed
 
-    def _measure(self, worker: Worker) -> None:
+    def _measure(self, worker: PoolWorker) -> None:
         """A job was answered: learn from how long it took. Lock held."""
         now = perf_counter()
         took, worker.since = now - worker.since, now
@@ -452,13 +452,13 @@ class WorkerPool:
 
     # -------------------------------------------------------------------------------------- members
     def _hire(self) -> None:
-        worker = Worker(self._class.remote())
+        worker = PoolWorker(self._class.remote())
         self.workers.append(worker)
         self.backend.on_death(worker.handle, _teller(self._died, worker))
         ready = worker.handle.begin.remote(self._initializer, self._initargs)
         self.backend.on_ready(ready, lambda: self._ready(worker, ready), soon=False)
 
-    def _ready(self, worker: Worker, answer: ObjectRef) -> None:
+    def _ready(self, worker: PoolWorker, answer: ObjectRef) -> None:
         error, pid, _died = self._outcome(answer)
         if error is None:
             worker.pid = pid
@@ -466,7 +466,7 @@ class WorkerPool:
         elif self._forget(worker):
             self.break_with(error)
 
-    def _died(self, worker: Worker, error: RayActorError) -> None:
+    def _died(self, worker: PoolWorker, error: RayActorError) -> None:
         worker.dead = True
         with self._lock:
             if worker in self._left:
@@ -476,7 +476,7 @@ class WorkerPool:
             self._lost(worker, error)
             self._go_on()
 
-    def _lost(self, worker: Worker, error: RayActorError) -> None:
+    def _lost(self, worker: PoolWorker, error: RayActorError) -> None:
         """A member has died that nobody dismissed."""
         if self._forget(worker):
             if not self._mends:
@@ -484,7 +484,7 @@ class WorkerPool:
             with self._lock:
                 self._replace()
 
-    def _forget(self, worker: Worker) -> bool:
+    def _forget(self, worker: PoolWorker) -> bool:
         """Strike it off; False: it was dismissed, or this has been done."""
         with self._lock:
             there = worker in self.workers
@@ -506,13 +506,13 @@ class WorkerPool:
                 for job in jobs:
                     self.backend.call_later(0.0, partial(self._fail, job))
 
-    def _strike_off(self, worker: Worker) -> None:
+    def _strike_off(self, worker: PoolWorker) -> None:
         """It takes no more jobs, and is waited for until it has ended. Lock held."""
         self.workers.remove(worker)
         if not worker.dead:
             self._left.append(worker)
 
-    def _dismiss(self, workers: list[Worker]) -> None:
+    def _dismiss(self, workers: list[PoolWorker]) -> None:
         """They leave when they are idle. Lock held."""
         for worker in workers:
             self._strike_off(worker)
@@ -553,7 +553,7 @@ class WorkerPool:
         """Whether it takes jobs that can succeed."""
         return not self._closed and self.broken is None
 
-    def drop_queue(self) -> list[Job]:
+    def drop_queue(self) -> list[PoolJob]:
         """Take the jobs that no member has been given out of the queue."""
         with self._lock:
             jobs = [job for job in self._queue if not job.started]
@@ -580,7 +580,7 @@ class WorkerPool:
             return error, None, None
 
 
-def _teller(died: Callable[[Worker, RayActorError], None], worker: Worker) -> Callable[[RayActorError], None]:
+def _teller(died: Callable[[PoolWorker, RayActorError], None], worker: PoolWorker) -> Callable[[RayActorError], None]:
     """The callback for a member's death; it keeps neither the pool nor the member alive, and so not the actor."""
     method, the_worker = WeakMethod(died), ref(worker)
 

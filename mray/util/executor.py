@@ -18,7 +18,7 @@ from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
 from mray._common.clock import now
 from mray.exceptions import RayActorError
-from mray.util._worker_pool import Code, Job, WorkerPool, call_of, pack, unpack
+from mray.util._worker_pool import MemberPool, PoolJob, SentFunction, call_of, pack, unpack
 
 __all__ = ["Executor"]
 
@@ -55,7 +55,7 @@ class Executor(concurrent.futures.Executor):
         if not is_initialized():
             init(num_cpus=max_workers)
         self._max_workers = max_workers or max(1, int(cluster_resources().get("CPU", 1)))
-        self._worker_pool = WorkerPool(
+        self._worker_pool = MemberPool(
             self._max_workers,
             initializer=initializer,
             initargs=initargs,
@@ -77,7 +77,7 @@ class Executor(concurrent.futures.Executor):
         self._worker_pool.submit(_Call(future, self._worker_pool, code, *call_of(code, args, kwargs)))
         return future
 
-    def _code_of(self, fn: Callable[..., Any]) -> Code:
+    def _code_of(self, fn: Callable[..., Any]) -> SentFunction:
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self._worker_pool.broken is not None:
@@ -134,12 +134,12 @@ def _results(futures: list[Future[Any]], end: float | None) -> Iterator[Any]:
             future.cancel()
 
 
-class _Call(Job):
+class _Call(PoolJob):
     """The job of one future."""
 
     __slots__ = ("_worker_pool", "future")
 
-    def __init__(self, future: Future[Any], worker_pool: WorkerPool, code: Code, method: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(self, future: Future[Any], worker_pool: MemberPool, code: SentFunction, method: str, arguments: tuple[Any, ...]) -> None:
         super().__init__(code, method, *arguments)
         self.future = future
         self._worker_pool = worker_pool
@@ -160,7 +160,7 @@ class _Chunk(_Call):
 
     __slots__ = ()
 
-    def __init__(self, future: Future[Any], worker_pool: WorkerPool, code: Code, method: str, items: Any) -> None:
+    def __init__(self, future: Future[Any], worker_pool: MemberPool, code: SentFunction, method: str, items: Any) -> None:
         super().__init__(future, worker_pool, code, method, (items,))
 
     def succeeded(self, value: Any) -> None:

@@ -20,7 +20,7 @@ from mray._api.current import current_backend
 from mray._api.placement_group import PlacementGroup, current_group
 from mray._common.ids import PlacementGroupID
 from mray._common.options import plain, plain_inside
-from mray._common.placement import STRATEGIES, check_group
+from mray._common.placement_options import STRATEGIES, check_group
 
 __all__ = [
     "VALID_PLACEMENT_GROUP_STRATEGIES",

@@ -610,7 +610,7 @@ def accelerators(ray):
     if ray.__name__ == "ray":
         module._global_custom_context = None
     else:
-        importlib.import_module("mray._api.accelerators")._registered = None
+        importlib.import_module("mray._api.accelerator_transport")._registered = None
 
 
 def test_a_process_without_gpus_has_the_cpu(ray_session, channels, accelerators):

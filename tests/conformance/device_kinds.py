@@ -22,9 +22,9 @@ from types import MappingProxyType
 from typing import Any
 
 from mray._device import libcuda, mappings
-from mray._device.base import Device, Platform
 from mray._device.cuda import CudaDevice
 from mray._device.cuda import find_platform as find_cuda
+from mray._device.device import Device, Platform
 from mray._device.platform import forget_platform, platform
 from mray._device.timelines import Peers, Point, Where, mark, sweep_retired
 from tests.checkout import python_path

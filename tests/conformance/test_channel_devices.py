@@ -20,12 +20,12 @@ import pytest
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
-from mray._device.base import CaptureError, DeviceOutOfMemoryError
-from mray._device.deaths import when_dead
+from mray._device.death_watch import when_dead
 from mray._device.departures import LEAST_CHUNK
+from mray._device.device import CaptureError, DeviceOutOfMemoryError
+from mray._device.memory_pool import pool_of
 from mray._device.pinned_memory import owner_of
 from mray._device.platform import forget_platform, platform
-from mray._device.pool import pool_of
 from mray._device.timelines import mark
 from mray._ipc.process import start_of
 from mray.testing import null

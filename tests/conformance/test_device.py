@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mray._device.base import Device, DeviceFaultError, NotOpenedError, Platform
+from mray._device.device import Device, DeviceFaultError, NotOpenedError, Platform
 from mray._device.timelines import Peers, mark
 from mray._ipc.mapped import address_of
 from tests.conformance.device_kinds import KINDS, Kind, Peer

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mray._device.base import DeviceFaultError
+from mray._device.device import DeviceFaultError
 from mray._device.timelines import Point, mark
 from mray._ipc.mapped import address_of
 from mray.testing import null

@@ -45,7 +45,7 @@ from mray._objects.serializer import deserialize, serialize
 from mray._runtime.observe.observer import _Reader
 from mray._runtime.processes.launch import LaunchedInterpreter, Wrapper
 from mray._runtime.session import address, breakpoints
-from mray._runtime.session.output import OutputPrinter
+from mray._runtime.session.driver_output import OutputPrinter
 from mray.exceptions import RaySystemError
 
 

@@ -52,7 +52,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "file of a member": ("_channel.rendezvous:Meeting.read",),
     "address": ("_runtime.session.address:_read",),
     "file of a breakpoint": ("_runtime.session.breakpoints:stops",),
-    "note of a worker": ("_runtime.session.output:OutputPrinter._take",),
+    "note of a worker": ("_runtime.session.driver_output:OutputPrinter._take",),
 }
 
 #: Why a place needs none -> the places.
@@ -82,15 +82,15 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_runtime.objects.registered_transports:receive",
         "_runtime.objects.registered_transports:decode_transport",
         "proxy._interpreter:Interpreter.serve",
-        "util._worker_pool:Member.begin",
-        "util._worker_pool:Member.learn",
-        "util._worker_pool:Member.map",
-        "util._worker_pool:Member.starmap",
+        "util._worker_pool:PoolMember.begin",
+        "util._worker_pool:PoolMember.learn",
+        "util._worker_pool:PoolMember.map",
+        "util._worker_pool:PoolMember.starmap",
         "util._worker_pool:unpack",
         "util.executor:_Chunk.succeeded",
         "util.multiprocessing.pool:_Chunk.succeeded",
     ),
-    "what Ray brings": ("_backends.ray.backend:arrive", "_backends.ray.backend:RayBackend.restore_ref"),
+    "what Ray brings": ("_backends.ray.ray_backend:arrive", "_backends.ray.ray_backend:RayBackend.restore_ref"),
     "a view of memory; what it shows is read by `deserialize`": ("_objects.store:reading_of",),
     "memory of this process's own": ("_ipc.born:Born.exporter", "_ipc.mapped:", "util.shared:_tensor"),
     "load means import there: names of modules that the program has imported, or of Ray's": (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mray._device.base import Device, Platform
+from mray._device.device import Device, Platform
 from mray._device.platform import platform as find_platform
 from mray._device.timelines import mark
 from tests.conformance.device_kinds import Cuda, Kind, Peer

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from mray._channel import board, group
-from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.rendezvous import GroupMember
+from mray._channel.shared_memory_group import MemberOfGroup
 from mray.exceptions import RayChannelError
 from tests.interleavings import explorer
 from tests.interleavings.explorer import CHANGE, GET, SET, Outcome, Run, dead
@@ -109,7 +109,7 @@ class _Finder(_Host):
             callback(RuntimeError("crashed"))
 
 
-def _knowledge(attempt: int, mine: SharedMemoryGroup, finder: _Finder) -> Any:
+def _knowledge(attempt: int, mine: MemberOfGroup, finder: _Finder) -> Any:
     """All that a member knows."""
     members = tuple((number, member.nonce) for number, member in mine._members.items())
     boards = tuple((number, each.segment.name) for number, each in mine._boards.items())
@@ -136,7 +136,7 @@ class Finding(Together):
             process.mark(attempt)
             nonce = 1 + attempt * size + rank
             own = GroupMember(rank, size, nonce, process.name, run.pid, process.name, process.name, f"board {nonce}")
-            mine = SharedMemoryGroup(host, "g", own)
+            mine = MemberOfGroup(host, "g", own)
 
             known = functools.partial(_knowledge, attempt, mine, finder)
             finder.known = known

@@ -1,4 +1,4 @@
-"""Members of a group that meet in collectives, as actors for the explorer (`mray._channel.group`, `mray._channel.cpu_communicator`).
+"""Members of a group that meet in collectives, as actors for the explorer (`mray._channel.group`, `mray._channel.shared_memory_group`).
 
 Tensors are lists of numbers, a block is one number, and each number on a board is a location; all else is the real code.
 """
@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from mray._api.communicator import ReduceOp
-from mray._channel import cpu_communicator, group
+from mray._channel import group, shared_memory_group
 from mray._channel.board import Board
-from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import GRACE
 from mray._channel.rendezvous import GroupMember
+from mray._channel.shared_memory_group import MemberOfGroup
 from mray.exceptions import RayChannelError
 from tests.interleavings import explorer
 from tests.interleavings.explorer import READ, SEQUENTIAL, WRITE, Explored, Explorer, Outcome, Run, fence, fence_if_weak
@@ -189,7 +189,7 @@ class Meeting(Together):
         run.is_early = True
         members = [GroupMember(each, self.members, 1, name, each, "", name, f"board {each}") for each, name in enumerate(self.names)]
         host: Any = _Host(process)
-        mine = SharedMemoryGroup(host, "g", members[rank])
+        mine = MemberOfGroup(host, "g", members[rank])
         for member in members:
             if member.rank != rank:
                 mine._members[member.rank] = member
@@ -262,9 +262,9 @@ class Meeting(Together):
             patch.setattr(group, "Board", _Board)
             for name, stand_in in (("fence", fence), ("publish_fence", fence_if_weak), ("trust_fence", fence_if_weak)):
                 patch.setattr(group, name, stand_in)
-            patch.setattr(cpu_communicator, "BLOCK", 1)
-            patch.setattr(cpu_communicator, "library_of", lambda _tensor: "numpy")
-            patch.setattr(cpu_communicator, "_signature", lambda kind, *_facts, **_more: kind)
-            patch.setattr(cpu_communicator, "_describe", str)
-            patch.setattr(cpu_communicator, "reduce_into", _reduce_into)
+            patch.setattr(shared_memory_group, "BLOCK", 1)
+            patch.setattr(shared_memory_group, "library_of", lambda _tensor: "numpy")
+            patch.setattr(shared_memory_group, "_signature", lambda kind, *_facts, **_more: kind)
+            patch.setattr(shared_memory_group, "_describe", str)
+            patch.setattr(shared_memory_group, "reduce_into", _reduce_into)
             yield

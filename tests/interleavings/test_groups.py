@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.group import Group
+from mray._channel.shared_memory_group import MemberOfGroup
 from tests.full import FULL, full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
 from tests.interleavings.meeting import Meeting
@@ -83,7 +83,7 @@ MUTANTS = [
     pytest.param(Group._lost, "trust_fence()", "pass", ["barrier"], WEAK, id="sees who left and not that it had arrived"),
     pytest.param(Group._arrive, "publish_fence()", "pass", ["all"], WEAK, id="arrives without a fence"),
     pytest.param(Group._run, "trust_fence()", "pass", ["all"], WEAK, id="reads halves without a fence"),
-    pytest.param(SharedMemoryGroup._reduce_all, "self._step & 1", "0", ["all", "all"], SEQUENTIAL, id="has one half"),
+    pytest.param(MemberOfGroup._reduce_all, "self._step & 1", "0", ["all", "all"], SEQUENTIAL, id="has one half"),
 ]
 
 

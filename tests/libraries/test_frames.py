@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mray._objects import frames
+from mray._objects import data_frames
 from mray._objects.serializer import deserialize, serialize
 
 pytest.importorskip("pyarrow")
@@ -42,7 +42,7 @@ MAKERS: dict[str, Callable[[int], Any]] = {
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow pays for the smallest value."""
-    monkeypatch.setattr(frames, "_LEAST", 0)
+    monkeypatch.setattr(data_frames, "_LEAST", 0)
 
 
 def there_and_back(value: Any) -> tuple[Any, int]:
@@ -91,7 +91,7 @@ def test_types_inside_of_arrays_are_kept() -> None:
 
 def test_many_small_chunks_are_pickled_by_polars() -> None:
     frame = pl.concat([pl.DataFrame({"a": np.arange(10)})] * 100, rechunk=False)
-    frames._LEAST = 1000  # restored by the fixture
+    data_frames._LEAST = 1000  # restored by the fixture
     packed = serialize(frame)
     assert not packed.buffers
     assert deserialize(packed.form, packed.to_bytes()).equals(frame)

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import pytest
 
 from mray._caller.borrower import NODE, Borrower
-from mray._caller.instructions import Acknowledge, Drop, Expose, FailObjects, Fetch, GoOn, Hold
+from mray._caller.caller_instructions import Acknowledge, Drop, Expose, FailObjects, Fetch, GoOn, Hold
 from mray._caller.lender import Lender
 
 X, Y = b"x", b"y"

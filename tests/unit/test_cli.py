@@ -20,7 +20,7 @@ from mray._device.peer_check import check_peers
 from mray._device.platform import forget_platform
 from mray._runtime.node.memory_usage import ProcessMemory
 from mray._runtime.observe import observer
-from mray.cli import doctor
+from mray.cli import checks
 from mray.cli.commands.doctor import clean
 from mray.cli.commands.list import columns_help, split_filter
 from mray.cli.terminal import EXITS, table, yaml_lines
@@ -194,20 +194,20 @@ def test_a_session_is_named_by_its_name_its_end_or_the_pid_of_its_driver() -> No
 # -------------------------------------------------------------------------------------------------- doctor
 def test_the_doctor_names_who_has_the_memory_when_it_is_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MRAY_MEMINFO", str(tmp_path / "meminfo"))
-    monkeypatch.setattr("mray.cli.doctor.processes", lambda: [ProcessMemory(1, 1, 1 << 20), ProcessMemory(7, 7, 5 << 20)])
-    monkeypatch.setattr("mray.cli.doctor.command_of", lambda pid: f"program {pid}")
+    monkeypatch.setattr("mray.cli.checks.processes", lambda: [ProcessMemory(1, 1, 1 << 20), ProcessMemory(7, 7, 5 << 20)])
+    monkeypatch.setattr("mray.cli.checks.command_of", lambda pid: f"program {pid}")
 
-    def found(available: int) -> doctor.Finding:
+    def found(available: int) -> checks.Finding:
         (tmp_path / "meminfo").write_text(f"MemTotal: 10000 kB\nMemAvailable: {available} kB\n")
-        (finding,) = doctor.memory([])
+        (finding,) = checks.memory([])
         return finding
 
-    assert found(5000).verdict == doctor.OK
-    assert found(900).verdict == doctor.WARNING
-    assert found(100).verdict == doctor.WARNING
+    assert found(5000).verdict == checks.OK
+    assert found(900).verdict == checks.WARNING
+    assert found(100).verdict == checks.WARNING
     assert "99%; most has program 7, pid 7: 5.000 MiB" in found(100).text
     (tmp_path / "meminfo").unlink()
-    assert [finding.verdict for finding in doctor.memory([])] == [doctor.NOTE]
+    assert [finding.verdict for finding in checks.memory([])] == [checks.NOTE]
 
 
 def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
@@ -215,9 +215,9 @@ def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
 ) -> None:
     memory = tmp_path / "shm"
     memory.mkdir()
-    for module in ("mray.cli.doctor.SHM", "mray.cli.commands.doctor.SHM", "mray._ipc.reaper.SHM"):
+    for module in ("mray.cli.checks.SHM", "mray.cli.commands.doctor.SHM", "mray._ipc.reaper.SHM"):
         monkeypatch.setattr(module, str(memory))
-    for module in ("mray.cli.doctor.all_sessions",):
+    for module in ("mray.cli.checks.all_sessions",):
         monkeypatch.setattr(module, observer.all_sessions)
     alive, dead = parent / "session_x_17_aaaaaaaa", parent / "session_y_18_bbbbbbbb"
     for directory in (alive, dead):
@@ -227,7 +227,7 @@ def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
     names = ("mray-aaaaaaaa-table", "mray-bbbbbbbb-table", "mray-cccccccc-p-q0", "other-cccccccc-x")
     for name in names:
         (memory / name).write_bytes(b"x" * 5000)
-    found = {finding.text for finding in doctor.leftovers()}
+    found = {finding.text for finding in checks.leftovers()}
     assert any(str(dead) in text for text in found)
     assert any(text.startswith("1 name in") for text in found)
     removed = clean()
@@ -235,14 +235,14 @@ def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
     assert {path.name for path in memory.iterdir()} == {"mray-aaaaaaaa-table", "other-cccccccc-x"}
     assert alive.exists()
     assert not dead.exists()
-    assert [finding.verdict for finding in doctor.leftovers()] == [doctor.OK]
+    assert [finding.verdict for finding in checks.leftovers()] == [checks.OK]
     assert clean() == []
 
 
 def test_what_ends_while_the_doctor_looks_is_no_left_over(parent: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     memory = tmp_path / "shm"
     memory.mkdir()
-    monkeypatch.setattr("mray.cli.doctor.SHM", str(memory))
+    monkeypatch.setattr("mray.cli.checks.SHM", str(memory))
     ending = parent / "session_x_17_aaaaaaaa"
     looks = []
 
@@ -254,26 +254,26 @@ def test_what_ends_while_the_doctor_looks_is_no_left_over(parent: Path, monkeypa
         (memory / "mray-cccccccc-p-q0").unlink(missing_ok=True)
         return looks[-1]
 
-    monkeypatch.setattr("mray.cli.doctor.all_sessions", all_sessions)
+    monkeypatch.setattr("mray.cli.checks.all_sessions", all_sessions)
     ending.mkdir()
-    assert [finding.verdict for finding in doctor.leftovers()] == [doctor.OK]
+    assert [finding.verdict for finding in checks.leftovers()] == [checks.OK]
     assert looks[0] == [(str(ending), False)]
     looks.clear()
     (memory / "mray-cccccccc-p-q0").touch()
-    assert [finding.verdict for finding in doctor.leftovers()] == [doctor.OK]
+    assert [finding.verdict for finding in checks.leftovers()] == [checks.OK]
 
 
 def test_memory_that_some_process_has_mapped_is_no_left_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("mray.cli.doctor.SHM", str(tmp_path))
+    monkeypatch.setattr("mray.cli.checks.SHM", str(tmp_path))
     for name in ("mray-aaaaaaaa-table", "mray-aaaaaaaa-p-q0", "mray-bbbbbbbb-table"):
         (tmp_path / name).write_bytes(b"x" * 5000)
     with open(tmp_path / "mray-aaaaaaaa-table", "r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert doctor.orphaned_segments() == ["mray-bbbbbbbb-table"]
-    assert len(doctor.orphaned_segments()) == 3
+        assert checks.orphaned_segments() == ["mray-bbbbbbbb-table"]
+    assert len(checks.orphaned_segments()) == 3
 
 
 def test_events_of_gpus_whose_process_is_dead_are_left_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("mray.cli.doctor.SHM", str(tmp_path))
+    monkeypatch.setattr("mray.cli.checks.SHM", str(tmp_path))
     monkeypatch.setattr("mray.cli.commands.doctor.SHM", str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -281,9 +281,9 @@ def test_events_of_gpus_whose_process_is_dead_are_left_over(monkeypatch: pytest.
     for name in [*names, "cuda.shm.strange"]:
         (tmp_path / name).write_bytes(b"x" * 4096)
     with open(tmp_path / names[0], "r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert doctor.orphaned_events() == [names[1]]
-    assert doctor.orphaned_events() == names[:2]
-    assert {finding.verdict for finding in doctor.leftovers() if "events of GPUs" in finding.text} == {doctor.WARNING}
+        assert checks.orphaned_events() == [names[1]]
+    assert checks.orphaned_events() == names[:2]
+    assert {finding.verdict for finding in checks.leftovers() if "events of GPUs" in finding.text} == {checks.WARNING}
     assert {str(tmp_path / name) for name in names[:2]} <= set(clean())
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([names[2], "cuda.shm.strange"])
 
@@ -291,41 +291,41 @@ def test_events_of_gpus_whose_process_is_dead_are_left_over(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("look", "free", "total", "advice"),
     [
-        (doctor.shared_memory, 60, 64, "--shm-size"),
-        (doctor.shared_memory, 900, 9216, "almost full: see mray memory"),
-        (doctor.disk, 400, 9216, "MRAY_TMPDIR names another place"),
+        (checks.shared_memory, 60, 64, "--shm-size"),
+        (checks.shared_memory, 900, 9216, "almost full: see mray memory"),
+        (checks.disk, 400, 9216, "MRAY_TMPDIR names another place"),
     ],
 )
 def test_the_doctor_warns_where_room_is_short(
-    monkeypatch: pytest.MonkeyPatch, look: Callable[[], Iterator[doctor.Finding]], free: int, total: int, advice: str
+    monkeypatch: pytest.MonkeyPatch, look: Callable[[], Iterator[checks.Finding]], free: int, total: int, advice: str
 ) -> None:
     facts = SimpleNamespace(f_frsize=1 << 20, f_blocks=total, f_bavail=free)
     monkeypatch.setattr(os, "statvfs", lambda _path: facts)
     finding = next(look())
-    assert (finding.verdict, advice in finding.advice) == (doctor.WARNING, True)
+    assert (finding.verdict, advice in finding.advice) == (checks.WARNING, True)
     assert f"{free}.000 MiB of " in finding.text
     facts.f_blocks = facts.f_bavail = 1 << 20
-    assert {finding.verdict for finding in look()} == {doctor.OK}
+    assert {finding.verdict for finding in look()} == {checks.OK}
 
 
 def test_the_doctor_names_missing_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    rich = next(finding for finding in doctor.extras() if finding.subject == "rich")
-    assert (rich.verdict, rich.advice) == (doctor.NOTE, "pip install 'mray[top]'")
+    rich = next(finding for finding in checks.extras() if finding.subject == "rich")
+    assert (rich.verdict, rich.advice) == (checks.NOTE, "pip install 'mray[top]'")
 
 
 def test_the_doctor_asks_for_what_is_used_and_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """`dot` is a program: the package of Python that has its name is imported by nobody."""
     monkeypatch.setattr("shutil.which", lambda _name: None)
     monkeypatch.setattr("os.access", lambda _path, _mode: False)
-    found = {finding.subject: finding for finding in doctor.extras()}
+    found = {finding.subject: finding for finding in checks.extras()}
     assert {"dot", "py-spy", "rich", "torch"} <= set(found)
     assert "graphviz" not in found
     assert found["dot"].advice == "apt install graphviz"
-    assert all(finding.advice for finding in found.values() if finding.verdict != doctor.OK)
-    package = Path(doctor.__file__).parents[1]
-    sources = "\n".join(path.read_text() for path in package.rglob("*.py") if path != Path(doctor.__file__))
-    for module in doctor.imported():
+    assert all(finding.advice for finding in found.values() if finding.verdict != checks.OK)
+    package = Path(checks.__file__).parents[1]
+    sources = "\n".join(path.read_text() for path in package.rglob("*.py") if path != Path(checks.__file__))
+    for module in checks.imported():
         assert re.search(rf"(import|from|find_spec\(\") ?{module}\b", sources), module
 
 
@@ -342,7 +342,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 def test_the_doctor_draws_the_topology(pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     pretend("3,island=2")
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 3, 4, 5})
-    rows = [(finding.subject, finding.text.split()) for finding in doctor.topology()]
+    rows = [(finding.subject, finding.text.split()) for finding in checks.topology()]
     assert rows == [
         ("gpu topology", ["0", "1", "2"]),
         ("  gpu 0", [".", "NVLink", "far", "cpus", "0-1"]),
@@ -354,14 +354,14 @@ def test_the_doctor_draws_the_topology(pretend: Callable[[str], None], monkeypat
 @pytest.mark.parametrize(
     ("devices", "verdict", "text"),
     [
-        ("2", doctor.OK, "2 of 2 directions"),
-        ("2,garbled=1", doctor.BAD, "reads wrong contents"),
-        ("2,peer=0", doctor.NOTE, "does not reach its memory"),
+        ("2", checks.OK, "2 of 2 directions"),
+        ("2,garbled=1", checks.BAD, "reads wrong contents"),
+        ("2,peer=0", checks.NOTE, "does not reach its memory"),
     ],
 )
 def test_the_doctor_has_gpus_read_a_pattern_from_each_other(pretend: Callable[[str], None], devices: str, verdict: str, text: str) -> None:
     pretend(devices)
-    findings = list(doctor.peers())
+    findings = list(checks.peers())
     assert {finding.verdict for finding in findings} == {verdict}
     assert all(text in finding.text for finding in findings)
 
@@ -372,24 +372,24 @@ def test_gpus_that_may_not_read_each_other_are_not_tried(
 ) -> None:
     pretend("2,garbled=1")
     monkeypatch.setenv(variable, value)
-    (finding,) = doctor.peers()
-    assert finding.verdict == doctor.NOTE
+    (finding,) = checks.peers()
+    assert finding.verdict == checks.NOTE
     assert "switched off" in finding.text
 
 
 def test_the_doctor_tells_of_gpus_that_hang(pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     pretend("2,late=100")
-    monkeypatch.setattr(doctor, "check_peers", lambda: check_peers(2.0))
-    findings = list(doctor.peers())
-    assert [finding.verdict for finding in findings] == [doctor.BAD]
+    monkeypatch.setattr(checks, "check_peers", lambda: check_peers(2.0))
+    findings = list(checks.peers())
+    assert [finding.verdict for finding in findings] == [checks.BAD]
     assert "hung" in findings[0].text
 
 
 def test_the_doctor_examines_this_machine_without_an_error() -> None:
-    findings = doctor.examine()
+    findings = checks.examine()
     subjects = {"mray", "cpu", "shared memory", "open files", "locked memory", "numpy", "left over"}
     assert subjects <= {finding.subject for finding in findings}
-    assert all(finding.advice for finding in findings if finding.verdict == doctor.BAD)
+    assert all(finding.advice for finding in findings if finding.verdict == checks.BAD)
 
 
 # ------------------------------------------------------------------------------------------------- samples

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mray._device import faults
-from mray._device.base import CaptureError, DeviceFaultError
-from mray._device.faults import listen, promise, report
+from mray._device import device_faults
+from mray._device.device import CaptureError, DeviceFaultError
+from mray._device.device_faults import listen, promise, report
 from mray._device.libcuda import CudaFaultError
 from mray._device.timelines import mark
 from tests.unit.fake_torch import Pair, late_pair
@@ -60,7 +60,7 @@ def test_nobody_looks_where_nobody_listens() -> None:
     thing = Broken(GONE)
     promise(fine(), thing)
     report(GONE)
-    assert faults._watch is None and thing.looks == 0
+    assert device_faults._watch is None and thing.looks == 0
 
 
 def test_what_is_promised_is_looked_at_until_it_is_done(told: list[DeviceFaultError], eventually: Callable[..., None]) -> None:
@@ -68,7 +68,7 @@ def test_what_is_promised_is_looked_at_until_it_is_done(told: list[DeviceFaultEr
     promise(fine(), thing)
     eventually(lambda: thing.looks > 2)
     thing.is_done = True
-    eventually(lambda: not faults._watch._promises and faults._watch._sleeps)
+    eventually(lambda: not device_faults._watch._promises and device_faults._watch._sleeps)
     looks = thing.looks
     promise(fine(), other := Broken(done=True))
     eventually(lambda: other.looks)

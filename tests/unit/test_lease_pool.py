@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mray._caller.instructions import (
+from mray._caller.call_records import CANCELLED
+from mray._caller.caller_instructions import (
     AwaitPause,
     AwaitTurn,
     Begin,
@@ -43,7 +44,6 @@ from mray._caller.lease_pool import (
     Lease,
     LeasePool,
 )
-from mray._caller.records import CANCELLED
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.story import InvalidTransitionError

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from mray._channel.leases import Borrower, Lender, sweep_orphans
-from mray._device.deaths import is_dead
+from mray._device.death_watch import is_dead
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.process import start_of

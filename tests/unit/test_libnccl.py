@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from mray._device import libnccl, nccl
+from mray._device import libnccl, nccl_library
 from mray._device.libnccl import LibNccl, NcclError
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -211,17 +211,17 @@ class Cuda:
     devices = (SimpleNamespace(),)
 
     @staticmethod
-    def nccl() -> LibNccl:
+    def nccl_library() -> LibNccl:
         return libnccl.load()
 
 
 def test_a_process_without_the_library_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl, "platform", Cuda)
+    monkeypatch.setattr(nccl_library, "platform", Cuda)
     monkeypatch.setattr(libnccl, "_found", None)
     monkeypatch.setattr(libnccl, "LIBRARY", "libnccl-not-here.so.2")
     with pytest.raises(LookupError, match="not here .*pip install nvidia-nccl-cu12, or -cu13"):
-        nccl.library()
-    assert nccl.nccl_version() == 0
+        nccl_library.library()
+    assert nccl_library.nccl_version() == 0
 
 
 def test_a_process_with_a_wheel_of_the_real_library_makes_ids_that_can_be_sent() -> None:

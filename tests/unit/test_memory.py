@@ -23,7 +23,7 @@ from mray._runtime.node.memory_monitor import MemoryMonitor
 from mray._runtime.node.memory_usage import ProcessMemory, alone, is_in, largest, largest_other, objects_of, processes, read_usage
 from mray._scheduler import events
 from mray._scheduler.instructions import KillWorker, SpawnWorker, Tell
-from mray._scheduler.memory import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
+from mray._scheduler.memory_victims import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
 from mray._scheduler.records import environment_of
 from mray._scheduler.scheduler import Scheduler
 

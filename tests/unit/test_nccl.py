@@ -15,7 +15,7 @@ import pytest
 np = pytest.importorskip("numpy")
 
 from mray._api.communicator import ReduceOp  # noqa: E402
-from mray._device import libnccl, nccl  # noqa: E402
+from mray._device import libnccl, nccl_library  # noqa: E402
 from mray._device.platform import forget_platform, platform  # noqa: E402
 from mray._device.timelines import mark  # noqa: E402
 from mray.testing import null, null_nccl  # noqa: E402
@@ -70,7 +70,7 @@ def ranks(devices: Callable[..., Any]) -> Iterator[Callable[..., list[Any]]]:
 
     def run(count: int, function: Callable[..., Any], *, on: list[int] | None = None) -> list[Any]:
         devices(count)
-        found = nccl.library()
+        found = nccl_library.library()
         unique_id = found.unique_id()
         results: list[Any] = [None] * count
 
@@ -108,14 +108,14 @@ def test_pretended_nccl_has_the_constants_of_the_header():
 
 
 def test_dtypes_have_the_numbers_of_the_library():
-    named = {"NCCL_" + name.upper(): number for name, number in nccl.DTYPES.items() if not name.startswith("float8")}
+    named = {"NCCL_" + name.upper(): number for name, number in nccl_library.DTYPES.items() if not name.startswith("float8")}
     assert named == {name: number for name, number in CONSTANTS.items() if name in named}
     assert len(named) == 10
 
 
 def test_versions_are_named_as_the_library_does():
-    assert nccl.version_name(22705) == "2.27.5"
-    assert nccl.version_name(23203) == "2.32.3"
+    assert nccl_library.version_name(22705) == "2.27.5"
+    assert nccl_library.version_name(23203) == "2.32.3"
 
 
 @pytest.mark.parametrize(
@@ -135,32 +135,32 @@ def test_versions_are_named_as_the_library_does():
 )
 def test_reductions_have_numbers(devices, dtype, op, expected):
     devices(1)
-    assert nccl.library().reduction(dtype, op) == expected
+    assert nccl_library.library().reduction(dtype, op) == expected
 
 
 @pytest.mark.parametrize(("dtype", "op"), [("int16", ReduceOp.SUM), ("complex64", ReduceOp.PRODUCT), ("complex64", ReduceOp.MAX)])
 def test_what_nccl_does_not_compute_is_said(devices, dtype, op):
     devices(1)
     with pytest.raises(ValueError, match=f"NCCL 2.30.0 does not compute {op.name} of tensors of {dtype}"):
-        nccl.library().reduction(dtype, op)
+        nccl_library.library().reduction(dtype, op)
 
 
 def test_an_old_library_does_not_compute_with_eight_bits(devices, monkeypatch):
     devices(1)
     monkeypatch.setenv("MRAY_NULL_NCCL_VERSION", "22304")
     with pytest.raises(ValueError, match=r"NCCL 2.23.4 does not compute SUM of tensors of float8_e5m2"):
-        nccl.library().reduction("float8_e5m2", ReduceOp.SUM)
+        nccl_library.library().reduction("float8_e5m2", ReduceOp.SUM)
 
 
 # ---------------------------------------------------------------------------------------- what a process has
 def test_a_process_without_devices_has_no_nccl(monkeypatch):
     forget_platform()
     monkeypatch.delenv("MRAY_NULL_DEVICES", raising=False)
-    monkeypatch.setattr(nccl, "platform", lambda: None)
-    assert nccl.nccl_version() == 0
-    assert not nccl.shares_gpus()
+    monkeypatch.setattr(nccl_library, "platform", lambda: None)
+    assert nccl_library.nccl_version() == 0
+    assert not nccl_library.shares_gpus()
     with pytest.raises(LookupError, match="this process sees none: give its actor num_gpus"):
-        nccl.library()
+        nccl_library.library()
 
 
 @pytest.mark.parametrize(
@@ -173,29 +173,31 @@ def test_ranks_share_a_gpu_where_the_library_can_and_is_told_to(devices, monkeyp
         monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
     else:
         monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", variable)
-    assert nccl.shares_gpus() is shared
+    assert nccl_library.shares_gpus() is shared
 
 
 def test_ranks_on_one_gpu_are_named():
     with pytest.raises(ValueError, match=r"Duplicate GPU detected: actor A and actor C are both on GPU-1.*NCCL_MULTI_RANK_GPU_ENABLE=1"):
-        nccl.check_ranks([("actor A", "GPU-1", 22705, False), ("actor B", "GPU-2", 22705, False), ("actor C", "GPU-1", 22705, False)])
-    nccl.check_ranks([("actor A", "GPU-1", 23000, True), ("actor B", "GPU-1", 23000, True)])
+        nccl_library.check_ranks(
+            [("actor A", "GPU-1", 22705, False), ("actor B", "GPU-2", 22705, False), ("actor C", "GPU-1", 22705, False)]
+        )
+    nccl_library.check_ranks([("actor A", "GPU-1", 23000, True), ("actor B", "GPU-1", 23000, True)])
     with pytest.raises(ValueError, match="Duplicate GPU"):
-        nccl.check_ranks([("actor A", "GPU-1", 23000, True), ("actor B", "GPU-1", 23000, False)])
+        nccl_library.check_ranks([("actor A", "GPU-1", 23000, True), ("actor B", "GPU-1", 23000, False)])
 
 
 def test_ranks_of_different_versions_are_named():
     with pytest.raises(ValueError, match=r"actor A has NCCL 2.27.5 and actor B has 2.30.0"):
-        nccl.check_ranks([("actor A", "GPU-1", 22705, False), ("actor B", "GPU-2", 23000, False)])
+        nccl_library.check_ranks([("actor A", "GPU-1", 22705, False), ("actor B", "GPU-2", 23000, False)])
 
 
 def test_the_library_listens_on_this_machine_only_unless_the_user_says_otherwise(devices, monkeypatch):
     devices(1)
     monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
-    nccl.library().unique_id()
+    nccl_library.library().unique_id()
     assert os.environ["NCCL_SOCKET_IFNAME"] == "lo"
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth7")
-    nccl.library().unique_id()
+    nccl_library.library().unique_id()
     assert os.environ["NCCL_SOCKET_IFNAME"] == "eth7"
 
 
@@ -242,7 +244,7 @@ def test_collectives_compute_what_nccl_does(ranks):
 def test_every_dtype_is_reduced(ranks, dtype):
     def work(communicator, rank):
         own = array(rank, [rank + 1, 4], dtype)
-        communicator.allReduce(own.address, own.address, 2, nccl.DTYPES[dtype], null_nccl.NCCL_PROD, 0)
+        communicator.allReduce(own.address, own.address, 2, nccl_library.DTYPES[dtype], null_nccl.NCCL_PROD, 0)
         return own.tolist()
 
     assert ranks(2, work) == [[2, 16]] * 2
@@ -253,7 +255,7 @@ def test_bfloat16_is_reduced_as_upper_halves_of_float32(ranks):
 
     def work(communicator, rank):
         own = null.from_numpy((values[rank].view("u4") >> 16).astype("u2"), device=rank)
-        communicator.allReduce(own.address, own.address, 4, nccl.DTYPES["bfloat16"], null_nccl.NCCL_SUM, 0)
+        communicator.allReduce(own.address, own.address, 4, nccl_library.DTYPES["bfloat16"], null_nccl.NCCL_SUM, 0)
         return (own.numpy().astype("u4") << 16).view("f4").tolist()
 
     # The last one lies in the middle, and is rounded to even.
@@ -263,7 +265,7 @@ def test_bfloat16_is_reduced_as_upper_halves_of_float32(ranks):
 def test_averages_of_integers_are_rounded_towards_zero(ranks):
     def work(communicator, rank):
         own = array(rank, [[-3, 3], [0, 0]][rank], "int32")
-        communicator.allReduce(own.address, own.address, 2, nccl.DTYPES["int32"], null_nccl.NCCL_AVG, 0)
+        communicator.allReduce(own.address, own.address, 2, nccl_library.DTYPES["int32"], null_nccl.NCCL_AVG, 0)
         return own.tolist()
 
     assert ranks(2, work) == [[-1, 1]] * 2
@@ -469,7 +471,7 @@ def test_errors_can_be_sent():
 
 def test_a_rank_beyond_the_world_is_refused(devices):
     devices(1)
-    found = nccl.library()
+    found = nccl_library.library()
     with pytest.raises(null_nccl.NcclError, match="INVALID_ARGUMENT"):
         found.communicator(1, found.unique_id(), 1, 0)
 

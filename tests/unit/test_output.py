@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mray._ipc.output import LONGEST_LINE, LONGEST_NOTE, LineSplitter, name_marker, note
-from mray._runtime.session import output
+from mray._runtime.session import driver_output
 
 STREAM = b"before\n" + name_marker("f") + b"one\ntwo\npart" + name_marker("g\nh") + b" of a line\n\x00\x01 not ours\nlast"
 LINES = [("", b"before\n"), ("f", b"one\ntwo\n"), ("f", b"part"), ("g h", b" of a line\n\x00\x01 not ours\n"), ("g h", b"last\n")]
@@ -134,8 +134,8 @@ class Printed:
         monkeypatch.setenv("MRAY_LOG_PREFIX", prefix)
         monkeypatch.setenv("MRAY_DEDUP_LOGS", folds)
         self.said = {1: "", 2: ""}
-        monkeypatch.setattr(output, "_print", self._print)
-        self.printer = output.OutputPrinter()
+        monkeypatch.setattr(driver_output, "_print", self._print)
+        self.printer = driver_output.OutputPrinter()
 
     def _print(self, stream: int, text: str) -> None:
         self.said[stream] += text
@@ -169,9 +169,9 @@ def test_of_lines_of_several_workers_only_equal_ones_are_folded(monkeypatch):
 
 def test_lines_that_are_remembered_for_folding_are_few(monkeypatch):
     printed = Printed(monkeypatch, "0", "1")
-    most = output._MOST_SEEN
+    most = driver_output._MOST_SEEN
     lines = [f"line {number}" for number in range(most + 10)]
-    long = "x" * (output._LONGEST_SEEN + 1)
+    long = "x" * (driver_output._LONGEST_SEEN + 1)
     said = printed.of((7, 1, "f", "\n".join([*lines, long]) + "\n"), (8, 1, "f", f"line {most}\n{long}\nline 0\n"))
     assert said[1].splitlines() == [*lines, long, long, "line 0", f"line {most}"]
 

@@ -13,8 +13,8 @@ from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import Graph, Source, Transfer
 from mray._picture.dot_form import dot
 from mray._picture.figure import Box, Edge, Figure, owner_colors
-from mray._picture.measures import in_bytes, in_seconds, measures_of
 from mray._picture.mermaid import mermaid
+from mray._picture.picture_measures import in_bytes, in_seconds, measures_of
 from mray._picture.plan_figure import plan_figure
 from mray._picture.svg import svg
 from tests.full import examples

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, precondition, rule
 
 from mray._common import messages as m
-from mray._common.placement import check_group
+from mray._common.placement_options import check_group
 from mray._scheduler import events
 from mray._scheduler.listings import Listings
 from mray._scheduler.resources import UNIT, ResourcePool

@@ -14,8 +14,8 @@ from mray._graph.actor.coroutines import event_loop
 from mray._graph.actor.loop import Program
 from mray._graph.channel_ends import ChannelEnds
 from mray._graph.compiler.compile import plan_graph
+from mray._graph.holes import Hole
 from mray._graph.plan import DIRECT, DRIVER, INPUT, PART, SPLIT, Argument, Assignment, Graph, Source, Step
-from mray._graph.template import Hole
 from tests.inproc import InprocReader, InprocWriter
 from tests.unit.graphs import make_graph
 

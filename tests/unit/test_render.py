@@ -14,13 +14,13 @@ from mray._graph.compiler.compile import plan_graph
 from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Plan, Source, Step, Transfer
 from mray._graph.structure import nodes
-from mray._picture import artist as render
 from mray._picture import characters
+from mray._picture import graph_artist as render
 from mray._picture.dot_form import dot
 from mray._picture.graphviz import attributes, picture, quote
 from mray._picture.grid import COLUMN, draw
 from mray._picture.plan_figure import plan_figure
-from mray._picture.schedule import operations
+from mray._picture.schedule_figure import operations
 from tests.full import examples
 from tests.unit.sites import actor, driver
 from tests.unit.test_schedule import GRAPHS

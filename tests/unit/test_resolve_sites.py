@@ -29,7 +29,7 @@ from mray._graph.compiler.compile import plan_graph
 from mray._graph.compiler.deadlock import find_circle
 from mray._graph.compiler.resolve import device_pairs, resolve
 from mray._graph.compiler.schedule import schedule
-from mray._graph.messages import SITE
+from mray._graph.graph_messages import SITE
 from mray._graph.plan import DRIVER, DevicePair, Graph, Source, Transfer
 from mray._graph.sites import ask_sites, endpoints_to_ask, look, owners
 from mray.testing import null

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from mray._channel.select import BLOCKING
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import COMPUTE, READ, WRITE, Graph, Source, Transfer
-from mray._picture.artist import visualize_schedule
 from mray._picture.dot_form import dot
 from mray._picture.figure import ORDER
-from mray._picture.measures import measures_of
+from mray._picture.graph_artist import visualize_schedule
 from mray._picture.mermaid import mermaid
-from mray._picture.schedule import chart_ascii, schedule_figure, schedule_page
+from mray._picture.picture_measures import measures_of
+from mray._picture.schedule_figure import chart_ascii, schedule_figure, schedule_page
 from mray._picture.svg import svg
 from mray._picture.timing import Bar, Chart, chart
 from tests.full import examples

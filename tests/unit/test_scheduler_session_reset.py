@@ -6,7 +6,7 @@ import random
 
 from mray._common import messages as m
 from mray._scheduler import events
-from mray._scheduler.session_reset import leaving
+from mray._scheduler.reset_plan import leaving
 from tests.unit.test_scheduler import Stage
 
 

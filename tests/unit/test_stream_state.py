@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mray._caller.instructions import Discard, FailPromised, Fill, Gather, Promise, Stop, Store, Tell
-from mray._caller.records import CANCELLED
+from mray._caller.call_records import CANCELLED
+from mray._caller.caller_instructions import Discard, FailPromised, Fill, Gather, Promise, Stop, Store, TellTaken
 from mray._caller.stream import ARRIVED, DROPPED, TAKEN, Stream
 from mray._common.story import InvalidTransitionError
 
@@ -68,7 +68,7 @@ class Stage:
             elif isinstance(instruction, FailPromised):
                 for promise in instruction.promises:
                     promise.come("end")
-            elif isinstance(instruction, Tell):
+            elif isinstance(instruction, TellTaken):
                 self.stream.link.said.append(instruction.taken)
             elif isinstance(instruction, Stop):
                 self.stream.link.said.append("stop")

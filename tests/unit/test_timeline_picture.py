@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mray._picture.timeline import MOST_COLOURED, OTHERS, function_colours, function_of, legend
+from mray._picture.timeline_page import MOST_COLOURED, OTHERS, function_colours, function_of, legend
 from mray._trace.span import CALL, READ_WAIT, RUNNING, Span
 
 

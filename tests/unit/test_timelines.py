@@ -17,7 +17,7 @@ import pytest
 
 from mray._common.settings import NullDevices
 from mray._device import mappings, timelines
-from mray._device.base import CaptureError, Device, NotOpenedError
+from mray._device.device import CaptureError, Device, NotOpenedError
 from mray._device.mappings import FORSAKEN, leave, open_timelines
 from mray._device.timelines import Peers, Point, Where, mark, sweep_retired
 from mray._ipc.segment import PAGE

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from mray._channel.base import Failed
-from mray._graph.messages import ProfileRequest
+from mray._graph.graph_messages import ProfileRequest
 from mray._graph.plan import Argument, Assignment, Source, Step
 from mray._graph.watch.probes import RangeProbe, SpanProbe
 from mray._graph.watch.profiled import profile, unprofile
-from mray._picture import timeline as picture
+from mray._picture import timeline_page as picture
 from mray._picture.page import Slice, page
 from mray._trace import nvtx
 from mray._trace.chrome import Recording, Trace

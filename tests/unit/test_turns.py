@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mray._caller.instructions import Begin
+from mray._caller.caller_instructions import Begin
 from mray._caller.lease_pool import PAUSE_SECONDS, TURN_SECONDS, Lease
 from mray._common import messages as m
 from mray._runtime.client.leases import LeasePools, TaskPool

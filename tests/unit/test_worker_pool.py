@@ -10,7 +10,7 @@ import pytest
 
 from mray.exceptions import ActorDiedError
 from mray.util import _worker_pool
-from mray.util._worker_pool import Job, WorkerPool
+from mray.util._worker_pool import MemberPool, PoolJob
 
 
 class Answer:
@@ -63,7 +63,7 @@ class Backend:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None: ...
 
 
-class Noted(Job):
+class Noted(PoolJob):
     """A job that notes how it ended."""
 
     __slots__ = ("end",)
@@ -104,7 +104,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> list[Handle]:
 def test_a_death_takes_the_first_job_without_an_answer_and_the_others_run_in_their_order(
     members: list[Handle], order: tuple[int, ...], answered: int
 ) -> None:
-    pool = WorkerPool(1, traceback_type=RuntimeError)
+    pool = MemberPool(1, traceback_type=RuntimeError)
     pool._depth = 5
     members[0].others[0][0].come()
     code = pool.code_of(abs)
@@ -129,7 +129,7 @@ def test_a_death_takes_the_first_job_without_an_answer_and_the_others_run_in_the
 
 
 def test_jobs_behind_a_death_fail_with_a_pool_that_does_not_mend(members: list[Handle]) -> None:
-    pool = WorkerPool(1, traceback_type=RuntimeError, mends=False)
+    pool = MemberPool(1, traceback_type=RuntimeError, mends=False)
     pool._depth = 3
     members[0].others[0][0].come()
     jobs = [Noted(pool.code_of(abs), "call", number) for number in range(4)]

@@ -12,12 +12,12 @@ again. No process is started, no socket opened, no name made in shared memory.
                                                 │
                                             LocalNode: the native scheduler, workers on simulated threads
 
-Each task runs in a *simulated process* (`process`), each actor is one: a native client and worker (`client`, `worker`), whose main thread
-is a *simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed `MRAY_LOCAL_SEED`, and keeps
-the clock. `transport` carries messages, `node` stands for the node, `memory` for the object store, `environment` for a process's variables.
-`concurrency_groups`, `loops` and `graphs` are for actors that do several things at once and for compiled graphs. `patches` and `locks`
-replace further functions by scheduling points, or by what a simulated process has of its own: `time.sleep`, conditions and locks of
-`threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
+Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker (`local_client`, `local_worker`),
+whose main thread is a *simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed
+`MRAY_LOCAL_SEED`, and keeps the clock. `transport` carries messages, `local_node` stands for the node, `local_memory` for the object store,
+`environment` for a process's variables. `local_groups`, `loops` and `local_graphs` are for actors that do several things at once and for
+compiled graphs. `patches` and `locks` replace further functions by scheduling points, or by what a simulated process has of its own:
+`time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
 
 ======================  ===================================================================================================
 run token               the right to run; one simulated thread has it at a time (cooperative scheduling)
@@ -51,6 +51,6 @@ may differ natively; simulated threads give it the same freedom, for the sender 
 
 from __future__ import annotations
 
-from mray._backends.local.backend import LocalBackend
+from mray._backends.local.local_backend import LocalBackend
 
 __all__ = ["LocalBackend"]

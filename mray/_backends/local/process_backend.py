@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mray._backends.native import NativeBackend
 
 if TYPE_CHECKING:
-    from mray._backends.local.graphs import LocalHost
+    from mray._backends.local.local_graphs import LocalHost
 
 
 class ProcessBackend(NativeBackend):
@@ -23,7 +23,7 @@ class ProcessBackend(NativeBackend):
 
     def host(self) -> LocalHost:
         if self.graph_host is None:
-            from mray._backends.local.graphs import LocalHost  # noqa: PLC0415  (slow to import, and many programs have no graph)
+            from mray._backends.local.local_graphs import LocalHost  # noqa: PLC0415  (slow to import, and many programs have no graph)
 
             self.graph_host = LocalHost(self.client, self._worker)
         return self.graph_host

@@ -43,6 +43,6 @@ if _ray.__spec__ is not None and _ray.__spec__.origin == "mray":
         'program with python: with Ray alone, or with `import mray as ray`; or start a session of mray\'s own: init(address="local").'
     )
 
-from mray._backends.ray.backend import RayBackend
+from mray._backends.ray.ray_backend import RayBackend
 
 __all__ = ["RayBackend"]

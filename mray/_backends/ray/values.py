@@ -14,7 +14,7 @@ from ray.util.placement_group import PlacementGroup
 from mray._api.actor_handle import ActorHandle
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import DynamicObjectRefGenerator
-from mray._backends.ray.options import group_from
+from mray._backends.ray.ray_options import group_from
 
 
 def ref_of(ref: Any) -> ObjectRef:

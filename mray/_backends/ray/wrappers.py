@@ -17,7 +17,7 @@ import ray.cloudpickle
 
 from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
 from mray._api.signature import CallSignature
-from mray._backends.ray.client import into_bytes
+from mray._backends.ray.ray_client import into_bytes
 from mray._backends.ray.shipped_code import Arrival, Shipped
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 

@@ -27,8 +27,7 @@ from mray._common.kept import os
 from mray._graph.actor.program import compile_program
 from mray._graph.channel_ends import SETTLING, ChannelEnds, open_ends, settle_devices
 from mray._graph.communicators import join, leave
-from mray._graph.host import GraphHost
-from mray._graph.messages import (
+from mray._graph.graph_messages import (
     ALLOCATE,
     ATTACH,
     LENT,
@@ -45,12 +44,13 @@ from mray._graph.messages import (
     WITHDRAW,
     ProgramState,
 )
+from mray._graph.host import GraphHost
 from mray._graph.plan import READ, Assignment
 from mray._graph.sites import look
 from mray._graph.trials import answer
+from mray._graph.watch.graph_profilers import ProgramProfilers
 from mray._graph.watch.probes import Probe
 from mray._graph.watch.profiled import profile, unprofile
-from mray._graph.watch.profilers import ProgramProfilers
 from mray._ipc.segment import Segment
 from mray._ipc.slots import sweep_orphans
 from mray._ipc.spin import MAX_PROCESSES_PER_CORE, AdaptiveSpinner

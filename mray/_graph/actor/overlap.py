@@ -16,7 +16,7 @@ from mray._channel.communicator_edge import CommunicatorReader
 from mray._channel.cuda_ipc import CudaIpcReader
 from mray._channel.select import NCCL
 from mray._graph.communicators import CommunicatorCall
-from mray._graph.plan import Assignment, Channel, Source, Step
+from mray._graph.plan import Assignment, Route, Source, Step
 
 #: Has the current stream wait for a value.
 Settle = Callable[[], None]
@@ -99,7 +99,7 @@ class Overlap:
 
         return settled
 
-    def before_write(self, channel: Channel, write: Callable[[], int]) -> Callable[[], int]:
+    def before_write(self, channel: Route, write: Callable[[], int]) -> Callable[[], int]:
         """The action that writes a channel, after its value is waited for."""
         settle = self._settles.get(channel.source)
         if settle is None:

@@ -23,9 +23,9 @@ from mray._graph.actor.coroutines import to_the_end
 from mray._graph.actor.inlets import Inlet, any_ready, read_all
 from mray._graph.actor.overlap import Overlap
 from mray._graph.communicators import CommunicatorCall
+from mray._graph.holes import filler
 from mray._graph.inputs import picker
-from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Channel, Operation, Source, Step
-from mray._graph.template import filler
+from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Operation, Route, Source, Step
 from mray._graph.watch.probes import Probe
 from mray._graph.watch.probes import apply as probe_ends
 
@@ -104,7 +104,7 @@ def compile_program(
 
 
 def _inlets(
-    assignment: Assignment, place: int, readers: Mapping[int, ChannelReader], channels: Mapping[int, Channel], numbers: dict[Source, int]
+    assignment: Assignment, place: int, readers: Mapping[int, ChannelReader], channels: Mapping[int, Route], numbers: dict[Source, int]
 ) -> list[Inlet]:
     """The READs of one step that follow each other from `place` on; one whose channel blocks is alone."""
     found: list[Inlet] = []
@@ -159,7 +159,7 @@ def _callable_of(instance: Any, step: Step, constants: list[Any], communicators:
 
 
 # ------------------------------------------------------------------------------------------ actions
-def _fuse(assignment: Assignment, steps: dict[int, Step], channels: dict[int, Channel]) -> tuple[Operation, Step, Operation] | None:
+def _fuse(assignment: Assignment, steps: dict[int, Step], channels: dict[int, Route]) -> tuple[Operation, Step, Operation] | None:
     """READ, COMPUTE, WRITE of one step with one value if that is the whole program, else None."""
     operations = assignment.operations
     if [operation.kind for operation in operations] != ["READ", "COMPUTE", "WRITE"]:

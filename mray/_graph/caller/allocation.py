@@ -21,8 +21,8 @@ from mray._common import settings
 from mray._common.kept import os
 from mray._graph.channel_ends import ChannelEnds, open_ends, settle_devices
 from mray._graph.communicators import Invitation, Membership
+from mray._graph.graph_messages import ALLOCATE, ATTACH, ENDED, LENT, STOP, TRIM
 from mray._graph.host import GraphHost, Pending, raise_death, weakly
-from mray._graph.messages import ALLOCATE, ATTACH, ENDED, LENT, STOP, TRIM
 from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import Segment, for_what

@@ -11,8 +11,8 @@ from typing import Any
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.executions import Executions
 from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room
+from mray._graph.caller.graph_limits import Limits
 from mray._graph.caller.handle import GraphHandle, restore_graph
-from mray._graph.caller.limits import Limits
 from mray._graph.caller.ref import CompiledDAGRef
 from mray._graph.caller.results import TAKEN
 from mray._graph.depicted import Depicted

@@ -33,8 +33,8 @@ from mray._channel.select import SHM
 from mray._common.bridge import in_thread
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.handle import restore_graph
+from mray._graph.graph_messages import COPY
 from mray._graph.host import weakly
-from mray._graph.messages import COPY
 from mray._graph.plan import DRIVER, Plan
 from mray.exceptions import OwnerDiedError, RayChannelError
 

@@ -28,13 +28,13 @@ from mray._channel.fan_out import FanOutWriter
 from mray._common.clock import now
 from mray._common.places import is_amidst
 from mray._graph.caller.allocation import Allocation
-from mray._graph.caller.limits import Limits, deadline_of
+from mray._graph.caller.graph_limits import Limits, deadline_of
 from mray._graph.caller.results import AMIDST, Results
 from mray._graph.channel_ends import SETTLING
 from mray._graph.host import GraphHost, Service, weakly
 from mray._graph.inputs import check_inputs, packer, picker
 from mray._graph.participants import Participants
-from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Channel, Plan, Source
+from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, Argument, Plan, Route, Source
 from mray._graph.watch.probes import Probe, probed_writers
 from mray._graph.watch.report import LEAST, describe_caller, report_of
 from mray._graph.watch.report import PATIENCE as PATIENCE_OF_REPORT
@@ -718,7 +718,7 @@ def _one_writer(writers: list[ChannelWriter], failure: Failure) -> ChannelWriter
     return writers[0] if len(writers) == 1 else FanOutWriter(writers, lambda error: failure(error, "execute"))
 
 
-def _channel_to_caller(plan: Plan, source: Source) -> Channel:
+def _channel_to_caller(plan: Plan, source: Source) -> Route:
     channel = plan.channel_to(source, DRIVER)
     assert channel is not None, f"no channel brings {source}"
     return channel

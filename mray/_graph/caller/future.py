@@ -15,8 +15,8 @@ from mray._api.dag_node import Unique
 from mray._channel.base import NOTHING, Failed
 from mray._common import clock
 from mray._common.bridge import in_thread
-from mray._graph.caller.event_loop import LoopWatcher, watcher_of
 from mray._graph.caller.executions import Executions
+from mray._graph.caller.graph_loop import LoopWatcher, watcher_of
 from mray._ipc.spin import AdaptiveSpinner
 
 #: Seconds after which an `execute_async` that waits for room logs that.

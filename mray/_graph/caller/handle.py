@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mray._api.current import current_backend
-from mray._graph.caller.limits import Limits
+from mray._graph.caller.graph_limits import Limits
 from mray._graph.plan import Plan
 
 

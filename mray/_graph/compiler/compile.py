@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from mray._api.accelerators import registered_accelerator
+from mray._api.accelerator_transport import registered_accelerator
 from mray._api.actor import ActorClass
 from mray._api.communicator import Communicator
 from mray._api.dag_context import DAGContext
@@ -21,7 +21,7 @@ from mray._channel.select import DEVICE
 from mray._channel.site import Site
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.caller.limits import Limits
+from mray._graph.caller.graph_limits import Limits
 from mray._graph.caller.liveness import Liveness, LivenessReader
 from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_groups, with_streams
 from mray._graph.compiler.deadlock import check_deadlock, find_circle

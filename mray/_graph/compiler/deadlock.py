@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mray._channel.select import BLOCKING
-from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Channel, Operation, Step
+from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Operation, Route, Step
 
 #: An operation of an actor, by its place in the actor's program.
 Place = tuple[str, int]
 
 
-def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()) -> dict[Place, list[Place]]:
+def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route], steps: Sequence[Step] = ()) -> dict[Place, list[Place]]:
     """operation -> the operations that it waits for, within one execution."""
     groups = {step.index: step.group for step in steps if step.group >= 0}
     written: dict[int, Place] = {}
@@ -48,7 +48,7 @@ def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channe
     return waits
 
 
-def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()) -> list[Place] | None:
+def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route], steps: Sequence[Step] = ()) -> list[Place] | None:
     """Operations that wait for each other in a circle, or None."""
     waits = edges(schedule, channels, steps)
     #: 1 while on the current path, 2 when proved to end.
@@ -74,7 +74,7 @@ def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[
     return None
 
 
-def check_deadlock(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Channel], steps: Sequence[Step] = ()) -> None:
+def check_deadlock(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route], steps: Sequence[Step] = ()) -> None:
     """Raise ValueError, with the circle, if the graph would hang. `steps` are needed where some of them meet."""
     circle = find_circle(schedule, channels, steps)
     if circle is not None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mray._channel.select import AUTO, COMMUNICATOR, CUDA_IPC, DEVICE, NCCL, SHM, remote_readers, select, why_no_nccl
 from mray._channel.site import Site
-from mray._graph.plan import DRIVER, Channel, DevicePair, Graph, Source, Transfer
+from mray._graph.plan import DRIVER, DevicePair, Graph, Route, Source, Transfer
 from mray._ipc.layout import RingLayout, entries_for
 
 #: Bytes of an entry: payloads up to almost this travel inside the ring, such as 4 KiB with their description.
@@ -61,7 +61,7 @@ def consumers(graph: Graph) -> dict[Source, tuple[str, ...]]:
 class Resolved(NamedTuple):
     """The channels of a graph, the bytes of the segment that holds their rings, and the members of the communicators that they need."""
 
-    channels: tuple[Channel, ...]
+    channels: tuple[Route, ...]
     size: int
     groups: tuple[tuple[str, ...], ...] = ()
 
@@ -83,7 +83,7 @@ def resolve(
     sites = sites or {}
     routes = list(_routes(graph, sites, relays))
     numbers, new = _communicators(routes, sites, groups or {}, made)
-    channels: list[Channel] = []
+    channels: list[Route] = []
     offset = 0
     for source, writer, transport, readers in routes:
         layout = layout_for(in_flight, len(readers), lends=transport in DEVICE)
@@ -92,7 +92,7 @@ def resolve(
         bare = source in graph.leaves
         proven = not _is_late(graph, sites, source, transport, (writer, *readers))
         name = _name(graph, source, readers, sites)
-        channels.append(Channel(len(channels), source, writer, readers, transport, layout, offset, bare, transfer, number, proven, name))
+        channels.append(Route(len(channels), source, writer, readers, transport, layout, offset, bare, transfer, number, proven, name))
         offset += layout.size
     return Resolved(tuple(channels), offset, new)
 

@@ -14,7 +14,7 @@ from itertools import groupby
 
 from mray._api.bind_order import BoundCall, order_calls
 from mray._channel.select import BLOCKING
-from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Channel, Graph, Operation, Source, Step
+from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Graph, Operation, Route, Source, Step
 
 
 def order_steps(steps: Sequence[Step]) -> list[Step]:
@@ -35,10 +35,10 @@ def _describe(step: Step) -> str:
     return f"{step.method} (step {step.index} on {step.actor[:8]})"
 
 
-def schedule(graph: Graph, channels: Iterable[Channel]) -> dict[str, tuple[Operation, ...]]:
+def schedule(graph: Graph, channels: Iterable[Route]) -> dict[str, tuple[Operation, ...]]:
     """The operations of each actor."""
-    carrying: dict[Source, list[Channel]] = {}
-    arriving: dict[tuple[str, Source], Channel] = {}
+    carrying: dict[Source, list[Route]] = {}
+    arriving: dict[tuple[str, Source], Route] = {}
     for channel in channels:
         carrying.setdefault(channel.source, []).append(channel)
         arriving.update({(reader, channel.source): channel for reader in channel.readers})

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mray._api.accelerators import Accelerator
+from mray._api.accelerator_transport import Accelerator
 from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode, nodes_of_graph
 from mray._api.communicator import Communicator
 from mray._api.dag_calls import ClassMethodNode, FunctionNode
@@ -21,8 +21,8 @@ from mray._api.type_hint import AutoTransportType, TorchTensorType
 from mray._channel.collective_ops import AllGather, AllReduce, Collective, ReduceScatter
 from mray._channel.select import CUDA_IPC, NCCL, NO_DRIVER, NO_INPUT
 from mray._graph.communicators import AcceleratorGroup, Carrier, CommunicatorCall, NcclGroup, no_gpu_for_collective
+from mray._graph.holes import Hole
 from mray._graph.plan import ATTRIBUTE, DIRECT, DRIVER, INPUT, ITEM, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Source, Step, Transfer
-from mray._graph.template import Hole
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from mray._channel.base import NOTHING
 from mray._channel.select import DEVICE as DEVICE_EDGES
 from mray._channel.select import NCCL
 from mray._common.clock import monotonic, sleep
-from mray._device.base import Device, Mark, Platform
+from mray._device.device import Device, Mark, Platform
 from mray._device.platform import platform
-from mray._graph.plan import Channel, Step
+from mray._graph.plan import Route, Step
 from mray._graph.watch.probes import Method, Read, Write
 from mray._trace.span import DEVICE, Buffer
 
@@ -30,7 +30,7 @@ SETTLING = 1.0
 _EDGES = DEVICE_EDGES | {NCCL}
 
 
-def device_marks(channels: Iterable[Channel], buffer: Buffer) -> DeviceSpans | None:
+def device_marks(channels: Iterable[Route], buffer: Buffer) -> DeviceSpans | None:
     """The marks of this process's streams; None if none of these channels leaves tensors on devices."""
     if not any(channel.transport in _EDGES for channel in channels):
         return None
@@ -101,7 +101,7 @@ class DeviceSpans:
         self._open.clear()
 
     # -------------------------------------------------------------------------------------- around what
-    def around_read(self, channel: Channel, read: Read, position: Callable[[], int]) -> Read:
+    def around_read(self, channel: Route, read: Read, position: Callable[[], int]) -> Read:
         if channel.transport not in _EDGES:
             return read
 
@@ -114,7 +114,7 @@ class DeviceSpans:
 
         return marked
 
-    def around_write(self, channel: Channel, write: Write, position: Callable[[], int]) -> Write:
+    def around_write(self, channel: Route, write: Write, position: Callable[[], int]) -> Write:
         if channel.transport not in _EDGES:
             return write
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, WrappedReader, WrappedWriter
 from mray._channel.select import BLOCKING
-from mray._graph.plan import Channel, Step
+from mray._graph.plan import Route, Step
 from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT, Buffer, clock
 
 Read = Callable[[], Any]
@@ -28,10 +28,10 @@ Method = Callable[..., Any]
 class Probe(Protocol):
     """Wraps operations. Every wrapper behaves as the wrapped one, exceptions too, and keeps no value."""
 
-    def read(self, channel: Channel, reader: ChannelReader) -> Read:
+    def read(self, channel: Route, reader: ChannelReader) -> Read:
         """Around ``reader.try_read``."""
 
-    def write(self, channel: Channel, writer: ChannelWriter) -> Write:
+    def write(self, channel: Route, writer: ChannelWriter) -> Write:
         """Around ``writer.try_write``."""
 
     def method(self, step: Step, name: str, method: Method) -> Method:
@@ -62,12 +62,12 @@ class ProbedWriter(WrappedWriter):
         self.try_write = write
 
 
-def probed_readers(probe: Probe, channels: Mapping[int, Channel], readers: Mapping[int, ChannelReader]) -> dict[int, ChannelReader]:
+def probed_readers(probe: Probe, channels: Mapping[int, Route], readers: Mapping[int, ChannelReader]) -> dict[int, ChannelReader]:
     """The readers, by channel number, with the probe around each."""
     return {index: ProbedReader(reader, probe.read(channels[index], reader)) for index, reader in readers.items()}
 
 
-def probed_writers(probe: Probe, channels: Mapping[int, Channel], writers: Mapping[int, ChannelWriter]) -> dict[int, ChannelWriter]:
+def probed_writers(probe: Probe, channels: Mapping[int, Route], writers: Mapping[int, ChannelWriter]) -> dict[int, ChannelWriter]:
     """As `probed_readers`."""
     return {index: ProbedWriter(writer, probe.write(channels[index], writer)) for index, writer in writers.items()}
 
@@ -83,7 +83,7 @@ class SpanProbe:
         #: The begin of the endpoint's wait; 0: it does not wait.
         self._since = 0
 
-    def read(self, channel: Channel, reader: ChannelReader) -> Read:
+    def read(self, channel: Route, reader: ChannelReader) -> Read:
         add, track, name, index = self._add, self._track, channel.name, channel.index
         try_read, position = reader.try_read, reader.position
         kind = RECEIVE if channel.transport in BLOCKING else DESERIALIZE
@@ -105,7 +105,7 @@ class SpanProbe:
 
         return read if self._marks is None else self._marks.around_read(channel, read, position)
 
-    def write(self, channel: Channel, writer: ChannelWriter) -> Write:
+    def write(self, channel: Route, writer: ChannelWriter) -> Write:
         add, track, name, index = self._add, self._track, channel.name, channel.index
         send, position, last_size = writer.try_write, writer.position, writer.last_size
         blocking = channel.transport in BLOCKING
@@ -163,9 +163,9 @@ def _bytes_of(value: Any) -> int:
 class DeviceMarks(Protocol):
     """Marks the streams of devices around operations that queue work there; see `mray._graph.watch.device_spans`."""
 
-    def around_read(self, channel: Channel, read: Read, position: Callable[[], int]) -> Read: ...
+    def around_read(self, channel: Route, read: Read, position: Callable[[], int]) -> Read: ...
 
-    def around_write(self, channel: Channel, write: Write, position: Callable[[], int]) -> Write: ...
+    def around_write(self, channel: Route, write: Write, position: Callable[[], int]) -> Write: ...
 
     def around_method(self, step: Step, name: str, method: Method) -> Method: ...
 
@@ -204,7 +204,7 @@ class RangeProbe:
             wait, self._wait = self._wait, None
             self._ranges.stop(wait)
 
-    def read(self, channel: Channel, reader: ChannelReader) -> Read:
+    def read(self, channel: Route, reader: ChannelReader) -> Read:
         push, pop, ready, try_read = self._ranges.push, self._ranges.pop, reader.ready, reader.try_read
         name = channel.name
 
@@ -221,7 +221,7 @@ class RangeProbe:
 
         return read
 
-    def write(self, channel: Channel, writer: ChannelWriter) -> Write:
+    def write(self, channel: Route, writer: ChannelWriter) -> Write:
         push, pop, has_room, send = self._ranges.push, self._ranges.pop, writer.has_room, writer.try_write
         name = channel.name
 
@@ -253,7 +253,7 @@ class RangeProbe:
 
 def apply(
     probes: Iterable[Probe],
-    channels: Sequence[Channel],
+    channels: Sequence[Route],
     readers: Mapping[int, ChannelReader],
     writers: Mapping[int, ChannelWriter],
 ) -> tuple[Mapping[int, ChannelReader], Mapping[int, ChannelWriter]]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from mray._common.clock import time_ns
 from mray._common.kept import os
-from mray._graph.messages import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, ProfileRequest
+from mray._graph.graph_messages import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, ProfileRequest
 from mray._graph.participants import Participants
 from mray._graph.plan import DRIVER
 from mray._graph.watch.device_spans import DeviceSpans, device_marks

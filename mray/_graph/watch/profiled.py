@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mray._api.current import backend_if_started
 from mray._common.kept import os
 from mray._common.process_local import ProcessLocal
-from mray._graph.messages import ProfileRequest
+from mray._graph.graph_messages import ProfileRequest
 from mray._graph.watch.device_spans import device_marks
 from mray._graph.watch.probes import Probe, SpanProbe
 from mray._trace.span import Buffer, span_buffers

@@ -18,9 +18,9 @@ import pickle
 from collections.abc import Mapping, Sequence
 
 from mray._channel.base import ChannelWriter
-from mray._graph.messages import REPORT, STATISTICS, ProgramState
+from mray._graph.graph_messages import REPORT, STATISTICS, ProgramState
 from mray._graph.participants import Participants
-from mray._graph.plan import COMPUTE, READ, Channel, Operation, Source
+from mray._graph.plan import COMPUTE, READ, Operation, Route, Source
 
 #: Seconds that a report waits for the answers of actors at most.
 PATIENCE = 1.0
@@ -100,7 +100,7 @@ class _Names:
         step = self.plan.graph.steps[source.step]
         return f"{step.method}() of {self.actor(step.actor)}"
 
-    def channel(self, channel: Channel) -> str:
+    def channel(self, channel: Route) -> str:
         told = self.source(channel.source)
         if len(self.plan.channels_of(channel.source)) == 1:
             return told
@@ -117,7 +117,7 @@ class _Names:
         readers = ", ".join(self.actor(reader) for reader in self._channel(operation.channel).readers)
         return f"{'writes' if running else 'has no room to write'} the result of {method}() to {readers} (WRITE)"
 
-    def _channel(self, number: int) -> Channel:
+    def _channel(self, number: int) -> Route:
         return next(channel for channel in self.plan.channels if channel.index == number)
 
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 
-class Point(Protocol):
+class TimedValue(Protocol):
     """A value from a moment on."""
 
     timestamp: float
     value: float
 
 
-def time_weighted_average(series: Sequence[Point], window_start: float, window_end: float, last_window_s: float = 1.0) -> float | None:
+def time_weighted_average(series: Sequence[TimedValue], window_start: float, window_end: float, last_window_s: float = 1.0) -> float | None:
     """The mean of a series over a window; None without a point or a length.
 
     Minus infinity as a start is the first point, and as an end `last_window_s` seconds after the last one. Before the first point the
@@ -41,7 +41,7 @@ def time_weighted_average(series: Sequence[Point], window_start: float, window_e
     return (total + value * (end - at)) / (end - start)
 
 
-def merge_instantaneous_total(series: Sequence[Sequence[Point]]) -> Sequence[Any]:
+def merge_instantaneous_total(series: Sequence[Sequence[TimedValue]]) -> Sequence[Any]:
     """The sum of several series: pairs of time, rounded to 10 ms, and total, one for each moment at which some value changes.
 
     One series alone comes back as it is.

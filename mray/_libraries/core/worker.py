@@ -52,7 +52,7 @@ __all__ = [
 blocking_get_inside_async_warned = False
 
 
-class Node:
+class SessionNode:
     """The node of the session, as its processes see it."""
 
     #: The rotation of log files.
@@ -81,7 +81,7 @@ class Node:
         return os.path.join(self.get_session_dir_path(), "logs")
 
 
-_node = Node()
+_node = SessionNode()
 
 
 class Worker(GlobalWorker):
@@ -97,7 +97,7 @@ class Worker(GlobalWorker):
         return SerializationContext()
 
     @property
-    def node(self) -> Node | None:
+    def node(self) -> SessionNode | None:
         """The node; None without a session."""
         return _node if self.connected else None
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mray._caller import instructions as do
+from mray._caller import caller_instructions as do
 from mray._caller.actor_queue import UNKNOWN, ActorQueue
 from mray._common import messages as m
 from mray._common.causes import Cause

@@ -110,7 +110,9 @@ class Call:
         client = getattr(self.source, "client", None)
         owner = "" if client is None else client.process
         resources = dict((getattr(self.source, "demand", None) or {}).get("resources") or {})
-        failed_calls.remember(failed_calls.Failed(self.task_id, name, function, self.parent or b"", owner, process, resources, kind, text))
+        failed_calls.remember(
+            failed_calls.FailedCall(self.task_id, name, function, self.parent or b"", owner, process, resources, kind, text)
+        )
 
     def names(self) -> tuple[str, str]:
         """The name of the call, and that of its function or method."""

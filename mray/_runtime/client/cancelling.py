@@ -27,7 +27,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mray._caller.records import CANCELLED
+from mray._caller.call_records import CANCELLED
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import NO_ACTOR, PUT
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._runtime.client.actor_calls import ActorCallers
     from mray._runtime.client.arguments import Arguments
-    from mray._runtime.client.context import CallContext
+    from mray._runtime.client.call_context import CallContext
     from mray._runtime.client.leases import LeasePools
     from mray._runtime.objects.owner import Owner
 

@@ -33,11 +33,11 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.NodeDiedError, "NODE_DIED"),
 )
 
-#: As `Failed`, the newest last.
+#: As `FailedCall`, the newest last.
 _failed = History(MOST, MOST_BYTES)
 
 
-class Failed(NamedTuple):
+class FailedCall(NamedTuple):
     """One failed call, under the names of the columns of `mray.util.state.common.TaskState`."""
 
     task_id: bytes
@@ -73,13 +73,13 @@ def facts_of_answer(payload: bytes) -> tuple[str, str]:
     return kind, text.partition(": ")[2][:LONGEST]
 
 
-def remember(failed: Failed) -> None:
+def remember(failed: FailedCall) -> None:
     """Keep it for listings. Client's lock held."""
     _failed.append(tuple(failed))
 
 
 def rows() -> list[tuple[Any, ...]]:
-    """Failed calls of this process and session, as `Failed`."""
+    """Failed calls of this process and session, as `FailedCall`."""
     return list(_failed)
 
 

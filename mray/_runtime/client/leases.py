@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from mray._caller import instructions as do
+from mray._caller import caller_instructions as do
 from mray._caller.lease_pool import KEEP_SECONDS, MOST_UNREACHABLE, PAUSE_SECONDS, STUCK_SECONDS, Lease, LeasePool
 from mray._common import messages as m
 from mray._common.causes import Cause

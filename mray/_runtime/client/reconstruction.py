@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
-from mray._caller.records import CANCELLED
+from mray._caller.call_records import CANCELLED
 from mray._common.ids import return_id
 from mray._common.messages import SEGMENT
 from mray._objects.ownership import Entry

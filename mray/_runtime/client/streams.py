@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import DynamicObjectRefGenerator, ObjectRefGenerator
-from mray._caller import instructions as do
+from mray._caller import caller_instructions as do
 from mray._caller.stream import TAKEN, Stream
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
@@ -140,7 +140,7 @@ class StreamReader:
         """Tell the producer."""
         self.stream.link.send((kind, self._task_id, *fields))
 
-    def tell(self, tell: do.Tell) -> None:
+    def tell(self, tell: do.TellTaken) -> None:
         """Tell the producer, which may wait for it, what was taken."""
         self.send(m.STREAM_TAKEN, tell.taken)
         self._client.count_alone(self.stream.link)
@@ -246,7 +246,7 @@ _WAYS: dict[type[Any], Callable[[StreamReader, Any], None]] = {
     do.Store: lambda reader, store: reader.store(*store),
     do.Promise: StreamReader.promise,
     do.FailPromised: StreamReader.fail_promised,
-    do.Tell: StreamReader.tell,
+    do.TellTaken: StreamReader.tell,
     do.Stop: lambda reader, _: reader.send(m.STREAM_STOP),
     do.Gather: StreamReader.gather_all,
 }

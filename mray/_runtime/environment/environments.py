@@ -25,8 +25,8 @@ from mray._objects.serializer import dumps
 from mray._runtime.environment.folders import ARCHIVES, MODULE, is_taken_over, taken_over, unpacked
 from mray._runtime.environment.packages import interpreter_of, reduce_packages
 from mray._runtime.environment.profilers import wrapper_of
-from mray._scheduler.jobs import ROOT_VARIABLE
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE
+from mray._scheduler.root_names import ROOT_VARIABLE
 from mray.exceptions import RuntimeEnvSetupError
 
 #: Carries the rest of an environment among a worker's variables.

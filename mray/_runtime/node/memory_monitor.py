@@ -1,8 +1,8 @@
 """The memory monitor: ends the right worker before the kernel ends the wrong one.
 
 In the node, on its one thread, by a timer. Above the threshold it first asks all processes to give back segments that they only keep for
-reuse; if that does not help, it ends the workers that `mray._scheduler.memory` chooses, so that waiting callers get `OutOfMemoryError`,
-and looks again when the workers are gone.
+reuse; if that does not help, it ends the workers that `mray._scheduler.memory_victims` chooses, so that waiting callers get
+`OutOfMemoryError`, and looks again when the workers are gone.
 
     timer --> used > threshold? --> pooled segments? --> TRIM_NOW
                                      none, or asked --> choose --> MemoryRanLow --> scheduler --> SIGKILL, causes
@@ -43,7 +43,7 @@ from mray._runtime.node.memory_usage import (
     read_usage,
 )
 from mray._scheduler import events
-from mray._scheduler.memory import Suspect, choose, suspects
+from mray._scheduler.memory_victims import Suspect, choose, suspects
 from mray._scheduler.scheduler import Scheduler
 
 #: Bytes that a core can fill in a second, at most.

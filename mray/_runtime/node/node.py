@@ -67,10 +67,10 @@ from mray._runtime.node.unmet_waits import UnmetWaits
 from mray._runtime.processes.supervisor import Supervisor
 from mray._scheduler import events
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
-from mray._scheduler.jobs import job_of
 from mray._scheduler.message_events import EVENT_OF
 from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
 from mray._scheduler.records import environment_of
+from mray._scheduler.root_names import job_of
 from mray._scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:

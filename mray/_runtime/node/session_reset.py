@@ -5,7 +5,7 @@ In the node, on its one thread.
 ::
 
     driver (`mray._runtime.session.session.Session.reset`)               node
-    gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._scheduler.session_reset`)
+    gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._scheduler.reset_plan`)
     reads until the node hangs up  ◀─── hang-up, no message ───  once the last process that had to go is dead
     closes its client, makes another, HELLO ──────────────────▶  WELCOME, as to a driver that joins for the first time
 
@@ -28,8 +28,8 @@ from mray._runtime.node.jobs import Job
 from mray._runtime.node.members import Members
 from mray._runtime.processes.supervisor import Supervisor
 from mray._scheduler.events import DriverReset, Event, PrestartAllowed
+from mray._scheduler.reset_plan import leaving
 from mray._scheduler.scheduler import Scheduler
-from mray._scheduler.session_reset import leaving
 
 #: How long the driver gets to take the last output, in seconds.
 _DRAIN_SECONDS = 2.0

@@ -20,10 +20,10 @@ from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECT
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.members import Members
 from mray._runtime.processes.object_counts import count_objects
-from mray._scheduler.jobs import job_of, root_of
 from mray._scheduler.policy import shown_variables
 from mray._scheduler.records import ActorRecord, GrantedLease, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
+from mray._scheduler.root_names import job_of, root_of
 from mray._scheduler.scheduler import Scheduler
 
 #: Queries that an observer may send to the node.

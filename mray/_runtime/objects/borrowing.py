@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
-from mray._caller import instructions as do
+from mray._caller import caller_instructions as do
 from mray._caller.borrower import Borrower
 from mray._caller.lender import Lender
 from mray._common import messages as m

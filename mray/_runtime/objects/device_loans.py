@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._device.arrivals import Arrivals, Awaited, point_of
-from mray._device.base import Platform
 from mray._device.departures import DepartureFacts, Departures, Shipment
+from mray._device.device import Platform
 from mray._device.platform import platform
 from mray._device.timelines import Peers, retire_later
 from mray._ipc.connection import Connection

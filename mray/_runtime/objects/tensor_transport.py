@@ -44,9 +44,9 @@ from mray._common.kept import os
 from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
 from mray._device.arrivals import Awaited
-from mray._device.base import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
 from mray._device.departures import DepartureFacts
-from mray._device.faults import listen
+from mray._device.device import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
+from mray._device.device_faults import listen
 from mray._device.foreign import tell_of_foreign
 from mray._device.platform import platform
 from mray._ipc.connection import Connection

@@ -62,7 +62,7 @@ else:
     sys.path[:] = head + own + [path for path in tail if path not in own]
 sys.modules["mray"] = face = type(sys)("mray")
 face.__path__ = [options["package"]]
-from mray._common.points import switch_on
+from mray._common.named_points import switch_on
 switch_on()
 from mray._backends.entry import main
 main(sys.argv[1], sys.argv[2], sys.argv[3], options)

@@ -38,8 +38,8 @@ from mray._runtime.processes.interpreters import Interpreters
 from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, LaunchedInterpreter, Wrapper, launch, new_channel
 from mray._runtime.processes.worker_process import OutputStream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
-from mray._scheduler.jobs import ROOT_VARIABLE, job_of
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
+from mray._scheduler.root_names import ROOT_VARIABLE, job_of
 from mray.exceptions import describe_status
 
 #: Zygotes that may die in a row without having forked a worker.

@@ -1,7 +1,7 @@
 """The driver's side of a session: starting, finding, joining and ending it.
 
-`session` is a driver's own; `persistent` one that any number of drivers join, found by its `address`. `output` shows the output of workers
-among `progress_bars` and `breakpoints`, whose debugger is `remote_pdb`.
+`session` is a driver's own; `persistent` one that any number of drivers join, found by its `address`. `driver_output` shows the output of
+workers among `progress_bars` and `breakpoints`, whose debugger is `remote_pdb`.
 
 ====================  ====================================================================================================
 session               the processes, memory and files between one `init` and its `shutdown`, or `mray start` and `mray stop`

@@ -11,8 +11,8 @@ The node watches the process that has started it until the session is named: a `
 From then on only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote removes the names, and
 every driver gets an error; a driver also cleans itself if no zygote was left.
 
-The end of a driver ends only its own work (`mray._scheduler.jobs`). Its workers run with its ``sys.path`` and working directory, and the
-environment variables of `mray start`.
+The end of a driver ends only its own work (`mray._scheduler.root_names`). Its workers run with its ``sys.path`` and working directory, and
+the environment variables of `mray start`.
 
 Rejected: letting drivers join every session (a private session concerns only its driver, and needs no name), and a listener on the network
 (connect over ssh and be a driver there).

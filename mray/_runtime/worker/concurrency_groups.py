@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from mray._ipc.event_loop import MainLoop
+    from mray._runtime.client.call_context import CallContext
     from mray._runtime.client.client import Client
-    from mray._runtime.client.context import CallContext
     from mray._runtime.worker.executor import Executor
 
 _Call = TypeVar("_Call", bound=GroupCall)

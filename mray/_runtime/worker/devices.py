@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common import settings
-from mray._common.accelerators import KINDS, variables_of, visible
+from mray._common.accelerator_kinds import KINDS, variables_of, visible
 from mray._common.kept import os
 
 

@@ -42,10 +42,10 @@ from mray._objects.remote_error import (
 from mray._objects.serializer import Serialized, deserialize, is_plain, serialize
 from mray._objects.store import read
 from mray._runtime.client import failed_calls
+from mray._runtime.client.call_context import CallContext, Running
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
-from mray._runtime.client.context import CallContext, Running
 from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated, cause_of, exit_status
 from mray._runtime.worker.running import ActorCall, Cancelled, LoopCall, RunningCall, TaskCall

@@ -24,7 +24,7 @@ from mray._common.invocations import Invocation, MethodInvocation, TaskInvocatio
 from mray._common.places import runs_users
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import InterruptGuard
-from mray._runtime.client.context import CallContext, Running
+from mray._runtime.client.call_context import CallContext, Running
 from mray.exceptions import TaskCancelledError
 
 #: A call that is over: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and the resources of a task.

@@ -31,10 +31,10 @@ from mray._common.protocol import misfit
 from mray._ipc.connection import Connection
 from mray._ipc.faults import message_name
 from mray._objects.remote_error import pickle_error
+from mray._runtime.client.call_context import CallContext
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
-from mray._runtime.client.context import CallContext
 from mray._runtime.connections.endpoint import fault_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.processes.native_threads import VARIABLE, native_threads

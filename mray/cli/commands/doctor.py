@@ -1,4 +1,4 @@
-"""``mray doctor``: is this machine fit for mray, and has anything been left behind. The checks are in `mray.cli.doctor`."""
+"""``mray doctor``: is this machine fit for mray, and has anything been left behind. The checks are in `mray.cli.checks`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dataclasses
 import os
 
 from mray._ipc.reaper import LOCAL, SHM, clean_after_node, remove_local, take_lock
-from mray.cli.doctor import BAD, OK, WARNING, dead_sessions, examine, orphaned_events, orphaned_segments
+from mray.cli.checks import BAD, OK, WARNING, dead_sessions, examine, orphaned_events, orphaned_segments
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, guarded, parser, show
 
 SUMMARY = "check this machine: shared memory, limits, GPUs, packages, left-overs"

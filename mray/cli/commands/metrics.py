@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from mray.cli.loopback import LoopbackServer
-from mray.cli.samples import Distribution, Metric, metrics, take
+from mray.cli.samples import Distribution, MetricFamily, metrics, take
 from mray.cli.terminal import DONE, add_session, guarded, parser
 from mray.util.state.api import look
 from mray.util.state.exception import RayStateApiException
@@ -50,12 +50,12 @@ def _metrics(given: argparse.Namespace) -> int:
 
 
 # ------------------------------------------------------------------------------------------------- text
-def exposition(found: Iterable[Metric]) -> str:
+def exposition(found: Iterable[MetricFamily]) -> str:
     """Families in Prometheus's text format, version 0.0.4."""
     return "".join(f"{line}\n" for metric in found for line in _lines(metric))
 
 
-def _lines(metric: Metric) -> Iterator[str]:
+def _lines(metric: MetricFamily) -> Iterator[str]:
     name = f"{metric.name.removesuffix('_total')}_total" if metric.kind == "counter" else metric.name
     yield f"# HELP {name} {_escaped(metric.doc)}"
     yield f"# TYPE {name} {metric.kind}"

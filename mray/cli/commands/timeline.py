@@ -10,8 +10,8 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from mray._backends.timeline import timeline
-from mray._picture.timeline import timeline_page
+from mray._backends.session_trace import timeline
+from mray._picture.timeline_page import timeline_page
 from mray.cli.columns import counted
 from mray.cli.terminal import DONE, NOT_FOUND, add_session, guarded, parser
 from mray.util.state.api import look

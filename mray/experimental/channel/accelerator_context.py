@@ -1,7 +1,7 @@
 """Accelerators: which devices this process has, and which communicator moves tensors between them.
 
 Devices of a kind that mray does not know are registered with `register_accelerator_context`, once in the process that compiles graphs;
-the registration itself is in `mray._api.accelerators`, where the compiler looks.
+the registration itself is in `mray._api.accelerator_transport`, where the compiler looks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import importlib
 from typing import Any
 
-from mray._api.accelerators import register_accelerator, registered_accelerator
+from mray._api.accelerator_transport import register_accelerator, registered_accelerator
 from mray._api.communicator import Communicator
 from mray._api.context import get_runtime_context
 from mray._api.verbs import get_gpu_ids

@@ -7,14 +7,14 @@ from typing import Any
 
 from mray._api.actor_handle import ids_of
 from mray._api.communicator import ReduceOp, TorchTensorAllocator
-from mray._channel.cpu_communicator import SharedMemoryGroup
 from mray._channel.membership import join
 from mray._channel.rank_communicator import RankCommunicator
+from mray._channel.shared_memory_group import MemberOfGroup
 
 __all__ = ["CPUCommunicator"]
 
 
-class CPUCommunicator(RankCommunicator[SharedMemoryGroup]):
+class CPUCommunicator(RankCommunicator[MemberOfGroup]):
     """A group of actors that exchange tensors of the CPU through shared memory.
 
     Made once, and handed to every member; `initialize` makes the copy there a member. Tensors may be torch tensors or numpy arrays; the
@@ -43,7 +43,7 @@ class CPUCommunicator(RankCommunicator[SharedMemoryGroup]):
         if not 0 <= rank < len(self._actor_handles):
             raise ValueError(f"rank {rank} is none of the {len(self._actor_handles)} of the group")
         size, members = len(self._actor_handles), ids_of(self._actor_handles)
-        self._membership = join(f"communicator {self._id}", size, rank, actors=members, kind=SharedMemoryGroup)
+        self._membership = join(f"communicator {self._id}", size, rank, actors=members, kind=MemberOfGroup)
 
     def send(self, tensor: Any, peer_rank: int) -> None:
         """Send a tensor to a member; returns when it is on its way, and waits when eight messages are already."""

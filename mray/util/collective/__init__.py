@@ -1,6 +1,6 @@
 """Collectives between actors and tasks, under Ray's names. For users; see `mray.util.collective.collective`.
 
-Stands on `mray._channel.cpu_communicator`, as the communicator for graphs does. Rejected: torch.distributed with gloo as the backend.
+Stands on `mray._channel.shared_memory_group`, as the communicator for graphs does. Rejected: torch.distributed with gloo as the backend.
 Shared memory is faster on one host, needs no torch, and a waiting member is told who died.
 """
 

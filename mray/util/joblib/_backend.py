@@ -26,7 +26,7 @@ from mray._api.current import backend_if_started
 from mray._api.init import init
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import cluster_resources, is_initialized, put
-from mray.util._worker_pool import Code, Job, WorkerPool
+from mray.util._worker_pool import MemberPool, PoolJob, SentFunction
 
 #: Arguments from so many bytes on are put once.
 _LARGE = 100 * 1024
@@ -72,12 +72,14 @@ def _placed(arg: Any, large: tuple[Any, ...]) -> Any:
     return large[arg.number] if type(arg) is _Place else arg
 
 
-class _Batch(Job):
+class _Batch(PoolJob):
     """A batch under way, and joblib's future of it."""
 
     __slots__ = ("_callback", "_deliver", "_error", "_value", "done")
 
-    def __init__(self, code: Code, batch: Any, large: list[ObjectRef], callback: Callback | None, deliver: Callable[[Any], None]) -> None:
+    def __init__(
+        self, code: SentFunction, batch: Any, large: list[ObjectRef], callback: Callback | None, deliver: Callable[[Any], None]
+    ) -> None:
         super().__init__(code, "call", batch, *large)
         self._callback = callback
         self._deliver = deliver
@@ -115,7 +117,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
     def __init__(self, nesting_level: int | None = None, ray_remote_args: dict[str, Any] | None = None, **options: Any) -> None:
         super().__init__(nesting_level=nesting_level, **options)
         self._remote_args = ray_remote_args
-        self._worker_pool: WorkerPool | None = None
+        self._worker_pool: MemberPool | None = None
         self._settled: queue.SimpleQueue[tuple[Callback, Any] | None] = queue.SimpleQueue()
         #: id -> a large argument, and its ref; while a ``Parallel`` runs.
         self._large: dict[int, tuple[Any, ObjectRef]] = {}
@@ -221,11 +223,11 @@ def _call_back(settled: queue.SimpleQueue[tuple[Callback, Any] | None]) -> None:
 
 
 #: The worker pool that the last ``Parallel`` used, and what it asked for.
-_kept: tuple[WorkerPool, tuple[int, str]] | None = None
+_kept: tuple[MemberPool, tuple[int, str]] | None = None
 _lock = threading.Lock()
 
 
-def _worker_pool_of(count: int, options: dict[str, Any]) -> WorkerPool:
+def _worker_pool_of(count: int, options: dict[str, Any]) -> MemberPool:
     global _kept
     wanted = count, repr(sorted(options.items()))
     with _lock:
@@ -238,7 +240,7 @@ def _worker_pool_of(count: int, options: dict[str, Any]) -> WorkerPool:
                 old = worker_pool
         if not is_initialized():
             init(num_cpus=count)
-        worker_pool = WorkerPool(count, options=options, traceback_type=RemoteTraceback)
+        worker_pool = MemberPool(count, options=options, traceback_type=RemoteTraceback)
         _kept = worker_pool, wanted
     if old is not None:
         old.close()

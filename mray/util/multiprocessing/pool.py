@@ -20,7 +20,7 @@ from mray._api.verbs import cluster_resources, is_initialized
 from mray._common.clock import now
 from mray._common.log import logger
 from mray.exceptions import ActorDiedError
-from mray.util._worker_pool import Code, Job, Worker, WorkerPool, call_of, pack, unpack
+from mray.util._worker_pool import MemberPool, PoolJob, PoolWorker, SentFunction, call_of, pack, unpack
 from mray.util.debug import log_once
 
 __all__ = ["AsyncResult", "IMapIterator", "OrderedIMapIterator", "Pool", "UnorderedIMapIterator"]
@@ -78,7 +78,7 @@ class Pool:
                 "cluster."
             )
         self._processes = processes
-        self._worker_pool = WorkerPool(
+        self._worker_pool = MemberPool(
             processes,
             initializer=initializer,
             initargs=tuple(initargs or ()),
@@ -241,7 +241,7 @@ class Pool:
 
     # --------------------------------------------------------------------------- the standard library's
     @property
-    def _pool(self) -> list[Worker]:
+    def _pool(self) -> list[PoolWorker]:
         """The processes, with ``pid`` and ``is_alive()``, once they are ready."""
         worker_pool = self._worker_pool
         worker_pool.wait_until(
@@ -259,7 +259,7 @@ class AsyncResult:
 
     def __init__(
         self,
-        worker_pool: WorkerPool,
+        worker_pool: MemberPool,
         callback: Callback | None,
         error_callback: Callback | None,
         begin: Callable[[Settle], None] | None = None,
@@ -316,10 +316,10 @@ class MapResult(AsyncResult):
 
     def __init__(
         self,
-        worker_pool: WorkerPool,
+        worker_pool: MemberPool,
         callback: Callback | None,
         error_callback: Callback | None,
-        code: Code,
+        code: SentFunction,
         method: str,
         items: Sequence[Any],
         chunksize: int,
@@ -345,12 +345,12 @@ class MapResult(AsyncResult):
             self._settle(self._success, self._value)
 
 
-class _Single(Job):
+class _Single(PoolJob):
     """The job of an `AsyncResult`, which takes whether it has succeeded, and the value or the exception."""
 
     __slots__ = ("_settle",)
 
-    def __init__(self, settle: Settle, code: Code, method: str, *arguments: Any) -> None:
+    def __init__(self, settle: Settle, code: SentFunction, method: str, *arguments: Any) -> None:
         super().__init__(code, method, *arguments)
         self._settle = settle
 
@@ -361,12 +361,12 @@ class _Single(Job):
         self._settle(False, error)
 
 
-class _Chunk(Job):
+class _Chunk(PoolJob):
     """Items of a `MapResult` or an `IMapIterator`, which takes the chunk's number, whether it has succeeded, and values or exception."""
 
     __slots__ = ("_index", "_settle")
 
-    def __init__(self, settle: Callable[[int, bool, Any], None], index: int, code: Code, method: str, items: list[Any]) -> None:
+    def __init__(self, settle: Callable[[int, bool, Any], None], index: int, code: SentFunction, method: str, items: list[Any]) -> None:
         super().__init__(code, method, pack(items))
         self._settle = settle
         self._index = index
@@ -384,7 +384,7 @@ class IMapIterator:
 
     def __init__(
         self,
-        worker_pool: WorkerPool,
+        worker_pool: MemberPool,
         func: Callable[..., Any],
         iterable: Iterable[Any],
         chunksize: int | None,
@@ -415,7 +415,7 @@ class IMapIterator:
     def feed(self, everything: bool = False) -> None:
         """Submit what there is, with some chunks under way at most. For the pool."""
         ahead = None if everything else self._ahead
-        jobs: list[Job] = []
+        jobs: list[PoolJob] = []
         # Many at a time: they go out together.
         if ahead is not None and self._submitted - self._taken > ahead // 2:
             return

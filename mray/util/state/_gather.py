@@ -15,7 +15,7 @@ from mray._common.clock import perf_counter, time
 from mray._common.ids import JOB_SIZE, NO_ACTOR, is_from, worker_id_of
 from mray._graph.plan import WRITE
 from mray._ipc.process import IDLE_TITLE, shown_title
-from mray._runtime.client.failed_calls import Failed
+from mray._runtime.client.failed_calls import FailedCall
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._runtime.observe.process_snapshot import SENT
 from mray.exceptions import describe_status
@@ -185,7 +185,7 @@ def tasks(view: View) -> Iterator[TaskState]:
                 yield _task(view, call, call["process"], process, waits_for=[each.hex() for each in call["waits_for"]], **now)
     for process, answers in told.items():
         for each in answers.get("failed") or ():
-            failed = Failed(*each)
+            failed = FailedCall(*each)
             if failed.task_id not in seen:
                 seen.add(failed.task_id)
                 times = over.get(failed.task_id)

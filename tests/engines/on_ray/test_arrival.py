@@ -32,7 +32,7 @@ def test_local_mode_and_a_cluster_exclude_each_other() -> None:
 def shipped() -> str:
     """A function as it goes to a worker."""
     ray_pickle = pytest.importorskip("ray").cloudpickle
-    from mray._backends.ray.backend import ARRIVAL
+    from mray._backends.ray.ray_backend import ARRIVAL
     from mray._backends.ray.shipped_code import Shipped
 
     return base64.b64encode(ray_pickle.dumps(Shipped(len, ray_pickle.dumps(len), ARRIVAL))).decode()

@@ -15,9 +15,9 @@ ray = pytest.importorskip("ray")
 import mray  # noqa: E402
 from mray import exceptions  # noqa: E402
 from mray._api.current import set_backend  # noqa: E402
-from mray._backends.ray import client, wrappers  # noqa: E402
-from mray._backends.ray.backend import RayBackend  # noqa: E402
+from mray._backends.ray import ray_client, wrappers  # noqa: E402
 from mray._backends.ray.connecting import connect  # noqa: E402
+from mray._backends.ray.ray_backend import RayBackend  # noqa: E402
 from mray._common.options import session_options  # noqa: E402
 
 
@@ -88,20 +88,20 @@ def test_a_handle_of_a_former_session_says_so(backend: Any, monkeypatch: pytest.
 
 
 def test_refs_and_handles_in_closures_are_refused_through_the_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with client.into_bytes():
-        client.refuse_closures("a ref")
-    monkeypatch.setattr(client, "client_connected", lambda: True)
-    client.refuse_closures("a ref")
-    with client.into_bytes(), pytest.raises(ValueError, match="a ref' is in a closure.*give it as an argument"):
-        client.refuse_closures("a ref")
+    with ray_client.into_bytes():
+        ray_client.refuse_closures("a ref")
+    monkeypatch.setattr(ray_client, "client_connected", lambda: True)
+    ray_client.refuse_closures("a ref")
+    with ray_client.into_bytes(), pytest.raises(ValueError, match="a ref' is in a closure.*give it as an argument"):
+        ray_client.refuse_closures("a ref")
 
 
 def test_streams_are_refused_through_the_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    client.refuse_stream("streaming")
-    monkeypatch.setattr(client, "client_connected", lambda: True)
-    client.refuse_stream(2)
+    ray_client.refuse_stream("streaming")
+    monkeypatch.setattr(ray_client, "client_connected", lambda: True)
+    ray_client.refuse_stream(2)
     with pytest.raises(NotImplementedError, match="no generators"):
-        client.refuse_stream("streaming")
+        ray_client.refuse_stream("streaming")
 
 
 def test_an_actor_that_the_client_knows_by_its_name_has_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ SHOWN = {
     "_runtime/worker/worker.py": "when a call began",
     "_runtime/session/session.py": "the name of a session",
     "_runtime/node/snapshot.py": "when a listing was made, and when somebody died",
-    "_backends/timeline.py": "when a trace begins",
+    "_backends/session_trace.py": "when a trace begins",
     "_graph/watch/profile.py": "when a profile begins",
     "_trace/torch_profiler.py": "the name of a file",
     "pytest_plugin/leaks.py": "a name",

@@ -22,7 +22,7 @@ from mray._ipc.process import with_variable
 from mray._ipc.reaper import SESSION_VARIABLE, session_of
 from mray._ipc.segment import Segment, open_read_only
 from mray._runtime.observe.observer import all_sessions
-from mray.cli import doctor
+from mray.cli import checks
 from tests.checkout import python_path
 from tests.faults.surroundings.users import ATTACKER_ID, NOBODY, as_root_beside_nobody, attacked, needs_root
 
@@ -172,9 +172,9 @@ def test_memory_of_another_user_is_no_left_over() -> None:
     with attacked([("create", SHM / name)]) as worked:
         assert worked
         try:
-            assert name not in doctor.orphaned_segments()
+            assert name not in checks.orphaned_segments()
             os.chown(SHM / name, 0, 0)
-            assert name in doctor.orphaned_segments()
+            assert name in checks.orphaned_segments()
         finally:
             (SHM / name).unlink()
 

@@ -1,4 +1,4 @@
-"""The backend GLOO: the collectives of `mray._channel.cpu_communicator`."""
+"""The backend GLOO: the collectives of `mray._channel.shared_memory_group`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._api.communicator import ReduceOp
-from mray._channel import cpu_communicator
+from mray._channel import shared_memory_group
 from mray._channel.membership import join
 from mray.util.collective import types
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
@@ -24,7 +24,7 @@ class SharedMemoryGroup(BaseGroup):
         """Join; waits until all members do, `gloo_timeout` milliseconds at most. `actors`: their ids by rank, where they are known."""
         super().__init__(world_size, rank, group_name)
         timeout = None if gloo_timeout is None else gloo_timeout / 1000
-        kind = cpu_communicator.SharedMemoryGroup
+        kind = shared_memory_group.MemberOfGroup
         self._group = join(f"collective {group_name}", world_size, rank, timeout=timeout, actors=actors, kind=kind)
 
     def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mray._api.communicator import ReduceOp
 from mray._channel.nccl_member import join_nccl
-from mray._device.nccl import current_device_index, library
+from mray._device.nccl_library import current_device_index, library
 from mray.util.collective import types
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mray._api.communicator import ReduceOp
 from mray._common import settings
-from mray._device.base import Platform
+from mray._device.device import Platform
 from mray._device.platform import platform
 
 #: From this version on several ranks may share a GPU, when `SHARED_GPU` is set.

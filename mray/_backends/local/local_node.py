@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mray._backends.local.client import LocalClient
 from mray._backends.local.environment import EnvironmentVariables
-from mray._backends.local.memory import LocalEntry
+from mray._backends.local.local_client import LocalClient
+from mray._backends.local.local_memory import LocalEntry
+from mray._backends.local.local_process import Process
+from mray._backends.local.local_worker import LocalWorker, ProcessExit
 from mray._backends.local.patches import FIRST_PID
-from mray._backends.local.process import Process
 from mray._backends.local.run_token import RunToken, SimulatedThread, ThreadEnded
 from mray._backends.local.transport import End, LocalConnection, connect
-from mray._backends.local.worker import LocalWorker, ProcessExit
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.history import History
@@ -32,10 +32,10 @@ from mray._runtime.observe import process_snapshot
 from mray._scheduler import events
 from mray._scheduler.affinity import Topology
 from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
-from mray._scheduler.jobs import Environment
 from mray._scheduler.message_events import EVENT_OF
 from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
 from mray._scheduler.records import environment_of
+from mray._scheduler.root_names import Environment
 from mray._scheduler.scheduler import Scheduler
 
 #: Seconds that the creation of a watched actor may be under way, by the session's clock.

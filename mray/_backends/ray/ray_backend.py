@@ -18,16 +18,16 @@ from mray._api.backend import Backend
 from mray._api.current import backend_if_started, set_backend
 from mray._api.object_ref import ObjectRef
 from mray._backends.ray import connecting, wrappers
-from mray._backends.ray import options as rules
-from mray._backends.ray.client import client_connected, refuse_closures, refuse_stream
+from mray._backends.ray import ray_options as rules
 from mray._backends.ray.counterparts import counterpart
 from mray._backends.ray.errors import translated
 from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.placement_groups import PlacementGroupCalls
+from mray._backends.ray.ray_client import client_connected, refuse_closures, refuse_stream
+from mray._backends.ray.ray_waiting import WaitCalls
 from mray._backends.ray.runtime_facts import QUERIES, RuntimeFacts, cluster_and_job, in_worker, pickles_in_band
 from mray._backends.ray.shipped_code import Arrival, Shipped
 from mray._backends.ray.values import RAYS_VALUES, rays_own, rays_ref, ref_of, value_of
-from mray._backends.ray.waiting import WaitCalls
 from mray._common.bridge import own_loop, tell
 from mray._common.reducers import registered_serializers
 from mray.exceptions import ActorDiedError
@@ -272,7 +272,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     # ------------------------------------------------------------------------------------ graphs
     def compile_graph(self, root: Any, **options: Any) -> Any:
-        from mray._backends.ray.graphs import compile_graph  # noqa: PLC0415  (a second that programs without graphs need not wait)
+        from mray._backends.ray.ray_graphs import compile_graph  # noqa: PLC0415  (a second that programs without graphs need not wait)
 
         return compile_graph(
             root,
@@ -371,7 +371,7 @@ def _arrival_by_value() -> Arrival:
             raise RuntimeError(
                 f"this node of the Ray cluster has mray {here}, and the driver has mray {version}: install the same version on every node."
             )
-        from mray._backends.ray.backend import arrive  # noqa: PLC0415
+        from mray._backends.ray.ray_backend import arrive  # noqa: PLC0415
 
         return arrive(payload)
 

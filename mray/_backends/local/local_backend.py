@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.backend import Backend
 from mray._backends.local import patches
-from mray._backends.local.client import LocalClient
 from mray._backends.local.environment import check_environment
+from mray._backends.local.local_client import LocalClient
+from mray._backends.local.local_node import LocalNode
+from mray._backends.local.local_process import Process
 from mray._backends.local.loops import Loops
-from mray._backends.local.node import LocalNode
-from mray._backends.local.process import Process
 from mray._backends.local.process_backend import ProcessBackend
 from mray._backends.local.run_token import RunToken, here
 from mray._backends.native import NativeBackend

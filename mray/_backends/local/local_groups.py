@@ -17,7 +17,7 @@ from mray._graph.actor.coroutines import own_loop, use_loop
 from mray._runtime.worker.concurrency_groups import ActorProcess, ConcurrencyGroups
 
 if TYPE_CHECKING:
-    from mray._backends.local.process import Process
+    from mray._backends.local.local_process import Process
 
 
 class SimulatedActorProcess(ActorProcess, Protocol):

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mray._backends.local.client import LocalClient
 from mray._backends.local.environment import EnvironmentVariables
+from mray._backends.local.local_client import LocalClient
 from mray._backends.local.run_token import SimulatedThread
 from mray._common.log import logger
 

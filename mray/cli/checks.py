@@ -20,7 +20,7 @@ from typing import Any
 from mray._common import clock, settings
 from mray._common.memory_options import monitor_options
 from mray._common.version import __version__
-from mray._device import discovery, libcuda, libnccl, nccl
+from mray._device import discovery, libcuda, libnccl, nccl_library
 from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers
 from mray._device.platform import platform
 from mray._device.topology import read_topology
@@ -193,9 +193,9 @@ def devices() -> Iterator[Finding]:
         yield Finding("cuda", BAD, text, "update the driver" if lacks else "is the driver's libcuda.so.1 here, and torch?")
     else:
         yield Finding("cuda", OK, f"driver for CUDA {version or '?'}; {len(cuda.devices)} devices seen")
-    number = nccl.nccl_version()
+    number = nccl_library.nccl_version()
     if number:
-        yield Finding("nccl", OK, nccl.version_name(number))
+        yield Finding("nccl", OK, nccl_library.version_name(number))
     else:
         yield Finding("nccl", NOTE, "not usable from here", libnccl.INSTALL)
 

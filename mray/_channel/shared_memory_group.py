@@ -117,7 +117,7 @@ class _Output:
             self._tensor[...] = result
 
 
-class SharedMemoryGroup(Group):
+class MemberOfGroup(Group):
     """The collectives of a group, for one of its members. One at a time; from any thread.
 
     Received and reduced elements are written into the given tensors. A wait has no time limit: it ends with RayChannelError when a member
@@ -418,7 +418,7 @@ class SharedMemoryGroup(Group):
         return self._ended() or bool(self._boards[peer].words[LEFT])
 
 
-GroupKind = TypeVar("GroupKind", bound=SharedMemoryGroup)
+GroupKind = TypeVar("GroupKind", bound=MemberOfGroup)
 
 
 def join_group(

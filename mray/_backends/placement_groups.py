@@ -13,7 +13,7 @@ from mray._api.placement_group import PlacementGroup
 from mray._common import messages as m
 from mray._common.ids import PlacementGroupID, new_object_id, new_placement_group_id
 from mray._common.labels import selects
-from mray._common.placement import NODE_ID_LABEL, check_fit, is_group_strategy, launch_hooks, why_no_node
+from mray._common.placement_options import NODE_ID_LABEL, check_fit, is_group_strategy, launch_hooks, why_no_node
 from mray._objects.remote_error import pickle_error
 from mray.exceptions import RaySystemError, TaskPlacementGroupRemoved, TaskUnschedulableError
 

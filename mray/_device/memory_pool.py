@@ -24,7 +24,7 @@ from collections.abc import Iterable
 
 from mray._common import settings
 from mray._common.kept import os
-from mray._device.base import Device, DeviceFaultError, DeviceOutOfMemoryError, NotExportedError
+from mray._device.device import Device, DeviceFaultError, DeviceOutOfMemoryError, NotExportedError
 from mray._device.mappings import HOST, new_key
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.timelines import Point, mark

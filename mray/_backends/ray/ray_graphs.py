@@ -14,10 +14,10 @@ from ray.dag import DAGContext as RayContext
 from mray._api.communicator import Communicator
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
-from mray._backends.ray.communicator import carried_by_ray
-from mray._backends.ray.compiled import RayGraph
 from mray._backends.ray.dag import Translation
 from mray._backends.ray.errors import translated
+from mray._backends.ray.ray_communicator import carried_by_ray
+from mray._backends.ray.ray_compiled import RayGraph
 
 #: Ray waits so long for ever.
 _FOR_EVER = -1

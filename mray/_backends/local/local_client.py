@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mray._backends.local.memory import Heap, HeapSegments, HeapStore, LocalEntry
+from mray._backends.local.local_memory import Heap, HeapSegments, HeapStore, LocalEntry
 from mray._backends.local.run_token import RunToken
 from mray._backends.local.transport import End, LocalConnection, LocalReactor, connect
 from mray._common.ids import set_job
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mray._runtime.node.jobs import Job
 
 
-class Node(Protocol):
+class NodeOfClients(Protocol):
     """The part of the node that clients need."""
 
     run_token: RunToken
@@ -48,7 +48,7 @@ class LocalClient(Client):
     reactor: LocalReactor
     leases_class = LocalLeases
 
-    def __init__(self, node: Node, process: str, role: str) -> None:
+    def __init__(self, node: NodeOfClients, process: str, role: str) -> None:
         super().__init__(node.directory, process, role, LocalReactor(node.run_token))
         # Messages are delivered at each decision: an event loop need not watch for them.
         self.reads_always = True
@@ -58,7 +58,7 @@ class LocalClient(Client):
         #: One for all processes: a ref that reaches another one by reference, through a global, is as good there.
         self.entry = node.entry
 
-    def is_of(self, node: Node) -> bool:
+    def is_of(self, node: NodeOfClients) -> bool:
         """Whether it is a process of this node's session."""
         return self._local_node is node
 

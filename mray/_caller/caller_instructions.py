@@ -90,7 +90,7 @@ class FailPromised(NamedTuple):
     promises: Any
 
 
-class Tell(NamedTuple):
+class TellTaken(NamedTuple):
     """Tell the producer how many items were taken, over the machine's link."""
 
     taken: int

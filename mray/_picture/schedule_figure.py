@@ -8,8 +8,8 @@ from itertools import pairwise
 from mray._graph.plan import COMPUTE, READ, WRITE, Operation, Plan, Source
 from mray._graph.structure import CALL, call_numbers
 from mray._picture.figure import MOVE, ORDER, Box, Edge, Figure, stroke_of
-from mray._picture.measures import in_seconds
 from mray._picture.page import Slice, page
+from mray._picture.picture_measures import in_seconds
 from mray._picture.plan_figure import short
 from mray._picture.timing import SCHEDULE, Bar, Chart
 

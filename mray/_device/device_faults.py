@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mray._common.kept import os
-from mray._device.base import Device, DeviceFaultError
+from mray._device.device import Device, DeviceFaultError
 
 #: Seconds between two looks, while a promise is not kept.
 LOOK = 0.05

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mray._backends.local.concurrency_groups import LocalConcurrencyGroups
+from mray._backends.local.local_groups import LocalConcurrencyGroups
 from mray._backends.local.run_token import ThreadEnded, here
 from mray._common import messages as m
 from mray._ipc.connection import Connection
@@ -23,8 +23,8 @@ from mray._runtime.worker.running import RunningCall
 from mray._runtime.worker.worker import LAST_TOLD, Worker
 
 if TYPE_CHECKING:
-    from mray._backends.local.client import LocalClient
-    from mray._backends.local.process import Process
+    from mray._backends.local.local_client import LocalClient
+    from mray._backends.local.local_process import Process
 
 
 class ProcessExit(ThreadEnded):

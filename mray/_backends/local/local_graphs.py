@@ -26,7 +26,7 @@ from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.executions import TORN_DOWN, wait_until
 from mray._graph.host import GraphHost
-from mray._graph.plan import Channel, Step
+from mray._graph.plan import Route, Step
 from mray._graph.watch.probes import Method, Read, Write
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.segment import Ask, offered
@@ -76,7 +76,7 @@ class PauseProbe:
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause = pause
 
-    def read(self, channel: Channel, reader: ChannelReader) -> Read:
+    def read(self, channel: Route, reader: ChannelReader) -> Read:
         pause, ready, try_read = self._pause, reader.ready, reader.try_read
 
         def read() -> Any:
@@ -87,7 +87,7 @@ class PauseProbe:
 
         return read
 
-    def write(self, channel: Channel, writer: ChannelWriter) -> Write:
+    def write(self, channel: Route, writer: ChannelWriter) -> Write:
         pause, send = self._pause, writer.try_write
 
         def write(value: Any) -> bool:
