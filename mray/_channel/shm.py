@@ -57,6 +57,9 @@ LEAST_PASSED_ON = 128 * 1024
 #: Their descriptions must fit an entry.
 MOST_ORIGINS = 8
 
+#: Forms of values that are read without a view of their bytes.
+_WITHOUT_VIEWS = frozenset({PICKLED, TEXT, BYTES, FAILED})
+
 _PLAIN = frozenset({int, float, bool, type(None), complex})
 _CONTAINERS = frozenset({dict, list, tuple, set})
 _dumps = pickle.dumps
@@ -378,6 +381,8 @@ class ShmReader(ChannelReader):
         form -= STAYS
         if form == PASSED_ON:
             return self._decode_passed_on(payload, True)
+        if form in _WITHOUT_VIEWS:
+            return self._decode_whole(form, payload)
         try:
             pin, length = self._slots.open(payload)
         finally:
@@ -389,12 +394,21 @@ class ShmReader(ChannelReader):
             return tensor.clone() if self._slots.wants_copy() else tensor
         if form == PACKED:
             return deserialize(PACKED, None, pin, copy_tensors=has_tensors(pin) and self._slots.wants_copy())
-        view = memoryview(pin).cast("B")[:length]
-        if form == PICKLED:
-            return _loads(view)
-        if form not in (TEXT, BYTES, FAILED):
-            raise DamagedError(f"no value has form {form}")
-        copied = bytes(view)
+        raise DamagedError(f"no value has form {form}")
+
+    def _decode_whole(self, form: int, place: bytes) -> Any:
+        """A value in a slot that keeps nothing of it."""
+        try:
+            view, release = self._slots.look(place)
+        finally:
+            self._ring.consume()
+        try:
+            if form == PICKLED:
+                return _loads(view)
+            copied = bytes(view)
+        finally:
+            view.release()
+            release()
         if form == TEXT:
             return copied.decode()
         return Failed(copied) if form == FAILED else copied

@@ -206,15 +206,15 @@ class Region:
         Returns whether what was handed out before is known to have been written to.
         """
         written = False
-        faults = fault_count()
-        if faults != self._faults or not _probe().counts:
-            own = has_own_pages(self.address, self._used) if self._used else False
+        if self._used and (fault_count() != self._faults or not _probe().counts):
+            own = has_own_pages(self.address, self._used)
             if own is not False:
                 memory.madvise(mmap.MADV_DONTNEED)
                 written = own is True
             self._used = 0
-            self._faults = fault_count()
         if length > self._used:
+            if not self._used:
+                self._faults = fault_count()
             self._used = length
         return written
 

@@ -2,7 +2,7 @@
 
     writer process                                     reader process r
     SlotWriter.claim -> Slot (a segment), fill it      SlotReader.open(place) -> Pin (a view that exports the bytes)
-    the entry carries the slot's *place*  ---------->  arrays are views of the pin
+    the entry carries the slot's *place*  ---------->  arrays are views of the pin (a pickle of none is looked at and released)
     a slot is free when every reader has    <--------  RELEASED[slot] of reader r = use, when the last view is gone
     released its latest use
 
@@ -437,6 +437,24 @@ class SlotReader:
 
         The slot is released when the exporter and all views of it are gone. Raises `WriterGoneError`; `DamagedError` for what is no place.
         """
+        attached, length, release = self._find_slot(place)
+        memory = attached.memory
+        if memory.region.refresh(memory, length):
+            self._copies = COPIES
+        pin = attached.pin_type.from_buffer(memory)
+        pin.release = release
+        return pin, length
+
+    def look(self, place: bytes) -> tuple[memoryview, Callable[[], None]]:
+        """The bytes at `place`, of which nothing is kept, and the function that releases the slot then. Raises as `open`."""
+        attached, length, release = self._find_slot(place)
+        memory = attached.memory
+        if memory.region.refresh(memory, 0):
+            self._copies = COPIES
+        return memoryview(memory)[:length], release
+
+    def _find_slot(self, place: bytes) -> tuple[Attached, int, Callable[[], None]]:
+        """A slot's mapping, the number of bytes that are meant, and the function that releases the slot."""
         if len(place) != PLACE.size:
             raise DamagedError(f"{len(place)} bytes say where a value lies, instead of {PLACE.size}")
         slot, generation, use, length = PLACE.unpack(place)
@@ -448,14 +466,10 @@ class SlotReader:
                 attached.memory.let_go()
             memory = _map_named(slot_name(self._prefix, slot, generation), f"{self._prefix}{slot:x}", self._ask)
             attached = self._attached[slot] = Attached(generation, memory)
-        memory = attached.memory
-        if length > memory.region.size:
-            raise DamagedError(f"a value of {length} bytes lies in a slot of {memory.region.size}")
-        if memory.region.refresh(memory, length):
-            self._copies = COPIES
-        pin = attached.pin_type.from_buffer(memory)
-        pin.release = _releaser(self._words, self._released + slot, use, self._attached, slot, generation)
-        return pin, length
+        size = attached.memory.region.size
+        if length > size:
+            raise DamagedError(f"a value of {length} bytes lies in a slot of {size}")
+        return attached, length, _releaser(self._words, self._released + slot, use, self._attached, slot, generation)
 
     def borrow(self, slot: int, use: int, origins: Sequence[Origin], writable: bool) -> list[Any]:
         """Exporters of the memory of others; the loan is released when all of them, and all views of them, are gone.

@@ -17,6 +17,7 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.platform import forget_platform, platform
+from mray._ipc import mapped
 from mray._ipc.table import PARKED, ROW_WORDS
 from tests.inproc import InprocWriter
 
@@ -188,6 +189,22 @@ def test_slots_are_reused_when_the_last_view_is_gone(shm: Any) -> None:
     statistics = writer.statistics()
     assert statistics["slots"] == 1
     assert statistics["in_use"] == 0
+
+
+@pytest.mark.parametrize(
+    "value", ["ä" * 50_000, b"x" * 50_000, {"k": ["v" * 50_000]}, Explosive(50_000)], ids=lambda value: type(value).__name__
+)
+def test_a_value_that_keeps_nothing_of_its_slot_releases_it_at_once_and_asks_for_no_faults(
+    shm: Any, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, (reader,) = shm.make(1)
+    for _ in range(3):
+        assert writer.try_write(value)
+        kept = reader.try_read()
+        monkeypatch.setattr(mapped, "fault_count", lambda: pytest.fail("it is mapped, and nobody has a view of it"))
+        assert writer.statistics()["in_use"] == 0
+        assert type(kept) is Failed or kept == value
+    assert writer.statistics()["slots"] == 1
 
 
 def test_a_slot_waits_for_every_reader(shm: Any) -> None:

@@ -44,7 +44,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "wrapper": ("_runtime.processes.launch:Wrapper.decode",),
     "interpreter": ("_runtime.processes.launch:LaunchedInterpreter.decode",),
     "ring": ("_ipc.ring:", "_channel.shm:", "_channel.shm:ShmReader._decode_passed_on", "_ipc.frames:decode_short"),
-    "place of a slot": ("_ipc.slots:SlotReader.open", "_ipc.slots:SlotReader.borrow"),
+    "place of a slot": ("_ipc.slots:SlotReader._find_slot", "_ipc.slots:SlotReader.open", "_ipc.slots:SlotReader.borrow"),
     "array": ("_channel.array_form:_remember", "_channel.array_form:decode_array"),
     "tensor": ("_channel.tensor_form:_remember", "_channel.tensor_form:decode_tensor"),
     "packed value": ("_objects.serializer:deserialize", "_objects.serializer:has_tensors"),

@@ -343,6 +343,8 @@ class View:
 
 
 def _view(viewed: Any) -> Any:
+    if isinstance(viewed, Mapping):
+        viewed = viewed.memory
     return View(viewed) if isinstance(viewed, (Memory, Pin)) else memoryview(viewed)
 
 

@@ -122,6 +122,14 @@ MUTANTS = [
         SEQUENTIAL,
         id="consumes before it has mapped",
     ),
+    pytest.param(
+        ShmReader._decode_whole,
+        "copied = bytes(view)",
+        "release(); copied = bytes(view)",
+        {"values": [bytes(A), bytes(B)], "slots": 1},
+        SEQUENTIAL,
+        id="releases before it has copied",
+    ),
     pytest.param(slots._releaser, "publish_fence()", "pass", {"values": [array(b"a"), array(b"b")]}, WEAK, id="releases, no fence"),
     pytest.param(SlotWriter._choose, "trust_fence()", "pass", {"values": [array(b"a"), array(b"b")]}, WEAK, id="reuses without a fence"),
 ]

@@ -86,6 +86,16 @@ def test_a_region_is_clean_until_it_is_written_to_and_after_it_was_refreshed(fil
     assert region.is_clean(region.address, PAGES * PAGE)
 
 
+def test_a_mapping_of_which_nothing_was_handed_out_is_not_looked_at(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Mapped.of(file, PAGES * PAGE, "one")
+    region, faults = memory.region, [mapped.fault_count() + 1_000_000]
+    monkeypatch.setattr(mapped, "fault_count", lambda: faults[0])
+    monkeypatch.setattr(mapped, "has_own_pages", lambda *where: pytest.fail(f"looked at {where}"))
+    assert [region.refresh(memory, 0) for _ in range(3)] == [False] * 3
+    assert region.refresh(memory, PAGE) is False
+    assert region.is_clean(region.address, PAGE)
+
+
 def test_what_was_clean_is_not_looked_at_again_before_the_next_page_fault(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Mapped.of(file, PAGES * PAGE, "one")
     region = memory.region
