@@ -433,11 +433,11 @@ class ShmReader(ChannelReader):
 
     def ready(self) -> bool:
         ring = self._ring
-        if ring.ready():
+        if ring.words[ring.published] > ring.next:
             return True
         # SYNC POINT room: WANTED, fence, look at CONSUMED again | CONSUMED, fence before sleeping, look at WANTED.
         # (The fence is the reactor's: it calls this once more between saying that the process sleeps and sleeping.)
-        if ring.room_wanted():
+        if ring.words[ring.wanted]:
             self._doorbell.ring()
         return False
 

@@ -538,7 +538,12 @@ class Reactor:
             self._words[self._state_index] = PARKED
             fence()
             # POINT sleep announced
-            if self._deferred or predicate() or (self._waiters and self._any_waiter_ready()) or self._rings_have_entries():
+            if (
+                self._deferred
+                or predicate()
+                or (self._waiters and self._any_waiter_ready())
+                or (self._rings and self._rings_have_entries())
+            ):
                 timeout = 0
             self._run_once_and_notify(timeout)
             if self.is_over:

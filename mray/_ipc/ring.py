@@ -153,12 +153,12 @@ class RingReader:
         "_mask",
         "_memory",
         "_offsets",
-        "_wanted",
         "closed",
         "layout",
         "next",
         "published",
         "reader",
+        "wanted",
         "words",
     )
 
@@ -180,10 +180,10 @@ class RingReader:
         self.closed = False
         self.reader = reader
         self._memory: mmap.mmap = segment.memory
-        #: The words of the segment, and which of them counts the messages published.
+        #: The words of the segment, and which of them counts the messages published, and says whether the writer waits for room.
         self.words = words
         self.published = base + at.PUBLISHED
-        self._wanted = base + at.WANTED
+        self.wanted = base + at.WANTED
         self._consumed = base + layout.reader_block(reader) + at.CONSUMED
         self._offsets = [offset + layout.entry(index) for index in range(layout.entries)]
         self._mask = layout.entries - 1
@@ -246,7 +246,7 @@ class RingReader:
 
     def room_wanted(self) -> bool:
         """Whether the writer waits for room: ring its doorbell after consuming, and look again before sleeping."""
-        return self.words[self._wanted] != 0
+        return self.words[self.wanted] != 0
 
     def close(self) -> None:
         """Let go of the mapping. Idempotent."""

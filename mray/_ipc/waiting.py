@@ -29,29 +29,25 @@ class Waiter:
             self.lock.release()
 
 
-class Timers:
-    """Callbacks by their time; false when there is none."""
+class Timers(list[tuple[float, int, Callable[[], None]]]):
+    """A heap of callbacks by their time. (As a list, so that asking whether there are any enters no function.)"""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-
-    def __bool__(self) -> bool:
-        return bool(self._heap)
 
     def add(self, seconds: float, callback: Callable[[], None]) -> None:
         """Any thread."""
-        heapq.heappush(self._heap, (monotonic() + seconds, next(self._numbers), callback))
+        heapq.heappush(self, (monotonic() + seconds, next(self._numbers), callback))
 
     def shorten(self, timeout: float | None) -> float | None:
         """How long a sleep of this length may last."""
-        due = self._heap[0][0] - monotonic()
+        due = self[0][0] - monotonic()
         return max(due, 0.0) if timeout is None or due < timeout else timeout
 
     def take_due(self) -> list[Callable[[], None]]:
         """Those whose time has come, taken out."""
         now = monotonic()
         due = []
-        while self._heap and self._heap[0][0] <= now:
-            due.append(heapq.heappop(self._heap)[2])
+        while self and self[0][0] <= now:
+            due.append(heapq.heappop(self)[2])
         return due

@@ -149,13 +149,13 @@ MUTANTS = [
     pytest.param(ShmWriter.has_room, "want_room(True)", "want_room(not self._wanting)", FULL_RING, SEQUENTIAL, id="asks for room once"),
     pytest.param(
         ShmReader.ready,
-        "if ring.room_wanted():",
-        "if ring.room_wanted() and ring.reader == 0:",
+        "if ring.words[ring.wanted]:",
+        "if ring.words[ring.wanted] and ring.reader == 0:",
         FULL_RING,
         SEQUENTIAL,
         id="has another reader tell of room",
     ),
-    pytest.param(ShmReader.ready, "if ring.room_wanted():", "if False:", {"entries": 1}, SEQUENTIAL, id="never tells of room"),
+    pytest.param(ShmReader.ready, "if ring.words[ring.wanted]:", "if False:", {"entries": 1}, SEQUENTIAL, id="never tells of room"),
     pytest.param(ShmWriter.has_room, "ring.want_room(True)", "pass", {"entries": 1}, SEQUENTIAL, id="never asks for room"),
     pytest.param(
         SemaphoreDoorbell.wake, "self._semaphore.release()", "pass", {"semaphores": True, "messages": 1}, SEQUENTIAL, id="posts nothing"

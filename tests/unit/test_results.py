@@ -60,6 +60,14 @@ def test_results_that_nobody_wants_are_not_kept() -> None:
     assert results.unwanted == {}
 
 
+def test_a_ref_that_died_as_its_result_came_keeps_nothing() -> None:
+    results, (queue,) = make()
+    queue.append("a")
+    results.dropped.append((0, None))
+    assert results.advance()
+    assert results.kept == {}
+
+
 def test_outputs_are_dropped_one_by_one() -> None:
     results, (one, two) = make(2)
     results.dropped.extend([(0, 0), (1, 1)])

@@ -94,7 +94,9 @@ class Program:
         self._exchanging = threading.Lock()
         #: Whether `run` is to return at the end of the execution even without pending work.
         self._returns = False
-        self._readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
+        readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
+        #: For each operation, the readers that it does not wait for itself.
+        self._others = [tuple(reader for reader in readers if reader.ready != wait) for wait in code.waits]
         lone = {channel.index for channel in assignment.channels if len(channel.readers) == 1}
         #: For each operation, whether it reads a channel that only this actor reads.
         self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
@@ -112,7 +114,7 @@ class Program:
         for inlet in self._inlets:
             if inlet.owed and inlet.reader.ready():
                 return True
-        for reader in self._readers:
+        for reader in self._others[self._place]:
             reader.ready()
         return False
 
@@ -224,6 +226,9 @@ class Program:
 
 def _also(pending: Callable[[], object], others: tuple[Program, ...]) -> Callable[[], object]:
     """Whether there is work besides, or another program can go on."""
+    if len(others) == 1:
+        ready = others[0].ready
+        return lambda: pending() or ready()
     return lambda: pending() or any(other.ready() for other in others)
 
 
@@ -416,7 +421,8 @@ class GraphService:
             for program, others in self._turns:
                 moves = program.run(_also(pending, others) if others else pending) or moves
             moved = moved or moves
-            if pending() or not (moves or self._spin(pending)):
+            # A program that is alone has stopped because there was nothing for it; one of several perhaps for the sake of another.
+            if pending() or not ((moves and len(self._turns) > 1 and self.ready()) or self._spin(pending)):
                 break
         return moved
 

@@ -117,11 +117,13 @@ class Results:
         Every output wakes the thread, which goes back to sleep at once for all but the last.
         """
         try:
-            waiting = [reader.ready() for reader in self.readers]
-            missing = self.missing()
-            if all(waiting[number] for number in missing):
-                return True
-            return any(waiting[number] and self.readers[number].failed() for number in missing)
+            finished, lacks, there = self.finished, False, []
+            for came, reader in zip(self._came, self.readers, strict=True):
+                if not reader.ready():
+                    lacks = lacks or came <= finished
+                elif came <= finished:
+                    there.append(reader)
+            return not lacks or True in [reader.failed() for reader in there]
         except ValueError:  # as above
             return True
 
@@ -129,14 +131,13 @@ class Results:
         outputs = [failed] * len(self._picks) if failed is not None else [pick(values) for pick in self._picks]
         self._partial = [None] * len(self._reads)
         index = self.finished
+        self.kept[index] = outputs
         self.finished = index + 1
         if self.dropped:
             self.note_dropped()
         for output in self.unwanted.pop(index, ()):
             for position in range(len(outputs)) if output is None else (output,):
-                outputs[position] = TAKEN
-        if any(output is not TAKEN for output in outputs):
-            self.kept[index] = outputs
+                self._take(index, position)
 
     def skip_one(self) -> None:
         """Count the first unfinished execution as finished: the caller itself has read and taken its only output."""
@@ -145,12 +146,18 @@ class Results:
 
     def take(self, index: int, output: int | None) -> Any:
         """One output of a finished execution."""
-        outputs = self.kept[index]
-        position = output or 0
-        value = outputs[position]
+        value = self._take(index, output or 0)
         assert value is not TAKEN, "a ref gives its result once"
+        return value
+
+    def _take(self, index: int, position: int) -> Any:
+        """Its value, or `TAKEN`."""
+        outputs = self.kept.get(index)
+        if outputs is None:
+            return TAKEN
+        value = outputs[position]
         outputs[position] = TAKEN
-        if all(each is TAKEN for each in outputs):
+        if len(outputs) == 1 or all(each is TAKEN for each in outputs):
             del self.kept[index]
         return value
 
@@ -164,11 +171,8 @@ class Results:
             index, output = self.dropped.popleft()
             if index >= self.finished:
                 self.unwanted.setdefault(index, set()).add(output)
-            elif index in self.kept:
-                outputs = self.kept[index]
-                outputs[output or 0] = TAKEN
-                if all(each is TAKEN for each in outputs):
-                    del self.kept[index]
+            else:
+                self._take(index, output or 0)
 
     def next_is_unwanted(self) -> bool:
         """Whether no ref to the first unfinished execution is left."""
