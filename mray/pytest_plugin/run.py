@@ -19,7 +19,7 @@ import mray
 from mray._api.current import backend_if_started, keep
 from mray._common import settings
 from mray._runtime.processes import line_coverage, template
-from mray.pytest_plugin import test_tracebacks
+from mray.pytest_plugin import short_tracebacks
 from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 from mray.pytest_plugin.stacks import Watch
 from mray.util.testing import reset
@@ -48,8 +48,8 @@ class Run:
             self._territory.leave()
 
     def hide(self, found: pytest.ExceptionInfo[BaseException]) -> None:
-        """Show an error of a test without mray's own frames; see `mray.pytest_plugin.test_tracebacks`."""
-        test_tracebacks.hide(found)
+        """Show an error of a test without mray's own frames; see `mray.pytest_plugin.short_tracebacks`."""
+        short_tracebacks.hide(found)
 
     @functools.cached_property
     def _territory(self) -> Territory:
