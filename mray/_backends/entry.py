@@ -9,6 +9,8 @@ loaded by name, since the node must not import it.
     driver ──exec──▶ [ entry ] ──fork──▶ zygote ──fork──▶ workers
              (or: ──exec──▶ template ──fork──▶, see `mray._runtime.processes.template`)
                          └─ becomes the node ──exec──▶ a worker with its own interpreter, a new zygote
+
+Where the job has variables that an interpreter reads when it starts, the zygote is started by exec, with them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from mray._common.kept import os, socket
 from mray._ipc.frames import from_text
 from mray._ipc.limits import explaining
 from mray._ipc.process import close_all_but, die_with
-from mray._runtime.processes.launch import LIFELINE_VARIABLE, RECIPE_VARIABLE, WORKER_VARIABLE, new_channel
+from mray._runtime.processes.launch import LIFELINE_VARIABLE, RECIPE_VARIABLE, WORKER_VARIABLE, ZYGOTES, new_channel, start_zygote
 
 if TYPE_CHECKING:
     from mray._runtime.processes.zygote import WorkerMain
@@ -37,7 +39,6 @@ GRAPHS_NEED = "mray._backends.graph_host"
 
 # Descriptors that a process of ours is started with.
 NODE_LISTENER, NODE_LOCK = 3, 4
-ZYGOTE_NODE, ZYGOTE_LIFELINE, ZYGOTE_LOCK = 3, 4, 5
 WORKER_LIFELINE, WORKER_NODE = 3, 4
 
 
@@ -51,7 +52,7 @@ def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> 
         elif role == "template":
             code = _run_template(options)
         elif role == "zygote":
-            code = _run_zygote(session_dir, options, ZYGOTE_NODE, ZYGOTE_LIFELINE, ZYGOTE_LOCK)
+            code = _run_zygote(session_dir, options, *ZYGOTES)
         elif role == "builder":
             code = _run_builder()
         else:
@@ -121,7 +122,8 @@ def _run_node(session_dir: str, options: dict[str, Any]) -> int:
     with explaining("The node could not start."):
         channel = new_channel()
         lifeline = os.pipe2(os.O_CLOEXEC)
-        pid = os.fork()
+        anew = options["at_start"]
+        pid = start_zygote(session_dir, anew, channel[1].fileno(), lifeline[0], NODE_LOCK) if anew else os.fork()
     if not pid:
         os.close(lifeline[1])
         channel[0].close()

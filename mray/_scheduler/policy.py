@@ -28,8 +28,10 @@ HIDDEN = "<redacted>"
 WRAPPER_VARIABLE = PRIVATE_VARIABLES + "WRAPPER"
 #: Carries the interpreter that a worker is started with (see `mray._runtime.processes.launch.LaunchedInterpreter`).
 INTERPRETER_VARIABLE = PRIVATE_VARIABLES + "INTERPRETER"
-#: Variables that the loader, the allocator or the interpreter reads only when a process starts.
-_READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES")
+#: Variables that the loader, the C library or the interpreter reads only when a process starts.
+READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES", "LANG", "LC_", "TZ", "OPENSSL_CONF")
+#: Those of them by which code of others runs in each process that starts: it may start threads, and count processes.
+RUN_AT_START = ("LD_PRELOAD", "LD_AUDIT")
 #: Variables that numerical libraries read when they are imported, which preloading does before the fork.
 READ_AT_IMPORT = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_"),
@@ -103,7 +105,11 @@ def idle_limit(cpus: float) -> int:
     return max(4, int(cpus))
 
 
-def needs_fresh_interpreter(environment: Mapping[str, str], preloaded: bool) -> bool:
-    """Whether these variables come too late for a forked process."""
-    late = _READ_AT_START + READ_AT_IMPORT if preloaded else _READ_AT_START
-    return WRAPPER_VARIABLE in environment or INTERPRETER_VARIABLE in environment or any(name.startswith(late) for name in environment)
+def needs_fresh_interpreter(environment: Mapping[str, str], zygotes: Mapping[str, str], around: Mapping[str, str], preloaded: bool) -> bool:
+    """Whether these variables of a worker come too late for a process that is forked from a zygote with `zygotes`, both beside `around`."""
+    late = READ_AT_START + READ_AT_IMPORT if preloaded else READ_AT_START
+    return not environment.keys().isdisjoint((WRAPPER_VARIABLE, INTERPRETER_VARIABLE)) or any(
+        environment.get(name, around.get(name)) != zygotes.get(name, around.get(name))
+        for name in {*environment, *zygotes}
+        if name.startswith(late)
+    )

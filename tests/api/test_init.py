@@ -539,7 +539,8 @@ def test_preloaded_modules_are_imported_before_any_task(fresh, init):
 FORESEEN = """
 import os, sys
 import ENGINE as ray
-ray.init(num_cpus=2, logging_level="ERROR", preload="auto")
+job = {"env_vars": {"OMP_NUM_THREADS": "1", "TRANSFORMERS_MODE": "job"}}
+ray.init(num_cpus=2, logging_level="ERROR", preload="auto", runtime_env=job)
 
 @ray.remote
 class Model:
@@ -563,9 +564,9 @@ def test_what_workers_imported_is_loaded_once_in_the_next_session_of_the_program
     module.write_text("import os, time; time.sleep(0.11); PID = os.getpid(); MODE = os.getenv('TRANSFORMERS_MODE')")
     env = {"MRAY_CACHE_DIR": str(tmp_path / "cache")}
     own = (False, True, "own")
-    assert ast.literal_eval(run_program(FORESEEN, env=env).stdout) == [(False, True, None), (False, True, None), own]
+    assert ast.literal_eval(run_program(FORESEEN, env=env).stdout) == [(False, True, "job"), (False, True, "job"), own]
     assert os.stat(tmp_path / "cache" / "imports").st_mode & 0o777 == 0o700
-    assert ast.literal_eval(run_program(FORESEEN, env=env).stdout) == [(False, False, None), (False, False, None), own]
+    assert ast.literal_eval(run_program(FORESEEN, env=env).stdout) == [(False, False, "job"), (False, False, "job"), own]
 
     # One that ends the zygote is tried once.
     module.write_text(f"import os; os.close(os.open({str(tmp_path / 'tried')!r}, os.O_CREAT | os.O_EXCL)); os._exit(9)")

@@ -72,6 +72,53 @@ def test_variables_of_the_job_reach_everyone(fresh, init):
     assert "JOB" not in os.environ
 
 
+@pytest.mark.only("mray")
+def test_workers_are_forked_from_a_zygote_that_has_the_variables_of_the_job(fresh, init, tmp_path):
+    (tmp_path / "of_the_job.py").write_text("import os; THREADS, MINE = os.environ['OMP_NUM_THREADS'], os.environ['MINE']")
+    job = {
+        "OMP_NUM_THREADS": "3",
+        "PYTHONHASHSEED": "7",
+        "TZ": "Asia/Tokyo",
+        "PYTHONPATH": str(tmp_path),
+        "MINE": "1",
+        "PATH": "/j:${PATH}",
+    }
+    before = dict(os.environ)
+    init(num_cpus=2, runtime_env={"env_vars": job}, preload=["colorsys"])
+
+    @fresh.remote
+    def look(*names):
+        import time
+
+        import of_the_job
+
+        seen = [os.environ.get(name) for name in names]
+        return os.getppid(), hash("a"), time.localtime(0).tm_hour, of_the_job.THREADS, of_the_job.MINE, seen
+
+    def other(**variables):
+        return fresh.get(look.options(runtime_env={"env_vars": variables}).remote(*variables))
+
+    zygote, seed, *rest = fresh.get(look.remote("PATH"))
+    assert rest == [9, "3", "1", [f"/j:{before['PATH']}"]]
+    assert other(MINE="2") == (zygote, seed, 9, "3", "2", ["2"])
+    assert other(TWICE="${MINE}${MINE}", OMP_NUM_THREADS="3") == (zygote, seed, 9, "3", "1", ["11", "3"])
+    # Each of these is read before a worker could be told.
+    node, _seed, *rest = other(OMP_NUM_THREADS="4")
+    assert (node != zygote, rest) == (True, [9, "4", "1", ["4"]])
+    assert other(PYTHONHASHSEED="8")[:2] != (zygote, seed)
+    assert other(TZ="UTC")[:3] == (node, seed, 0)
+    assert dict(os.environ) == before
+
+
+@pytest.mark.only("mray")
+def test_variables_with_which_no_interpreter_starts_fail_who_waits_for_a_worker(fresh, init):
+    init(num_cpus=1, runtime_env={"env_vars": {"PYTHONHOME": "/nonsense"}}, log_to_driver=False)
+    task = fresh.remote(lambda: 7)
+    with pytest.raises(fresh.exceptions.RuntimeEnvSetupError, match="PYTHONHOME"):
+        fresh.get(task.remote())
+    assert fresh.get(task.options(runtime_env={"env_vars": {"PYTHONHOME": ""}}).remote()) == 7
+
+
 def test_a_worker_is_reused_only_for_an_equal_environment(ray_session):
     ray = ray_session
 

@@ -60,6 +60,8 @@ BOUNDS = {
     "_runtime.processes.supervisor:Supervisor._no_zygote": "_START_ATTEMPTS times; then the session ends",
     "_runtime.processes.supervisor:Supervisor._pause": "_START_ATTEMPTS times; then the worker is refused",
     "_runtime.processes.supervisor:Supervisor.kill": ONCE,
+    "_runtime.processes.supervisor:Supervisor._go_without": ONCE,
+    "_runtime.processes.supervisor:Supervisor._zygote_spoke": ONCE,
     "_runtime.node.unmet_waits:UnmetWaits._look": "as long as something waits; it looks at the node's own books and asks nobody",
     "_runtime.processes.wrapped:WrappedWorkers._worker_ended": ONCE,
     "util._worker_pool:MemberPool._go_on": ONCE,

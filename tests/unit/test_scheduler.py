@@ -353,6 +353,27 @@ def test_an_environment_that_cannot_start_workers_refuses_who_waits():
     assert not stage.spawned
 
 
+AROUND = {"PATH": "/bin", "LANG": "C.UTF-8", "OMP_NUM_THREADS": "2"}
+LATE: list[tuple[dict[str, str], dict[str, str], str]] = [
+    ({"MINE": "1", "PATH": "/other"}, {}, "never"),
+    ({"LANG": "C.UTF-8", "OMP_NUM_THREADS": "2"}, {}, "never"),
+    ({"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}, {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}, "never"),
+    ({"TZ": "America/Lima"}, {}, "always"),
+    ({}, {"LD_LIBRARY_PATH": "/lib"}, "always"),
+    ({"PYTHONHASHSEED": "2"}, {"PYTHONHASHSEED": "1"}, "always"),
+    ({policy.WRAPPER_VARIABLE: ""}, {}, "always"),
+    ({"OMP_NUM_THREADS": "1"}, {}, "preloaded"),
+    ({}, {"OMP_NUM_THREADS": "1"}, "preloaded"),
+    ({"OMP_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "1"}, "preloaded"),
+]
+
+
+@pytest.mark.parametrize(("workers", "zygotes", "when"), LATE)
+def test_a_worker_is_forked_where_all_that_is_read_before_the_fork_is_as_its_zygote_has_it(workers, zygotes, when):
+    assert policy.needs_fresh_interpreter(workers, zygotes, AROUND, False) == (when == "always")
+    assert policy.needs_fresh_interpreter(workers, zygotes, AROUND, True) == (when != "never")
+
+
 def test_an_environment_that_could_not_be_set_up_is_not_tried_again():
     stage = Stage()
     requests = {stage.ask(CPU=1, env={"A": "1"}) for _ in range(2)}

@@ -14,6 +14,7 @@ import importlib
 import pickle
 import sys
 from collections.abc import Callable, Mapping
+from importlib.machinery import PathFinder
 from typing import Any
 
 from mray._common.environment_rules import INTERPRETERS, check_environment, public_name
@@ -25,13 +26,16 @@ from mray._objects.serializer import dumps
 from mray._runtime.environment.folders import ARCHIVES, MODULE, is_taken_over, taken_over, unpacked
 from mray._runtime.environment.packages import interpreter_of, reduce_packages
 from mray._runtime.environment.profilers import wrapper_of
-from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE
+from mray._runtime.processes.launch import PYTHON_PATH
+from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, READ_AT_START, RUN_AT_START, WRAPPER_VARIABLE
 from mray._scheduler.root_names import ROOT_VARIABLE
 from mray.exceptions import RuntimeEnvSetupError
 
 #: Carries the rest of an environment among a worker's variables.
 VARIABLE = "MRAY_WORKER_SETUP"
 
+#: Modules that an interpreter runs when it starts, if a folder of its PYTHONPATH has them.
+_CUSTOMIZERS = ("sitecustomize", "usercustomize")
 _HOOK = "worker_process_setup_hook"
 _SETUP = ("working_dir", "py_modules", "excludes", _HOOK)
 
@@ -158,6 +162,21 @@ def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
     if setup:
         variables[VARIABLE] = to_text(tuple(sorted(setup.items())))
     return variables
+
+
+def variables_of_zygote(variables: Mapping[str, str], around: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables of its only job with which a session's zygote begins, beside these: some that it sets, some that it is started with.
+
+    None where workers have interpreters of their own.
+    """
+    if not variables.keys().isdisjoint((INTERPRETER_VARIABLE, WRAPPER_VARIABLE)):
+        return {}, {}
+    own = processes.expand_all({name: value for name, value in variables.items() if not name.startswith(PRIVATE_VARIABLES)}, around)
+    apart = set(RUN_AT_START)
+    if any(PathFinder.find_spec(name, own.get(PYTHON_PATH, "").split(os.pathsep)) for name in _CUSTOMIZERS):
+        apart.add(PYTHON_PATH)
+    at_start = {name for name, value in own.items() if name.startswith(READ_AT_START) and around.get(name) != value}
+    return {name: own[name] for name in own.keys() - at_start - apart}, {name: own[name] for name in at_start - apart}
 
 
 def set_up(variables: Mapping[str, str], session_dir: str, tell: Callable[[str], None]) -> None:

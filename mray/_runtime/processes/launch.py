@@ -26,6 +26,8 @@ from mray.exceptions import RaySystemError
 OPTIONS = "options"
 #: The descriptor of that file in processes that the node starts.
 _OPTIONS_FD = 6
+#: Descriptors of a zygote that is started by exec: to the node, of its lifeline, of the session's lock.
+ZYGOTES = (3, 4, 5)
 #: Carries the variables of a worker that is started by exec (they are in its environment too, expanded).
 WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
 #: Names a worker's process id for everything that its wrapper starts.
@@ -229,6 +231,12 @@ def launch(
         where, descriptors = str(_OPTIONS_FD), {**descriptors, _OPTIONS_FD: options}
     arguments = _arguments(role, session_dir, process, (interpreter, *_flags(interpreter)), where)
     return spawn(arguments[0], arguments, environment, descriptors)
+
+
+def start_zygote(session_dir: str, variables: Mapping[str, str], node: int, lifeline: int, lock: int, options: int = -1) -> int:
+    """Start a zygote by exec, with these variables beside this process's, and its ends; returns its pid. `options`: as of `launch`."""
+    descriptors = dict(zip((0, *ZYGOTES), (0, node, lifeline, lock), strict=True))
+    return launch("zygote", session_dir, "-", {**os.environ, **variables}, descriptors, options=options)
 
 
 def launch_wrapped(

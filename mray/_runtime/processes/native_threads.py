@@ -76,7 +76,7 @@ class NativeThreads:
     def adopt(self) -> None:
         """Modules that were loaded with one thread are the program's now: they use as many as the variable says."""
         count = os.environ.get(VARIABLE, "")
-        if not self._is_users and count.isdigit() and int(count) > 1:
+        if self._told is not None and count.isdigit() and int(count) > 1:
             self._told = 0
             self.set(int(count))
 

@@ -35,7 +35,7 @@ from mray._ipc.limits import advice, exhausted, is_passing
 from mray._ipc.output import TAIL_BYTES, last_lines
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.interpreters import Interpreters
-from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, LaunchedInterpreter, Wrapper, launch, new_channel
+from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, LaunchedInterpreter, Wrapper, launch, new_channel, start_zygote
 from mray._runtime.processes.worker_process import OutputStream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
 from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
@@ -81,6 +81,9 @@ class Supervisor:
         self._reactor = reactor
         self._session_dir = session_dir
         self._options = options
+        #: Variables of a private session's job that a zygote is started with, and all that it has beside the node's.
+        self._at_start: dict[str, str] = options.get("at_start", {})
+        self._zygotes = {**options.get("variables", {}), **self._at_start}
         #: Reading end (for workers) and writing end (ours alone). See Note [lifeline] in `mray._ipc.process`.
         self._lifeline = lifeline
         self._lock = lock
@@ -129,9 +132,8 @@ class Supervisor:
             for process in self._under_way:  # which may have been forked, and have begun to talk
                 self._replace_connection(self.workers[process])
             ours, theirs = new_channel()
-            descriptors = {0: 0, 3: theirs.fileno(), 4: self._lifeline[0], 5: self._lock}
             with theirs:
-                pid = launch("zygote", self._session_dir, "-", os.environ, descriptors, options=self._options_fd)
+                pid = start_zygote(self._session_dir, self._at_start, theirs.fileno(), self._lifeline[0], self._lock, self._options_fd)
         except OSError as error:
             self._no_zygote(error)
             return
@@ -166,9 +168,10 @@ class Supervisor:
                     self._trouble(f"the zygote sent an invalid message, and is started anew: {error}\n")
                     message = ()
             if not message:
-                # The zygote is dead, or about to be; its status comes with SIGCHLD.
+                # The zygote is dead, or about to be; its status comes with SIGCHLD, unless it has died before there was a handler.
                 self._reactor.remove_fd(self._zygote.fileno())
                 processes.kill(self.zygote_pid)
+                self._reactor.call_later(0, partial(self._child_ended, 0))
                 return
             # POINT node heard of zygote: message[0]
             if message[0] == SPAWNED:
@@ -187,6 +190,8 @@ class Supervisor:
         self._reactor.remove_fd(self._zygote.fileno())
         self._zygote.close()
         self._zygote_failures += 1
+        if self._zygote_failures > _ZYGOTE_ATTEMPTS and self._at_start:
+            self._go_without()
         if self._zygote_failures > _ZYGOTE_ATTEMPTS:
             self.zygote_pid = 0
             self.failure = RuntimeError(f"the zygote cannot start: it {describe_status(status)} ({_ZYGOTE_ATTEMPTS} times in a row)")
@@ -199,6 +204,16 @@ class Supervisor:
                 processes.kill(pid)
                 self._disowned.add(pid)
         self._start_zygote()
+
+    def _go_without(self) -> None:
+        """Start zygotes without variables with which none starts. Workers are started by exec with them then, and fail for themselves."""
+        for name in self._at_start:
+            del self._zygotes[name]
+        self._at_start, self._zygote_failures = {}, 0
+        for process in [*self._under_way, *(process for process, _packet in self._waiting)]:
+            self._reactor.call_later(0, partial(self._give_up, self.workers[process]))
+        self._under_way.clear()
+        self._waiting.clear()
 
     # ------------------------------------------------------------------------------------ starting workers
     def spawn(self, process: str, environment: dict[str, str]) -> None:
@@ -221,8 +236,11 @@ class Supervisor:
             self._unready.add(process)
             self._interpreters.when_ready(recipe, environment, lambda: self._ready(worker, environment), partial(self._refuse, worker))
             return
-        packet = marshal.dumps((SPAWN, process, environment))
-        if needs_fresh_interpreter(environment, any(map(self._options.get, ("preload", "note")))) or len(packet) > _LARGEST_SPAWN:
+        public = {name: value for name, value in environment.items() if not name.startswith(PRIVATE_VARIABLES)}
+        own = {**environment, **processes.expand_all(public, os.environ)}
+        packet = marshal.dumps((SPAWN, process, own))
+        is_preloaded = any(map(self._options.get, ("preload", "note")))
+        if needs_fresh_interpreter(own, self._zygotes, os.environ, is_preloaded) or len(packet) > _LARGEST_SPAWN:
             self._exec(worker, environment)
             return
         self._waiting.append((process, packet))

@@ -53,6 +53,8 @@ class Zygote:
         self._lock = lock
         self._session_dir = session_dir
         self._options = options
+        #: The variables that those of a private session's job have replaced; None: there was none.
+        self._before: dict[str, str | None] = {}
         self._children: set[int] = set()
 
     def run(self, load_worker_main: Callable[[], WorkerMain]) -> int:
@@ -64,6 +66,7 @@ class Zygote:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         speak_utf8()
         worker_main = load_worker_main()
+        self._take_variables()
         with native_threads.one_while_loading():
             self._preload()
         # Objects that are alive now are never collected: a collection in a worker would write to, and so copy, every page.
@@ -85,6 +88,14 @@ class Zygote:
                     os.close(wake_read)
                     os.close(wake_write)
                     return _work(worker_main, start)
+
+    def _take_variables(self) -> None:
+        """Have those of the session's only job: what is preloaded reads them, and its workers need not be started by exec."""
+        variables = self._options["variables"]
+        self._before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        if PYTHON_PATH in self._options["at_start"]:
+            search_python_path(self._options)
 
     def _preload(self) -> None:
         if self._options.get("coverage") is not None:
@@ -146,6 +157,9 @@ class Zygote:
         self._node.close()
         os.close(self._lock)
         stdout, stderr, node = fds
+        for name in self._before.keys() - environment.keys():  # another job's worker
+            os.environ.pop(name)
+            os.environ.update({name: value} if (value := self._before[name]) is not None else {})
         become_worker(self._lifeline, stdout, stderr, environment)
         return {"session_dir": self._session_dir, "process": process, "environment": environment, "options": self._options, "node": node}
 
@@ -177,6 +191,11 @@ def speak_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors=stream.errors)  # type: ignore[union-attr]
 
 
+def search_python_path(options: dict[str, Any]) -> None:
+    """Search the folders of PYTHONPATH: the interpreter has looked at it, but its path has made way for that of the session."""
+    sys.path[:] = with_python_path(sys.path, os.environ.get(PYTHON_PATH), options["python_path"])
+
+
 def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str, str]) -> None:
     """Set up a new worker before any user code: its kernel session, output, environment, and its lifeline to the node.
 
@@ -197,7 +216,7 @@ def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # POINT worker settled
-    os.environ.update(processes.expand_all(environment, os.environ))
+    os.environ.update(environment)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
@@ -225,8 +244,8 @@ def run_fresh_worker(
     speak_utf8()
     stdout, stderr = os.dup(1), os.dup(2)
     become_worker(lifeline, stdout, stderr, {})
-    if PYTHON_PATH in environment:  # the interpreter has looked at it, but its path has made way for that of the session
-        sys.path[:] = with_python_path(sys.path, os.environ.get(PYTHON_PATH), options["python_path"])
+    if PYTHON_PATH in environment:
+        search_python_path(options)
     with native_threads.one_while_loading():
         for module in options.get("preload", ()):
             with contextlib.suppress(Exception, SystemExit):

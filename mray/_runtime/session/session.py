@@ -39,7 +39,7 @@ from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import RESET, ended_error, node_error, reset_error
-from mray._runtime.environment.environments import reduce_environment, take_over, variables_of
+from mray._runtime.environment.environments import reduce_environment, take_over, variables_of, variables_of_zygote
 from mray._runtime.environment.packages import cache_folder
 from mray._runtime.observe import process_snapshot
 from mray._runtime.observe.observer import is_private, parent_of
@@ -305,9 +305,10 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
             if chosen["job"] is not None:
                 take_files(chosen["job"], directory)
                 chosen["env"] = chosen["job"]["env"]
-            write_options(directory, chosen)
             own = {**(os.environ if environment is None else environment), reaper.SESSION_VARIABLE: directory}
             own = discovery.with_order(own) if chosen["gpus"] else own
+            chosen["variables"], chosen["at_start"] = variables_of_zygote(chosen["env"], own)
+            write_options(directory, chosen)
             with contextlib.ExitStack() as stack:
                 log = os.open(os.path.join(directory, "logs", "node.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
                 stack.callback(os.close, log)
