@@ -59,8 +59,9 @@ class RefBackend(ABC):
         return self.get((ref,), timeout)[0]
 
     @abstractmethod
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
-        """Call `callback` once, in any thread, when the value (or error) is there; at once if it is.
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
+        """Call `callback` once, in any thread, when the value (or error) is there; at once if it is. Returns a function that takes it back,
+        unless it is on its way.
 
         Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking one.
         """
@@ -194,8 +195,9 @@ class ObjectRef(BaseID, Generic[T]):
         def forget() -> None:
             nonlocal waits
             waits = False
+            take_back()
 
-        _current_backend().on_ready(self, settle)
+        take_back = _current_backend().on_ready(self, settle)
         return forget
 
     async def _ready(self) -> ObjectRef[T]:

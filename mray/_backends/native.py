@@ -196,8 +196,8 @@ class NativeBackend(PlacementCalls, Backend):
     def has_left(self, refs: list[Any]) -> bool:
         return self.client.long_lists.has(refs)
 
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
-        self.client.on_ready(ref, callback, soon)
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
+        return self.client.on_ready(ref, callback, soon)
 
     def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
         self.client.on_out_of_scope(ref, callback)

@@ -17,8 +17,13 @@ from typing import Any, Protocol
 
 from mray._common.clock import is_pretended, monotonic
 
-#: Calls back once, in any thread; at once where there is nothing to wait for.
-Then = Callable[[Callable[[], Any]], object]
+#: Calls back once, in any thread; at once where there is nothing to wait for. Returns a function that takes the callback back, as far as it
+#: can: one that is on its way may still come.
+Then = Callable[[Callable[[], Any]], Callable[[], object]]
+
+
+def nothing() -> None:
+    """Takes back a callback that has come."""
 
 
 class Waitable(Protocol):
@@ -92,14 +97,15 @@ def settle(future: Any, answer: Callable[[], Any]) -> None:
 
 
 async def called(then: Then, timeout: float | None = None) -> bool:
-    """Await the call of `then`; False: it has not come within so many seconds. It may still come when nobody waits any more."""
+    """Await the call of `then`; False: it has not come within so many seconds. A coroutine that waits no more leaves nothing behind."""
     loop = running_loop()
     future = loop.create_future()
-    then(partial(call_in, loop, tell, future, True))
+    forget = then(partial(call_in, loop, tell, future, True))
     timer = None if timeout is None else call_later(loop, timeout, partial(tell, future, False))
     try:
         return bool(await future)
     finally:
+        forget()
         if timer is not None:
             timer.cancel()
 

@@ -89,7 +89,7 @@ class Reactor:
         self._edges: dict[int, Callable[[int], None]] = {}
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._timers = Timers()
-        self._deferred: deque[Callable[[], None]] = deque()
+        self._deferred: deque[Callable[[], object]] = deque()
         #: Holders of messages that nobody has flushed; a dict for its order and its `popitem`.
         self._dirty: dict[Flushable, None] = {}
 
@@ -258,7 +258,7 @@ class Reactor:
         if self.asleep:
             self.wake()
 
-    def defer(self, callback: Callable[[], None]) -> None:
+    def defer(self, callback: Callable[[], object]) -> None:
         """Have the reading thread call `callback` soon. Takes no lock: for finalizers and signal handlers."""
         self._deferred.append(callback)
         if self.asleep:
@@ -375,7 +375,7 @@ class Reactor:
                 return
             self._call_safely(callback)
 
-    def _call_safely(self, callback: Callable[[], None], what: str = "A callback") -> None:
+    def _call_safely(self, callback: Callable[[], object], what: str = "A callback") -> None:
         """Call; its error does not reach the thread that happens to read."""
         try:
             # POINT callback due

@@ -31,7 +31,7 @@ class Watching(Protocol):
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in the reading thread after `seconds`."""
 
-    def defer(self, callback: Callable[[], None]) -> None:
+    def defer(self, callback: Callable[[], object]) -> None:
         """Have the reading thread call `callback` soon. Takes no lock."""
 
     def forget_ring(self, connection: Any) -> None:

@@ -6,8 +6,10 @@ Objects are counted, and what lies in their tables, not bytes. Listings remember
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -89,6 +91,15 @@ def count(most: int) -> Any:
     yield from range(most)
 
 
+@mray.remote(num_cpus=0)
+def sleep() -> None:
+    threading.Event().wait()
+
+
+#: Waits in vain leave nothing behind also while what they wait for is still to come.
+kept: list[Any] = []
+
+
 @mray.remote
 def call(actor: Any, value: int) -> Any:
     return mray.get(actor.add.remote(value))
@@ -163,6 +174,16 @@ def generators(service: Any, times: int) -> None:
         assert [mray.get(ref) for ref in count.remote(3)] == [0, 1, 2]
         stream = service.count.options(num_returns="streaming").remote(5)
         assert mray.get(next(stream)) == 0
+    never = sleep.remote()
+    stream = count.remote(never)
+
+    async def wait_in_vain() -> None:
+        for _ in range(10 * times):
+            assert (await stream._next_async(0)).is_nil()
+            never.as_future().cancel()
+
+    asyncio.run(wait_in_vain())
+    kept.append((never, stream))
 
 
 def graphs(service: Any, times: int) -> None:
@@ -196,6 +217,7 @@ def session() -> Any:
     # The node imports what it needs for requests that wait when the first one does.
     mray.get([with_all_cpus.remote(), with_all_cpus.options(num_cpus=1).remote()])
     yield Service.remote()
+    kept.clear()
     mray.shutdown()
 
 

@@ -36,21 +36,33 @@ def test_a_time_limit_in_a_loop_of_the_user_holds(monkeypatch, is_pretended):
 
 
 def test_a_callback_of_another_thread_is_awaited_and_so_is_one_that_comes_at_once_or_never():
-    async def main() -> list[bool]:
-        later = lambda callback: threading.Thread(target=callback).start()  # noqa: E731
-        at_once = lambda callback: callback()  # noqa: E731
-        return [await bridge.called(then, timeout) for then, timeout in ((later, None), (at_once, 60), (lambda _callback: None, 0.001))]
+    taken_back = []
 
+    def then(callback):
+        """In the way of the row whose turn it is."""
+        if ways[0] == "later":
+            threading.Thread(target=callback).start()
+        elif ways[0] == "at once":
+            callback()
+        return lambda: taken_back.append(ways.pop(0))
+
+    async def main() -> list[bool]:
+        return [await bridge.called(then, timeout) for timeout in (None, 60, 0.001)]
+
+    expected = ["later", "at once", "never"]
+    ways = list(expected)
     assert asyncio.run(main()) == [True, True, False]
+    assert taken_back == expected
 
 
 def test_a_callback_that_comes_when_the_loop_is_closed_reaches_nobody():
     kept = []
 
-    async def main() -> None:
-        await bridge.called(kept.append, 0.001)
+    def then(callback):
+        kept.append(callback)
+        return bridge.nothing
 
-    asyncio.run(main())
+    asyncio.run(bridge.called(then, 0.001))
     assert kept[0]() is False
 
 

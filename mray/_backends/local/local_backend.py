@@ -24,6 +24,7 @@ from mray._backends.local.run_token import RunToken, here
 from mray._backends.native import NativeBackend
 from mray._common import clock, process_local, settings
 from mray._common import messages as m
+from mray._common.bridge import nothing
 from mray._common.kept import os
 from mray._common.log import logger
 from mray._ipc.reaper import local_name, remove_local, sweep
@@ -184,12 +185,13 @@ class LocalBackend(Backend):
         return self._here().has_left(refs)
 
     @_holding_token
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
         process = self._process()
         if ref._entry.form is not None:
             callback()
-        else:
-            process.backend.on_ready(ref, lambda: process.call_soon(callback), soon=soon)
+            return nothing
+        forget: Callable[[], object] = process.backend.on_ready(ref, lambda: process.call_soon(callback), soon=soon)
+        return forget
 
     @_holding_token
     def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:

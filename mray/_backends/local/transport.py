@@ -143,7 +143,7 @@ class LocalReactor(Reactor):
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.run_token.call_later(seconds, lambda: self._call(callback))
 
-    def defer(self, callback: Callable[[], None]) -> None:
+    def defer(self, callback: Callable[[], object]) -> None:
         self.run_token.call_soon(self._call, callback)
 
     def post_later(self, held: Flushable) -> None:

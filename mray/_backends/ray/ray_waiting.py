@@ -50,7 +50,7 @@ class WaitCalls:
         #: Why nothing is answered any more: the session has ended.
         self.ended: RaySystemError | None = None
 
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> None:
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
         entry = rays_ref(ref)
         self._start_caller()
         number = next(self._numbers)
@@ -58,6 +58,7 @@ class WaitCalls:
         entry._on_completed(lambda _value: self._completed(number))  # noqa: SLF001  (Ray's)
         if self.ended is not None:
             self._end_calls()
+        return partial(self._pending.pop, number, None)
 
     def _completed(self, number: int) -> None:
         callback = self._pending.pop(number, None)

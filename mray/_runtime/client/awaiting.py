@@ -36,12 +36,13 @@ VAIN_SECONDS = 1e-3
 class _Waiter:
     """A future of a value; called when the value comes."""
 
-    __slots__ = ("_arrived", "future", "ref")
+    __slots__ = ("_arrived", "entry", "future", "ref")
 
     def __init__(self, arrived: Callable[[_Waiter], None], future: asyncio.Future[Any], ref: ObjectRef) -> None:
         self._arrived = arrived
         self.future = future
         self.ref = ref
+        self.entry = ref._entry
 
     def __call__(self, _entry: Entry) -> None:
         self._arrived(self)
@@ -76,8 +77,15 @@ class AwaitedRefs:
         loop = self._loop()
         assert loop is not None
         future = loop.create_future()
-        self._settle_or_wait(_Waiter(self._arrived, future, ref), loop)
+        waiter = _Waiter(self._arrived, future, ref)
+        self._settle_or_wait(waiter, loop)
+        if not future.done():
+            future.add_done_callback(partial(self._over, waiter))
         return future
+
+    def _over(self, waiter: _Waiter, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            self._forget(waiter)
 
     def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
         """Suspend the coroutine until the value is there. A cancelled coroutine leaves nothing behind."""
@@ -93,15 +101,19 @@ class AwaitedRefs:
         try:
             return (yield from future)
         finally:
-            if entry.form is None:
-                with self._client.lock:
-                    entry.remove_waiter(waiter)
-                    self._count -= entry.form is None
+            self._forget(waiter)
+
+    def _forget(self, waiter: _Waiter) -> None:
+        """The coroutine waits no more."""
+        entry = waiter.entry
+        if entry.form is None:
+            with self._client.lock:
+                entry.remove_waiter(waiter)
+                self._count -= entry.form is None
 
     def _wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> bool:
         """Have `waiter` called when the value comes; False when it is there."""
-        client, ref = self._client, waiter.ref
-        entry = ref._entry
+        client, ref, entry = self._client, waiter.ref, waiter.entry
         client.borrowing.check(ref)
         with client.lock:
             client.borrowing.revive(entry)
@@ -151,8 +163,7 @@ class AwaitedRefs:
 
     def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
         """Settle the future, or wait again where the value has been lost meanwhile and is being made again."""
-        ref = waiter.ref
-        entry = ref._entry
+        ref, entry = waiter.ref, waiter.entry
         if (type(entry) is not self._entry or entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
             return
         settle(waiter.future, partial(self._value, ref))

@@ -18,6 +18,7 @@ from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
+from mray._common.bridge import nothing
 from mray._common.clock import monotonic
 from mray._common.ids import FIRST, return_id
 from mray._common.invocations import Result
@@ -485,23 +486,31 @@ class Client(Owner):
         ready = set(self.wait(known, num_returns, timeout)[0])
         return [ref for ref in refs if ref in ready], [ref for ref in refs if ref not in ready]
 
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> None:
-        """Call back once, from the reading thread and without the lock, when the value is there. For `soon` see `Backend.on_ready`."""
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> Callable[[], object]:
+        """Call back once, from the reading thread and without the lock, when the value is there. See `Backend.on_ready`."""
         entry = ref._entry
         if type(entry) is not self.entry:
             callback()  # which asks for the value, and gets the error
-            return
+            return nothing
         with self.lock:
             self.borrowing.revive(entry)
             if entry.form is None:
                 if entry.owner is not None:
                     self.borrowing.fetch(entry)
-                # The value may have been lost again meanwhile.
-                if entry.add_waiter(lambda _entry: self.reactor.defer(partial(self.on_ready, ref, callback, soon))):
+
+                def came(_entry: Entry) -> None:
+                    self.reactor.defer(partial(self.on_ready, ref, callback, soon))  # the value may have been lost again meanwhile
+
+                if entry.add_waiter(came):
                     if soon and not self.reads_always:
                         self.reactor.wake_background_reader()
-                    return
+                    return partial(self._forget, entry, came)
         callback()
+        return nothing
+
+    def _forget(self, entry: Entry, waiter: Callable[[Entry], None]) -> None:
+        with self.lock:
+            entry.remove_waiter(waiter)
 
     def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
         """Call back with the object's id, from the reading thread and without the lock, once no process holds a ref of it."""

@@ -15,6 +15,7 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -198,12 +199,12 @@ class Producer:
             while not self.may_go_on():
                 # No message comes when the socket has room again, or has hung up.
                 await called(self._when_told, LOOP_SECONDS)
-            self.on_message = None
 
-    def _when_told(self, callback: Callable[[], object]) -> None:
+    def _when_told(self, callback: Callable[[], object]) -> Callable[[], object]:
         self.on_message = callback
         if self.may_go_on():
             callback()
+        return partial(setattr, self, "on_message", None)
 
 
 class Collected(list[Result]):
