@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import pickle
 import threading
@@ -504,102 +503,6 @@ def test_a_composite_channel_reaches_the_driver(ray_session, actor):
     channel = ray.get(one.make.remote("CompositeChannel", readers_of(ray, actor()), 10))
     ray.get(one.write.remote("driver"))
     assert channel.read(LONG) == "driver"
-
-
-# ------------------------------------------------------------------------------- readers and writers of several
-@pytest.fixture
-def pair(ray_session, channels, actor):
-    """Two channels from the driver to itself."""
-    return [channels.Channel(None, readers_of(ray_session, actor()), 1000) for _ in range(2)]
-
-
-def test_several_channels_are_written_and_read_as_one(channels, pair):
-    writer = channels.SynchronousWriter(pair, [None, None])
-    reader = channels.SynchronousReader(pair)
-    writer.start()
-    reader.start()
-    for number in range(3):
-        writer._output_idxs = [0, 1]
-        writer.write((number, -number))
-        assert reader.read(LONG) == [number, -number]
-    assert (writer.get_num_writes(), reader.get_num_reads()) == (3, 3)
-    reader.close()
-
-
-@pytest.mark.parametrize("value", [7, (1, 2, 3)])
-def test_a_value_with_other_parts_than_channels(channels, pair, value):
-    writer = channels.SynchronousWriter(pair, [0, 1])
-    with pytest.raises(ValueError, match="Expected"):
-        writer.write(value)
-
-
-def test_inputs_of_a_graph_are_split_by_name(channels, pair):
-    writer = channels.SynchronousWriter(pair, [0, "x"], is_input=True)
-    reader = channels.SynchronousReader(pair)
-    writer.write(channels.CompiledDAGArgs((1,), {"x": 2}))
-    assert reader.read(LONG) == [1, 2]
-    writer.write("whole")
-    assert reader.read(LONG) == ["whole"] * 2
-
-
-def test_an_error_in_one_channel_is_the_result_at_once(ray_session, channels, pair):
-    error = ray_session.exceptions.RayTaskError("f", "traceback", ValueError("bad"))
-    reader = channels.SynchronousReader(pair)
-    pair[1].write(error)
-    assert [str(got) for got in reader.read(LONG)] == [str(error)] * 2
-    # The first channel's value of that round belongs to nobody.
-    pair[0].write("late")
-    result = []
-    thread = threading.Thread(target=lambda: result.extend(reader.read(LONG)))
-    thread.start()
-    pair[0].write("next", LONG)
-    pair[1].write("too", LONG)
-    thread.join(LONG)
-    assert result == ["next", "too"]
-
-
-def test_reading_several_times_out(ray_session, channels, pair):
-    reader = channels.SynchronousReader(pair)
-    pair[0].write(1)
-    with pytest.raises(ray_session.exceptions.RayChannelTimeoutError):
-        reader.read(0.2)
-
-
-def test_reading_and_writing_in_an_event_loop(ray_session, channels, pair):
-    async def talk():
-        queue = asyncio.Queue()
-        writer = channels.AwaitableBackgroundWriter(pair, [0, 1])
-        reader = channels.AwaitableBackgroundReader(pair, queue)
-        writer.start()
-        reader.start()
-        results = []
-        for number in range(3):
-            future = asyncio.get_running_loop().create_future()
-            await queue.put(future)
-            await writer.write((number, number * 2))
-            results.append(await asyncio.wait_for(future, LONG))
-        for channel in pair:
-            channel.close()
-        writer.close()
-        reader._background_task.cancel()
-        return results
-
-    assert asyncio.run(talk()) == [[0, 0], [1, 2], [2, 4]]
-
-
-@pytest.mark.only("mray", "local")
-def test_a_future_gets_the_news_that_the_channel_was_closed(ray_session, channels, pair):
-    async def talk():
-        queue = asyncio.Queue()
-        reader = channels.AwaitableBackgroundReader(pair, queue)
-        reader.start()
-        future = asyncio.get_running_loop().create_future()
-        await queue.put(future)
-        await asyncio.sleep(0)
-        pair[1].close()
-        return await asyncio.wait_for(future, LONG)
-
-    assert isinstance(asyncio.run(talk()), ray_session.exceptions.RayChannelError)
 
 
 # -------------------------------------------------------------------------------------- accelerators

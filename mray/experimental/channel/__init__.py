@@ -16,34 +16,18 @@ from __future__ import annotations
 
 from mray._api.communicator import Communicator
 from mray.experimental.channel.cached_channel import CachedChannel
-from mray.experimental.channel.common import (
-    AwaitableBackgroundReader,
-    AwaitableBackgroundWriter,
-    ChannelContext,
-    CompiledDAGArgs,
-    ReaderInterface,
-    SynchronousReader,
-    SynchronousWriter,
-    WriterInterface,
-)
+from mray.experimental.channel.common import ChannelContext
 from mray.experimental.channel.cpu_communicator import CPUCommunicator
 from mray.experimental.channel.intra_process_channel import IntraProcessChannel
 from mray.experimental.channel.shared_memory_channel import BufferedSharedMemoryChannel, Channel, CompositeChannel
 
 __all__ = [
-    "AwaitableBackgroundReader",
-    "AwaitableBackgroundWriter",
     "BufferedSharedMemoryChannel",
     "CPUCommunicator",
     "CachedChannel",
     "Channel",
     "ChannelContext",
     "Communicator",
-    "CompiledDAGArgs",
     "CompositeChannel",
     "IntraProcessChannel",
-    "ReaderInterface",
-    "SynchronousReader",
-    "SynchronousWriter",
-    "WriterInterface",
 ]

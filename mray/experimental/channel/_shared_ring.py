@@ -281,14 +281,6 @@ class SharedRing:
             reader.ring_back()
             return self._host.exception(message.payload) if message.__class__ is Failed else message
 
-    def readable(self) -> bool:
-        """Whether `read` returns or raises at once. Any thread may ask, also while another closes the ring."""
-        parts, reader = self._parts, self._parts.reader
-        try:
-            return parts.closed() or bool(parts.deaths) or reader is None or reader.ready()
-        except ValueError:  # the memory has just been let go of
-            return True
-
     def _reader(self) -> _Reader:
         parts, facts = self._parts, self.facts
         if parts.closed():

@@ -43,10 +43,6 @@ class CachedChannel(ChannelInterface):
             context.set_data(self._channel_id, self._inner_channel.read(timeout), self._num_reads)
         return context.get_data(self._channel_id)
 
-    def readable(self) -> bool:
-        held = ChannelContext.get_current().serialization_context.has_data(self._channel_id)
-        return held or self._inner_channel is None or self._inner_channel.readable()
-
     def close(self) -> None:
         if self._inner_channel is not None:
             self._inner_channel.close()

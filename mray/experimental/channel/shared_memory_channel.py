@@ -88,9 +88,6 @@ class _RingChannel(ChannelInterface):
         """Read a value and throw it away."""
         self.read(timeout)
 
-    def readable(self) -> bool:
-        return self._open().readable()
-
     def close(self) -> None:
         try:
             ring = self._open()
@@ -231,9 +228,6 @@ class CompositeChannel(ChannelInterface):
     def release_buffer(self, timeout: float | None = None) -> None:
         """Read a value and throw it away."""
         self.read(timeout)
-
-    def readable(self) -> bool:
-        return self._own_channel().readable()
 
     def close(self) -> None:
         for channel in self._channels():
