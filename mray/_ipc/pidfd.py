@@ -33,7 +33,10 @@ class PidFd:
         return bool(poll.poll(None if seconds is None else seconds * 1000))
 
     def then(self, reactor: Watching, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back once, in the reading thread, when it has ended; returns what ends that, and may be called twice."""
+        """Call back once, in the reading thread, when it has ended; returns what ends that, and may be called twice.
+
+        Where the reactor cannot watch it, raises its OSError, and the descriptor is closed.
+        """
 
         def end() -> None:
             if self.fd >= 0:
@@ -44,7 +47,11 @@ class PidFd:
             end()
             callback()
 
-        reactor.add_fd(self.fd, ended)
+        try:
+            reactor.add_fd(self.fd, ended)
+        except BaseException:
+            self.close()
+            raise
         return end
 
     def signal(self, number: int) -> None:

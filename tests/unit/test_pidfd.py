@@ -44,3 +44,14 @@ def test_an_end_is_told_once_and_leaves_no_descriptor(child: subprocess.Popen[by
         assert os.listdir("/proc/self/fd") == before
     finally:
         reactor.close()
+
+
+def test_a_process_that_cannot_be_watched_leaves_no_descriptor() -> None:
+    reactor = Reactor()
+    before = os.listdir("/proc/self/fd")
+    reactor.close()
+    process = PidFd(os.getpid())
+    with pytest.raises((OSError, ValueError)):
+        process.then(reactor, lambda: None)
+    assert process.fd < 0
+    assert len(os.listdir("/proc/self/fd")) < len(before)
