@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
+from mray._caller.caller_instructions import FailObjects
 from mray._common import messages as m
 from mray._common.causes import Cause
+from mray._objects.ownership import Entry
+from mray._objects.remote_error import unpickle_error
 from mray._runtime.connections import ends
+from mray._runtime.connections.deaths import node_error
 from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.connections.ends import Ended, Ends
-from mray.exceptions import OwnerDiedError, RaySystemError
+from mray._runtime.objects.borrowing import Borrowing
+from mray._runtime.objects.owner import Owner
+from mray.exceptions import NodeDiedError, OwnerDiedError, RaySystemError
 
 KILLED = Ended("8c62cb31", Cause(m.CAUSE_CRASH, "", 7, -9))
 
@@ -143,6 +149,20 @@ def test_who_asks_for_an_end_that_no_node_will_tell_waits_for_none(asking):
         endpoint.node.closed = True
         endpoint.after_end("another", lambda: told.append(endpoint.ends.of("another")))
     assert told == [None, None]
+
+
+def test_who_asks_for_an_owner_that_went_with_the_session_is_told_of_the_session(asking):
+    endpoint, said = asking
+    owner = Owner("", "me", m.ROLE_WORKER)
+    owner.node = endpoint.node
+    borrowing, entry = Borrowing(owner, lambda _actor: None), Entry()
+    entry.owner, entry.object_id = "8c62cb31", b"x"
+    with owner.lock:
+        borrowing.fail(FailObjects([entry], None))
+    assert said and not entry.is_ready()
+    owner.fail_everything(node_error("it was killed"))
+    assert isinstance(unpickle_error(entry.payload), NodeDiedError)
+    owner.reactor.close()
 
 
 def test_the_error_of_a_lost_node_keeps_the_frames_of_the_last_call_alone(asking):

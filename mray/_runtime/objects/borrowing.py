@@ -396,11 +396,12 @@ class Borrowing:
             entry.complete(m.FAILED, payload)
 
     def _fail_owned(self, entries: Iterable[Entry]) -> None:
-        """Fail entries whose owner is gone, unless the session has ended meanwhile."""
+        """Fail entries whose owner is gone, if it has not gone with the session."""
+        own = self._owner
         for entry in entries:
             if entry.form is None:
                 assert entry.owner is not None
-                entry.complete(m.FAILED, pickle_error(self._owner.ends.owner_error(entry.owner, entry.object_id)))
+                entry.complete(m.FAILED, pickle_error(own.fatal or own.ends.owner_error(entry.owner, entry.object_id)))
 
     def hold(self, hold: do.Hold) -> None:
         # POINT handle noted
