@@ -77,6 +77,25 @@ class ProtocolViolationError(ValueError):
     """A peer's message is none that this process can take; raised by an owner, it ends the conversation. Its text says why."""
 
 
+class PeerState:
+    """The state that parts of this process keep of the process at the other end, as long as the two are connected."""
+
+    __slots__ = ("expected", "freed", "functions", "lease", "opens_nothing", "tensors")
+
+    def __init__(self) -> None:
+        #: Set by the node's `Introducer`: the worker that it has made the connection for, "" for any process.
+        self.expected = ""
+        #: Set by a caller's `TaskPool`: its lease of the worker there, with the pool; and the ids of functions that the worker knows.
+        self.lease: tuple[Any, Any] | None = None
+        self.functions: set[bytes] = set()
+        #: Set by an owner's `OwnSegments`: names of segments that the producer there was told to free.
+        self.freed: set[str] = set()
+        #: Set by the `TensorStore` that holds tensors of results: the objects whose caller is there.
+        self.tensors: set[bytes] = set()
+        #: Set by the `TensorStore` that fetches tensors: device memory of the holder there could not be opened.
+        self.opens_nothing = False
+
+
 class Connection:
     """One end of a conversation."""
 
@@ -99,10 +118,10 @@ class Connection:
         "careful",
         "cause",
         "closed",
-        "facts",
         "fd",
         "on_hangup",
         "on_message",
+        "peer",
         "pid",
         "process",
         "reads",
@@ -125,8 +144,7 @@ class Connection:
         self.calls: dict[bytes, Any] = {}
         #: Calls that were waited for one by one, as far as its owner has counted; negative while it does not count them.
         self.alone = 0
-        #: Further facts that the owner of this end remembers of the peer.
-        self.facts: dict[str, Any] = {}
+        self.peer = PeerState()
         self.on_message = on_message
         self.on_hangup = on_hangup
         self._reactor = reactor

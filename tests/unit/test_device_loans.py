@@ -146,7 +146,7 @@ def test_streams_that_wait_for_a_dead_receiver_go_on_though_nobody_reads_the_new
 def test_streams_that_wait_for_a_dead_holder_go_on_though_nobody_reads_the_news(machine: NullPlatform, other: Other) -> None:
     device, reactor = machine.devices[0], SimpleNamespace(defer=lambda function: function())
     loans = DeviceLoans(reactor)  # type: ignore[arg-type]
-    peer: Any = SimpleNamespace(pid=other.pid, facts={}, closed=True)
+    peer: Any = object()
     arrivals = loans._arrivals_from(peer, machine)
     assert loans._arrivals_from(peer, machine) is arrivals
     arrivals._peers.wait(device, 0, *other.where)
@@ -163,8 +163,8 @@ def test_streams_that_wait_for_a_dead_holder_go_on_though_nobody_reads_the_news(
 def test_what_a_holder_has_open_of_its_receivers_goes_with_the_session(machine: NullPlatform, other: Other) -> None:
     reactor: Any = SimpleNamespace(defer=lambda function: function())
     loans, of_receiver = DeviceLoans(reactor), _Loans()
-    peer: Any = SimpleNamespace(pid=other.pid, facts={"loans": of_receiver}, closed=True)
-    loans._of_peers.append(of_receiver)
+    peer: Any = object()
+    loans._of_peers[peer] = of_receiver
     of_receiver.peers.open(machine.devices[0], *other.where[:2])
     loans.close()
     assert sweep_retired()

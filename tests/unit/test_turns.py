@@ -12,6 +12,7 @@ import pytest
 from mray._caller.caller_instructions import Begin
 from mray._caller.lease_pool import PAUSE_SECONDS, TURN_SECONDS, Lease
 from mray._common import messages as m
+from mray._ipc.connection import PeerState
 from mray._runtime.client.leases import LeasePools, TaskPool
 from mray._runtime.connections.ends import Ends
 
@@ -22,7 +23,7 @@ class Wire:
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []
         self.calls: dict[bytes, Any] = {}
-        self.facts: dict[str, Any] = {}
+        self.peer = PeerState()
         self.closed = False
 
     def send(self, message: tuple[Any, ...]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mray._backends.local.run_token import RunToken, here
 from mray._common.log import logger
 from mray._ipc.closed_descriptors import ClosedDescriptors
-from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
+from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback, PeerState
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.reactor import Reactor
@@ -41,7 +41,7 @@ class LocalConnection(Connection):
         self.pid = 0
         self.calls: dict[bytes, Any] = {}
         self.alone = 0
-        self.facts: dict[str, Any] = {}
+        self.peer = PeerState()
         self.on_message = on_message
         self.on_hangup = on_hangup
         self._lock = QuietLock()

@@ -123,10 +123,9 @@ class Client(Owner):
     def _hung_up(self, connection: Connection, error: Exception | None, unread: bool = False) -> None:
         if error is not None:
             self.borrowing.broke(connection, error)
-        if connection.facts:
-            self.tensors.peer_gone(connection)
-            if not unread:
-                self.segments.peer_gone(connection)
+        self.tensors.peer_gone(connection)
+        if not unread:
+            self.segments.peer_gone(connection)
         super()._hung_up(connection, error)
         if error is None:
             return  # the node reports how the process has ended, and all that waits for it fails with that
@@ -227,7 +226,7 @@ class Client(Owner):
         """Give an entry its value, from its producer, which has pinned the refs inside by the name `pin`. Client's lock held."""
         if form == m.SEGMENT:
             entry.guard = self.segments.guard(payload)
-            connection.facts.get("freed", set()).discard(payload[0])
+            connection.peer.freed.discard(payload[0])
         entry.complete(form, payload, self.borrowing.adopt_reply(connection, pin, refs) if refs else None)
 
     def _on_attempt(self, connection: Connection, task_id: bytes) -> None:

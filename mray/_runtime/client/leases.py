@@ -175,7 +175,7 @@ class TaskPool:
     def begin(self, begin: do.Begin) -> None:
         lease = begin.lease
         self.pools.leases[lease.lease_id] = self, lease
-        lease.link.facts["lease"] = self, lease
+        lease.link.peer.lease = self, lease
         resources, gpus, cpus, accelerators = lease.terms
         options = self.demand.get("options")
         if cpus or accelerators:
@@ -198,7 +198,7 @@ class TaskPool:
         connection: Connection = lease.link
         # POINT task noted
         function_id, blob, name = call.method
-        sent = connection.facts.setdefault("functions", set())
+        sent = connection.peer.functions
         if function_id not in sent:
             sent.add(function_id)
             connection.post((m.FUNCTION, function_id, blob))
@@ -332,8 +332,8 @@ class LeasePools:
     def on_given_back(self, connection: Connection, task_ids: list[bytes]) -> None:
         # POINT tasks given back
         calls = [call for call in (connection.calls.pop(task_id, None) for task_id in task_ids) if call is not None]
-        pool, lease = connection.facts.get("lease", (None, None))
-        if pool is not None:
+        if connection.peer.lease is not None:
+            pool, lease = connection.peer.lease
             try:
                 pool.given_back(lease, calls)
             except Exception as error:
@@ -342,16 +342,18 @@ class LeasePools:
                 raise
 
     def on_leaving(self, connection: Connection) -> None:
-        pool, lease = connection.facts.get("lease", (None, None))
-        if pool is not None and not lease.over:
-            pool.tasks.worker_leaves(lease)
+        if connection.peer.lease is not None:
+            pool, lease = connection.peer.lease
+            if not lease.over:
+                pool.tasks.worker_leaves(lease)
 
     # ------------------------------------------------------------------------------------ connections
     def unread(self, connection: Connection) -> None:
         """Return the lease of a worker that lives and has read no message of a connection, and push its tasks elsewhere."""
-        pool, lease = connection.facts.get("lease", (None, None))
-        if pool is not None and not lease.lost:
-            pool.follow(pool.tasks.unread(lease, self.clock()))
+        if connection.peer.lease is not None:
+            pool, lease = connection.peer.lease
+            if not lease.lost:
+                pool.follow(pool.tasks.unread(lease, self.clock()))
 
     def ended(self, end: Ended) -> None:
         """A leased worker has ended; or its connection broke although it lives: then the node ends it."""

@@ -71,7 +71,7 @@ class Introducer:
         """
         self._prepare(process)
         ours, theirs = socket.socketpair()
-        self._meet(ours).facts["worker"] = process
+        self._meet(ours).peer.expected = process
         return theirs
 
     def _prepare(self, process: str) -> None:

@@ -315,7 +315,7 @@ class Node:
             connection.role, connection.pid = role, pid
             return
         if role == m.ROLE_WORKER:
-            known = self._supervisor.expects(process, pid) and connection.facts.get("worker", process) == process
+            known = self._supervisor.expects(process, pid) and connection.peer.expected in ("", process)
         else:
             only = self._only_job
             known = role == m.ROLE_DRIVER and (job_spec is not None if only is None else only.connection is None)

@@ -116,11 +116,12 @@ class DeviceLoans:
         #: The shipments of the fetch that is being answered.
         self._loading: list[tuple[Shipment, int, int]] = []
         self._loans: _Loans | None = None
-        #: Of all receivers.
-        self._of_peers: list[_Loans] = []
+        #: By the connection to the receiver.
+        self._of_peers: dict[Connection, _Loans] = {}
         #: One thread at a time unpickles: arrivals are put together in one place.
         self._bringing = threading.RLock()
-        self._arrivals: list[Arrivals] = []
+        #: By the connection to the holder.
+        self._arrivals: dict[Connection, Arrivals] = {}
 
     # ------------------------------------------------------------------------------------ as holder
     def lend(
@@ -136,10 +137,9 @@ class DeviceLoans:
             departures = self._departures
             if departures is None:
                 departures = self._departures = Departures(found, self._lease)
-            self._loans = connection.facts.get("loans")
+            self._loans = self._of_peers.get(connection)
             if self._loans is None:
-                self._loans = connection.facts["loans"] = _Loans()
-                self._of_peers.append(self._loans)
+                self._loans = self._of_peers[connection] = _Loans()
             self._loading = []
             facts: list[DepartureFacts] = []
             try:
@@ -169,7 +169,7 @@ class DeviceLoans:
     def on_done(self, connection: Connection, lease: int, use: int, note: bytes) -> None:
         """TENSORS_DONE."""
         with self._lock:
-            loans = connection.facts.get("loans")
+            loans = self._of_peers.get(connection)
             if loans is not None:
                 loans.end(lease, use, note)
 
@@ -208,11 +208,9 @@ class DeviceLoans:
             self._release(connection, lease, use, b"")
 
     def _arrivals_from(self, connection: Connection, found: Platform) -> Arrivals:
-        arrivals: Arrivals | None = connection.facts.get("arrivals")
+        arrivals = self._arrivals.get(connection)
         if arrivals is None:
-            arrivals = Arrivals(found, partial(self._release, connection), MOST_KEPT)
-            connection.facts["arrivals"] = arrivals
-            self._arrivals.append(arrivals)
+            arrivals = self._arrivals[connection] = Arrivals(found, partial(self._release, connection), MOST_KEPT)
         return arrivals
 
     def _release(self, connection: Connection, lease: int, use: int, note: bytes) -> None:
@@ -230,23 +228,21 @@ class DeviceLoans:
     def peer_gone(self, connection: Connection) -> None:
         """The process at the other end has died."""
         with self._lock:
-            loans = connection.facts.pop("loans", None)
-            if loans in self._of_peers:  # else the session is over
-                self._of_peers.remove(loans)
+            loans = self._of_peers.pop(connection, None)
+            if loans is not None:  # else the session is over, or there were none
                 loans.end_all()
-        arrivals = connection.facts.pop("arrivals", None)
-        if arrivals in self._arrivals:
-            self._arrivals.remove(arrivals)
+        arrivals = self._arrivals.pop(connection, None)
+        if arrivals is not None:
             arrivals.close()
 
     def close(self) -> None:
         """The session is over."""
-        for arrivals in self._arrivals:
+        for arrivals in self._arrivals.values():
             arrivals.close()
         self._arrivals.clear()
         with self._lock:
             while self._of_peers:
-                retire_later(self._of_peers.pop().peers)
+                retire_later(self._of_peers.popitem()[1].peers)
             if self._departures is not None:
                 self._departures.close()
                 self._departures = None

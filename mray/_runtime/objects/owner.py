@@ -220,13 +220,13 @@ class OwnSegments:
             if connection is None or connection.closed:
                 unlink(name)
                 return
-            connection.facts.setdefault("freed", set()).add(name)
+            connection.peer.freed.add(name)
             connection.post((m.FREE_SEGMENT, [name]) if again else (m.FREE_SEGMENT, [name], False))
             owner.reactor.post_later(connection)
 
     def peer_gone(self, connection: Connection) -> None:
         """Remove the segments that were to be freed at the other end of a connection that has ended, unless it has read no message."""
-        for name in connection.facts.get("freed", ()):
+        for name in connection.peer.freed:
             unlink(name)
 
     def discard_unclaimed(self, names: Iterable[str]) -> None:

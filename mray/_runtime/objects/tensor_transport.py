@@ -184,7 +184,7 @@ class TensorStore:
             for tensor in tensors:
                 self._objects[id(tensor)] = self._objects.get(id(tensor), 0) + 1
             if caller is not None:
-                caller.facts.setdefault("tensors", set()).add(object_id)
+                caller.peer.tensors.add(object_id)
         said = b"" if prepared is None else prepared.pickled()
         payload = (own.process, actor[0], actor[1], os.getpid(), encoded, said, form, rest)
         return m.TENSORS, payload, packed.refs
@@ -304,7 +304,7 @@ class TensorStore:
 
     def peer_gone(self, connection: Connection) -> None:
         """Drop the tensors that were held for a process that has died. Client's lock held."""
-        for object_id in connection.facts.pop("tensors", ()):
+        for object_id in connection.peer.tensors:
             self.drop(object_id)
         self._loans.peer_gone(connection)
 
@@ -388,7 +388,7 @@ class TensorStore:
             connection = own.try_peer(payload[0])
             if connection is not None:
                 # A peer whose memory could not be opened once is not asked for any again.
-                through_host = through_host or ("opens nothing" in connection.facts and payload[4] != _ON_DEVICE_ONLY)
+                through_host = through_host or (connection.peer.opens_nothing and payload[4] != _ON_DEVICE_ONLY)
                 fetch.answer = own.request(connection, m.TENSORS_FETCH, object_id, through_host)
         return fetch
 
@@ -476,7 +476,7 @@ class TensorStore:
                     "the same GPU, or GPUs with peer access to each other; or write 'shm', which goes through host memory."
                 ) from error
             if isinstance(error, NotOpenedError):
-                connection.facts["opens nothing"] = True
+                connection.peer.opens_nothing = True
                 logger.warning(
                     "Tensors go through host memory from %s (pid %d) to pid %d, which cannot open memory of its GPU: %s",
                     *(name or "the process", pid, os.getpid(), error),
