@@ -28,6 +28,7 @@ from mray._ipc.doorbell import Doorbell, new_wakeup_fd
 from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, PARKED, ROW_WORDS, STATE, SessionTable
+from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import serialize
 
 DRIVER_ROW = 0
@@ -59,6 +60,7 @@ class TinyHost:
     def __init__(self, prefix: str, table: SessionTable, doorbells: dict[str, int], row: int, rows: int, process: str) -> None:
         self.process = process
         self.prefix = prefix
+        self.reactor: Any = self  # as far as graphs need one
         self.table = table
         self.rows = {name: number for number, name in enumerate(doorbells)}
         self.doorbells = doorbells
@@ -123,11 +125,7 @@ class TinyHost:
         pass
 
     def failure(self, error: BaseException, name: str) -> bytes:
-        return pickle.dumps(error)
-
-    def exception(self, payload: bytes) -> BaseException:
-        error: BaseException = pickle.loads(payload)
-        return error
+        return pickle_error(error)
 
 
 class Echo:

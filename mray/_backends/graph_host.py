@@ -30,7 +30,7 @@ from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
 from mray._ipc.segment import Ask
 from mray._ipc.slots import sweep_orphans
-from mray._objects.remote_error import pickle_error, task_error, unpickle_error
+from mray._objects.remote_error import pickle_error, task_error
 from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.connections.deaths import actor_error
@@ -56,6 +56,7 @@ class Host:
         self._worker = worker
         self.process = client.process
         self.prefix = f"/mray-{client.facts['session']}-{client.process}-"
+        self.reactor = client.reactor
         assert client.reactor.spinner is not None
         self.spinner = client.reactor.spinner
         self.service: GraphService | None = self.service_kind(self) if worker is not None else None
@@ -75,24 +76,11 @@ class Host:
         client.sections[PROGRAMS] = lambda: programs_of(() if self.service is None else self.service.programs)
         client.sections[SECTION] = lambda: trace_of(client, worker)
 
-    @property
-    def wakeup_fds(self) -> tuple[int, ...]:
-        return self._client.reactor.wakeup_fds
-
-    def add_poller(self, poller: Callable[[], None]) -> None:
-        self._client.reactor.add_poller(poller)
-
-    def remove_poller(self, poller: Callable[[], None]) -> None:
-        self._client.reactor.remove_poller(poller)
-
     def wake(self) -> None:
-        self._client.reactor.wake()
-
-    def note_activity(self) -> None:
-        self._client.reactor.activity += 1
+        self.reactor.wake()
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
-        return self._client.reactor.wait_until(predicate, timeout, spin=spin)
+        return self.reactor.wait_until(predicate, timeout, spin=spin)
 
     def fetch(self, refs: Sequence[ObjectRef]) -> Callable[[], int]:
         entries = [ref._entry for ref in refs]
@@ -106,9 +94,6 @@ class Host:
 
     def is_ready(self, ref: ObjectRef) -> bool:
         return ref._entry.form is not None
-
-    def defer(self, callback: Callable[[], None]) -> None:
-        self._client.reactor.defer(callback)
 
     def actor_process(self, actor: str) -> str:
         """Waits until the actor is alive; raises why it never will be."""
@@ -166,7 +151,7 @@ class Host:
         if verb in (COPY, ENDED):
             # Deferred: it takes the graph's lock, which must not be waited for while holding the client's.
             noted = partial(note_copier, self, payload.decode(), connection.process) if verb == COPY else partial(end_copy, self, payload)
-            self._client.reactor.defer(lambda: answer(noted))
+            self.reactor.defer(lambda: answer(noted))
         elif verb == REPORT:
             answer(lambda: self._state(payload))
         else:
@@ -228,7 +213,7 @@ class Host:
         with client.lock:
             if process != self.process:
                 client.peer(process)  # which hangs up when it is gone
-            return client.ends.then(process, lambda end: self.defer(partial(callback, self._death(end, actor))))
+            return client.ends.then(process, lambda end: self.reactor.defer(partial(callback, self._death(end, actor))))
 
     def _death(self, end: Ended, actor: str) -> Exception:
         """The error of those who meet a process dead, or a broken conversation with it."""
@@ -269,10 +254,6 @@ class Host:
                 ip=self._client.facts["node_ip_address"],
             )
         )
-
-    def exception(self, payload: bytes) -> BaseException:
-        error: Any = unpickle_error(payload)
-        return error  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """The session ends."""

@@ -15,6 +15,7 @@ from mray._common.bridge import Waitable
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._ipc.doorbell import Doorbell, GroupDoorbell
+    from mray._ipc.reactor import Reactor
     from mray._ipc.segment import Ask
     from mray._ipc.spin import Spinner
 
@@ -46,6 +47,7 @@ class GraphHost(Protocol):
     process: str
     #: The beginning of the names of shared memory of this session: ``/mray-<session>-``.
     prefix: str
+    reactor: Reactor
     spinner: Spinner
     #: The compiled graphs of this process that are not torn down; the end of the session ends them.
     graphs: weakref.WeakSet[Any]
@@ -64,41 +66,19 @@ class GraphHost(Protocol):
     def service(self) -> Service | None:
         """Runs the programs of the actor in this process; None in a driver."""
 
-    @property
-    def wakeup_fds(self) -> tuple[int, ...]:
-        """The descriptors of this process's doorbells, for event loops that watch them; another tuple when they change.
-
-        None where one process is the whole session: no doorbell rings, and pollers are called.
-        """
-
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering messages meanwhile; returns the
         predicate's last value.
         """
 
-    def add_poller(self, poller: Callable[[], None]) -> None:
-        """Have peers ring, and the thread that reads call `poller`, until `remove_poller`: a wait without a thread.
-
-        The caller looks once itself after this.
-        """
-
-    def remove_poller(self, poller: Callable[[], None]) -> None:
-        """Undo `add_poller`. Safe when it was not added."""
-
     def wake(self) -> None:
         """Have the threads in `wait_until` test their predicates again: another thread has changed state."""
-
-    def note_activity(self) -> None:
-        """Record that an event loop has read, so that no other thread needs to for a while."""
 
     def fetch(self, refs: Sequence[ObjectRef]) -> Callable[[], int]:
         """Begin to fetch the values of these objects; the function says how many are here, at some nanoseconds for each."""
 
     def is_ready(self, ref: ObjectRef) -> bool:
         """Whether the value of an object is here."""
-
-    def defer(self, callback: Callable[[], None]) -> None:
-        """Call back soon in the reading thread; takes no lock, for finalizers."""
 
     def actor_process(self, actor: str) -> str:
         """The process an actor lives in; waits until it does. Raises ActorDiedError."""
@@ -141,9 +121,6 @@ class GraphHost(Protocol):
 
     def failure(self, error: BaseException, name: str) -> bytes:
         """The pickle of the exception that a caller of `name` gets for an error of user code, with its traceback."""
-
-    def exception(self, payload: bytes) -> BaseException:
-        """The exception to raise for a pickle made by `failure`."""
 
 
 def weakly(method: Callable[..., object], *facts: object) -> Callable[[Exception], None]:

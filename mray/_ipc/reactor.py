@@ -132,7 +132,7 @@ class Reactor:
         #: The doorbell of this process (see `mray._ipc.doorbell`); also how its own threads wake its reader.
         self.wakeup_fd = new_wakeup_fd()
         self._epoll.register(self.wakeup_fd, select.EPOLLIN | select.EPOLLET)
-        #: That one, and further eventfds that wake this process.
+        #: That one, and further eventfds that wake this process; another tuple when they change. None where one process is the session.
         self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
         self._pollers: tuple[Callable[[], None], ...] = ()
         #: Connections with rings; and looks into rings since the kernel was asked.

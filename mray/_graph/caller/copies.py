@@ -36,6 +36,7 @@ from mray._graph.caller.handle import restore_graph
 from mray._graph.graph_messages import COPY
 from mray._graph.host import weakly
 from mray._graph.plan import DRIVER, Plan
+from mray._objects.remote_error import unpickle_error
 from mray.exceptions import OwnerDiedError, RayChannelError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def end_copy(host: GraphHost, payload: bytes) -> bytes:
     graph_id, error = pickle.loads(payload)
     graph = host.copies.get(graph_id)
     if graph is not None:
-        ended = host.exception(error) if error else None
+        ended = unpickle_error(error) if error else None
         graph.end_with(ended if isinstance(ended, Exception) else RayChannelError("Channel closed."))
     return b""
 

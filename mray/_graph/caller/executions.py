@@ -40,6 +40,7 @@ from mray._graph.watch.report import LEAST, describe_caller, report_of
 from mray._graph.watch.report import PATIENCE as PATIENCE_OF_REPORT
 from mray._ipc.spin import CALLER_WINDOW, AdaptiveSpinner
 from mray._ipc.table import usable_cores
+from mray._objects.remote_error import unpickle_error
 from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChannelTimeoutError
 
 logger = logging.getLogger(__name__)
@@ -305,7 +306,7 @@ class Executions:
         """A ref of (execution, output) has died unread. For finalizers: takes no lock."""
         self.results.dropped.append(dropped)
         if self.room_wanted:
-            self.host.defer(lambda: None)  # the threads that wait look again
+            self.host.reactor.defer(lambda: None)  # the threads that wait look again
 
     def may_submit(self) -> bool:
         """Whether `submit_nowait` would find room, or raise. Lock held."""
@@ -343,7 +344,7 @@ class Executions:
 
     def error(self, failed: Failed) -> BaseException:
         """The exception of a result that is a failure."""
-        error = self.host.exception(failed.payload)
+        error = unpickle_error(failed.payload)
         if failed.fatal:
             self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
         return error
@@ -573,7 +574,7 @@ class Executions:
         if made is not None and self.state is not TORN_DOWN:
             self.state = TORN_DOWN
             with contextlib.suppress(Exception):  # the session may be gone by now
-                self.host.defer(made.end)
+                self.host.reactor.defer(made.end)
 
     def get_id(self) -> str:
         """The graph's id."""

@@ -57,7 +57,7 @@ class LoopWatcher:
 
     def is_due(self) -> bool:
         """Whether it is time that a coroutine lets others run, although its result may be there: once in `FAIRNESS` seconds."""
-        if not self._host.wakeup_fds:
+        if not self._host.reactor.wakeup_fds:
             return True  # no process computes meanwhile: a coroutine that awaits always lets others run
         now = monotonic()
         if now - self._yielded < FAIRNESS:
@@ -108,7 +108,7 @@ class LoopWatcher:
     # ------------------------------------------------------------------------------------ looking
     def _look(self) -> None:
         """Read the results that have come, and wake the coroutines that wait for them."""
-        self._host.note_activity()
+        self._host.reactor.activity += 1
         service = self._host.service
         for completions in tuple(self._awaited):
             if service is not None:
@@ -122,7 +122,7 @@ class LoopWatcher:
                 self._awaited.discard(completions)
         if self._attends and not self._awaited:
             self._attends = False
-            self._host.remove_poller(self._polled)
+            self._host.reactor.remove_poller(self._polled)
 
     # ------------------------------------------------------------------------------------ being woken
     def _attend(self) -> None:
@@ -137,9 +137,9 @@ class LoopWatcher:
         loop = self._loop()
         if loop is None:
             return
-        if self._host.wakeup_fds and (self._poll is None or self._doorbells is not self._host.wakeup_fds):
+        if self._host.reactor.wakeup_fds and (self._poll is None or self._doorbells is not self._host.reactor.wakeup_fds):
             self._unwatch(loop)
-            self._doorbells = self._host.wakeup_fds
+            self._doorbells = self._host.reactor.wakeup_fds
             with explaining("The event loop could not wait for the graph."):
                 self._poll = select.epoll(len(self._doorbells))
             for fd in self._doorbells:
@@ -148,7 +148,7 @@ class LoopWatcher:
             loop.add_reader(self._poll.fileno(), self._on_ring)
             self._watches = True
         self._attends = True
-        self._host.add_poller(self._polled)
+        self._host.reactor.add_poller(self._polled)
         self._look()
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -183,12 +183,12 @@ class LoopWatcher:
         self._asked = True
         loop = self._loop()
         if loop is None or not call_in(loop, self._on_polled):
-            self._host.remove_poller(self._polled)
+            self._host.reactor.remove_poller(self._polled)
 
     def _is_rung(self) -> bool:
         """Whether an actor in this very process, which rings no doorbell, would make progress in the loop's own thread."""
         service = self._host.service
-        return not self._host.wakeup_fds and service is not None and service.ready()
+        return not self._host.reactor.wakeup_fds and service is not None and service.ready()
 
     def _on_polled(self) -> None:
         self._asked = False

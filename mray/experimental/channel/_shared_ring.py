@@ -41,6 +41,7 @@ from mray._ipc.memory_order import fence, publish_fence, trust_fence
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import PAGE, Segment, round_up
 from mray._ipc.slots import unlink_all
+from mray._objects.remote_error import unpickle_error
 from mray.exceptions import RayChannelError, RayChannelTimeoutError, RaySystemError
 
 #: Word of the control block: 1 once anybody has closed the ring.
@@ -279,7 +280,7 @@ class SharedRing:
                     self._raise_deaths([self.facts.writer], "writer")
                     raise RayChannelTimeoutError(f"Nothing was written to the channel within {timeout} s.")
             reader.ring_back()
-            return self._host.exception(message.payload) if message.__class__ is Failed else message
+            return unpickle_error(message.payload) if message.__class__ is Failed else message
 
     def _reader(self) -> _Reader:
         parts, facts = self._parts, self.facts
