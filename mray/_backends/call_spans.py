@@ -30,8 +30,8 @@ class CallSpans:
         self._worker = worker
         self._lock = threading.Lock()
         self._buffer = Buffer()
-        #: (object, name) of what is covered.
-        self._covered: list[tuple[Any, str]] = []
+        #: (object, name, its own attribute of that name or None) of what is covered.
+        self._covered: list[tuple[Any, str, Any]] = []
         #: When the arguments of the call that runs were there; 0: it is over, or was begun before.
         self._ready = 0
 
@@ -49,8 +49,10 @@ class CallSpans:
             span_buffers.get().wanted.discard(who)
             if not span_buffers.get().wanted:
                 while self._covered:
-                    thing, name = self._covered.pop()
-                    thing.__dict__.pop(name, None)
+                    thing, name, own = self._covered.pop()
+                    del thing.__dict__[name]
+                    if own is not None:
+                        thing.__dict__[name] = own
             return self._buffer.sheet()
 
     def _cover(self) -> None:
@@ -68,8 +70,9 @@ class CallSpans:
             self._put(executor, "_failed", self._failing)
 
     def _put(self, thing: Any, name: str, cover: Callable[[Any], Any]) -> None:
+        own = thing.__dict__.get(name)
         thing.__dict__[name] = cover(getattr(thing, name))
-        self._covered.append((thing, name))
+        self._covered.append((thing, name, own))
 
     def _add(self, kind: str, begin: int, name: str, task: str = "", failed: bool = False) -> None:
         self._buffer.add((kind, begin, clock(), f"calls, {threading.current_thread().name}", name, task, -1, 0, failed))

@@ -6,8 +6,10 @@ Connects the runtime (processes, calls, objects) and the graphs, which may not k
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
+from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mray._api.actor import check_session, make_handle
@@ -100,8 +102,31 @@ class _Creation:
 _NO_PLANS: dict[int, Any] = {}
 
 
+def of_part(path: str) -> Any:
+    """A verb for which a part of the process answers: no function of ours is between the caller and that part, once it was looked up."""
+    return cached_property(attrgetter(path))
+
+
 class NativeBackend(PlacementCalls, Backend):
     """One process's share of the native engine."""
+
+    end_threads = of_part("client.reactor.end_threads")
+    put = of_part("client.put")
+    get = of_part("client.get")
+    get_one = of_part("client.get_one")
+    new_memory = of_part("client.new_memory")
+    wait_tensor_freed = of_part("client.tensors.wait_tensor_freed")
+    tensor_transport_of = of_part("client.tensors.transport_of")
+    set_tensor_target = of_part("client.tensors.set_target")
+    wait = of_part("client.wait")
+    has_left = of_part("client.long_lists.has")
+    on_ready = of_part("client.on_ready")
+    on_out_of_scope = of_part("client.on_out_of_scope")
+    read_along = of_part("client.reactor.wake_background_reader")
+    flush = of_part("client.reactor.flush")
+    wake = of_part("client.reactor.wake")
+    restore_ref = of_part("client.borrowing.restore")
+    export_ref = of_part("client.borrowing.note")
 
     def __init__(self, client: Client, session: Session | JoinedSession | None, worker: Worker | None = None) -> None:
         self.client = client
@@ -135,9 +160,6 @@ class NativeBackend(PlacementCalls, Backend):
     def facts(self) -> dict[str, Any]:
         return self.client.facts
 
-    def end_threads(self) -> None:
-        self.client.reactor.end_threads()
-
     def shutdown(self) -> None:
         self._end_after_graphs(self.client.close if self._session is None else self._session.end)
 
@@ -161,18 +183,6 @@ class NativeBackend(PlacementCalls, Backend):
                 host.close()
 
     # ------------------------------------------------------------------------------------ objects
-    def put(self, value: Any) -> ObjectRef:
-        return self.client.put(value)
-
-    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
-        return self.client.get(refs, timeout, through_host)
-
-    def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
-        return self.client.get_one(ref, timeout)
-
-    def new_memory(self, size: int) -> Any | None:
-        return self.client.new_memory(size)
-
     def memory_counts(self) -> tuple[int, int, int, int]:
         return counts.made, counts.elsewhere, counts.sent, counts.copied
 
@@ -180,27 +190,6 @@ class NativeBackend(PlacementCalls, Backend):
         self.client.check()
         context = self._context
         return self.client.tensors.put(value, transport, (context.actor_id or b"", context.class_name or ""))
-
-    def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
-        self.client.tensors.wait_tensor_freed(tensor, timeout)
-
-    def tensor_transport_of(self, ref: ObjectRef) -> str | None:
-        return self.client.tensors.transport_of(ref)
-
-    def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
-        self.client.tensors.set_target(ref, place, device)
-
-    def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        return self.client.wait(refs, num_returns, timeout)
-
-    def has_left(self, refs: list[Any]) -> bool:
-        return self.client.long_lists.has(refs)
-
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
-        return self.client.on_ready(ref, callback, soon)
-
-    def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
-        self.client.on_out_of_scope(ref, callback)
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         client = self.client
@@ -210,17 +199,8 @@ class NativeBackend(PlacementCalls, Backend):
             client.check()
         return True
 
-    def read_along(self) -> None:
-        self.client.reactor.wake_background_reader()
-
-    def flush(self) -> None:
-        self.client.reactor.flush()
-
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.client.reactor.call_later(seconds, lambda: self.client.reactor.defer(callback))
-
-    def wake(self) -> None:
-        self.client.reactor.wake()
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         from mray._runtime.client.awaiting import awaited_refs  # noqa: PLC0415  (it imports asyncio, which who awaits has loaded)
@@ -238,12 +218,6 @@ class NativeBackend(PlacementCalls, Backend):
         from mray._runtime.client.awaiting import awaited_refs  # noqa: PLC0415
 
         return awaited_refs(self.client).wait(ref)
-
-    def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
-        return self.client.borrowing.restore(object_id, owner)
-
-    def export_ref(self, ref: ObjectRef) -> str:
-        return self.client.borrowing.note(ref)
 
     # ------------------------------------------------------------------------------------ tasks
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mray._api.backend import Backend
@@ -35,13 +36,9 @@ from mray._runtime.session.session import check_preload, choose_options
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from mray._api.actor_handle import ActorHandle
-    from mray._api.blueprint import ActorMethodSpec
     from mray._api.object_ref import ObjectRef
     from mray._common.options import SessionOptions
-    from mray._common.tensor_transports import TensorTransport
     from mray.exceptions import RayActorError
 
 
@@ -60,8 +57,59 @@ def _holding_token(method: Any) -> Any:
     return taken
 
 
+def _of_process(name: str) -> Any:
+    """A verb for which the backend of the calling thread's process answers."""
+    return property(attrgetter(f"_here.{name}"))
+
+
+def _with_token(name: str, *, pause: bool = False) -> Any:
+    """As `_of_process`, with the run token; with `pause` a scheduling point follows."""
+
+    @_holding_token
+    def verb(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
+        returned = getattr(self._here, name)(*args, **kwargs)
+        if pause:
+            self.run_token.pause()
+        return returned
+
+    return verb
+
+
 class LocalBackend(Backend):
     """A session in one process."""
+
+    has_left = _of_process("has_left")
+    wake = _of_process("wake")
+    restore_ref = _of_process("restore_ref")
+    export_ref = _of_process("export_ref")
+    set_tensor_target = _of_process("set_tensor_target")
+    has_made = _of_process("has_made")
+    hold_actor = _of_process("hold_actor")
+    export_handle = _of_process("export_handle")
+    timeline = _of_process("timeline")
+    context = _of_process("context")
+    exit_actor = _of_process("exit_actor")
+    host = _of_process("host")
+    facts = _of_process("facts")
+
+    on_out_of_scope = _with_token("on_out_of_scope")
+    future_of = _with_token("future_of")
+    wait_in_loop = _with_token("wait_in_loop")
+    put_tensors = _with_token("put_tensors")
+    wait_tensor_freed = _with_token("wait_tensor_freed")
+    tensor_transport_of = _with_token("tensor_transport_of")
+    cancel = _with_token("cancel", pause=True)
+    kill_actor = _with_token("kill_actor", pause=True)
+    submit_method = _with_token("submit_method", pause=True)
+    actor_state = _with_token("actor_state")
+    get_actor = _with_token("get_actor")
+    create_placement_group = _with_token("create_placement_group")
+    remove_placement_group = _with_token("remove_placement_group")
+    placement_group_ready = _with_token("placement_group_ready")
+    wait_placement_group = _with_token("wait_placement_group")
+    compile_graph = _with_token("compile_graph")
+    restore_graph = _with_token("restore_graph")
+    put = _with_token("put", pause=True)
 
     def __init__(self, run_token: RunToken, node: LocalNode) -> None:
         self.run_token = run_token
@@ -130,13 +178,11 @@ class LocalBackend(Backend):
         """The client of the calling thread's simulated process."""
         return self._process().client
 
+    @property
     def _here(self) -> NativeBackend:
         return self._process().backend  # type: ignore[no-any-return]
 
     # ------------------------------------------------------------------------------------ session
-    def facts(self) -> dict[str, Any]:
-        return self._here().facts()
-
     @_holding_token
     def shutdown(self) -> None:
         if self.run_token.closed:
@@ -165,24 +211,15 @@ class LocalBackend(Backend):
 
     # ------------------------------------------------------------------------------------ objects
     @_holding_token
-    def put(self, value: Any) -> ObjectRef:
-        ref = self._here().put(value)
-        self.run_token.pause()
-        return ref
-
-    @_holding_token
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
         if all((entry := ref._entry) is not None and entry.form is not None for ref in refs):
             self.run_token.pause()
-        return self._here().get(refs, timeout, through_host)
+        return self._here.get(refs, timeout, through_host)  # type: ignore[no-any-return]
 
     @_holding_token
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         self.run_token.pause()
-        return self._here().wait(refs, num_returns, timeout)
-
-    def has_left(self, refs: list[Any]) -> bool:
-        return self._here().has_left(refs)
+        return self._here.wait(refs, num_returns, timeout)  # type: ignore[no-any-return]
 
     @_holding_token
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
@@ -193,10 +230,6 @@ class LocalBackend(Backend):
         forget: Callable[[], object] = process.backend.on_ready(ref, lambda: process.call_soon(callback), soon=soon)
         return forget
 
-    @_holding_token
-    def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
-        self._process().backend.on_out_of_scope(ref, callback)
-
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         # A condition that the end of the session has made true may be asked for after it.
         return (self.run_token.closed and predicate()) or self._wait_until(predicate, timeout)
@@ -204,7 +237,7 @@ class LocalBackend(Backend):
     @_holding_token
     def _wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         self.run_token.pause()
-        return self._here().wait_until(predicate, timeout)
+        return self._here.wait_until(predicate, timeout)
 
     def read_along(self) -> None:
         """Messages are delivered at each decision: nothing to do."""
@@ -213,144 +246,31 @@ class LocalBackend(Backend):
         process = self._process()
         self.run_token.call_soon(self.run_token.call_later, seconds, lambda: process.call_soon(callback))
 
-    def wake(self) -> None:
-        self._here().wake()
-
-    @_holding_token
-    def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
-        return self._here().future_of(ref)
-
-    @_holding_token
-    def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        return self._here().wait_in_loop(ref)
-
-    def restore_ref(self, object_id: bytes, owner: str) -> ObjectRef:
-        return self._here().restore_ref(object_id, owner)
-
-    def export_ref(self, ref: ObjectRef) -> str:
-        return self._here().export_ref(ref)
-
-    @_holding_token
-    def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
-        return self._here().put_tensors(value, transport)
-
-    @_holding_token
-    def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
-        self._here().wait_tensor_freed(tensor, timeout)
-
-    @_holding_token
-    def tensor_transport_of(self, ref: ObjectRef) -> str | None:
-        return self._here().tensor_transport_of(ref)
-
-    def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
-        self._here().set_tensor_target(ref, place, device)
-
     # ------------------------------------------------------------------------------------ tasks
     @_holding_token
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
         if options["runtime_env"]:
             check_environment(options["runtime_env"])
-        returned = self._here().submit_task(function, args, kwargs, options)
+        returned = self._here.submit_task(function, args, kwargs, options)
         self.run_token.pause()
         return returned
-
-    @_holding_token
-    def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
-        self._here().cancel(ref, force, recursive)
-        self.run_token.pause()
 
     # ------------------------------------------------------------------------------------ actors
     @_holding_token
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
         if options["runtime_env"]:
             check_environment(options["runtime_env"])
-        handle = self._here().create_actor(actor_class, args, kwargs, options)
+        handle = self._here.create_actor(actor_class, args, kwargs, options)
         self.run_token.pause()
         return handle
-
-    @_holding_token
-    def submit_method(
-        self,
-        handle: ActorHandle,
-        method: ActorMethodSpec,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        num_returns: Any,
-        options: dict[str, Any] | None,
-    ) -> Any:
-        returned = self._here().submit_method(handle, method, args, kwargs, num_returns, options)
-        self.run_token.pause()
-        return returned
-
-    def has_made(self, actor_id: bytes) -> bool:
-        return self._here().has_made(actor_id)
-
-    def hold_actor(self, actor_id: bytes) -> Any:
-        return self._here().hold_actor(actor_id)
-
-    def export_handle(self, handle: ActorHandle) -> None:
-        self._here().export_handle(handle)
-
-    @_holding_token
-    def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
-        self._here().kill_actor(handle, no_restart)
-        self.run_token.pause()
 
     @_holding_token
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         process = self._process()
         process.backend.on_death(handle, lambda error: process.call_soon(lambda: callback(error)))
 
-    @_holding_token
-    def actor_state(self, handle: ActorHandle) -> str | None:
-        return self._here().actor_state(handle)
-
-    @_holding_token
-    def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
-        return self._here().get_actor(name, namespace)
-
-    # ------------------------------------------------------------------------------------ placement groups
-    @_holding_token
-    def create_placement_group(
-        self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
-    ) -> bytes:
-        return self._here().create_placement_group(bundles, strategy, name, detached, selectors)
-
-    @_holding_token
-    def remove_placement_group(self, group_id: bytes) -> None:
-        self._here().remove_placement_group(group_id)
-
-    @_holding_token
-    def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
-        return self._here().placement_group_ready(group_id, value)
-
-    @_holding_token
-    def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
-        return self._here().wait_placement_group(group_id, timeout)
-
     # ------------------------------------------------------------------------------------ listings
     @_holding_token
     def query(self, what: str, *arguments: Any) -> Any:
         self.run_token.pause()
-        return self._here().query(what, *arguments)
-
-    def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
-        return self._here().timeline(filename)
-
-    def context(self) -> dict[str, Any]:
-        return self._here().context()
-
-    def exit_actor(self) -> None:
-        self._here().exit_actor()
-
-    # ------------------------------------------------------------------------------------ graphs
-    @_holding_token
-    def compile_graph(self, root: Any, **options: Any) -> Any:
-        return self._here().compile_graph(root, **options)
-
-    @_holding_token
-    def restore_graph(self, handle: Any) -> Any:
-        return self._here().restore_graph(handle)
-
-    def host(self) -> Any:
-        return self._here().host()
+        return self._here.query(what, *arguments)
