@@ -514,7 +514,7 @@ def test_an_object_that_went_with_its_session_is_not_said_to_be_removed_by_someb
     client = ray._api.current.current_backend().client
     put = ray.put(b"p" * 1_000_000)
     cleaned = threading.Event()
-    ask = client.on_node_lost
+    ask = client.resident.node_lost
 
     def slowly():
         error = ask()
@@ -522,7 +522,7 @@ def test_an_object_that_went_with_its_session_is_not_said_to_be_removed_by_someb
         time.sleep(1)
         return error
 
-    client.on_node_lost = slowly
+    client.resident.node_lost = slowly
     os.kill(client.facts["node_pid"], signals.SIGKILL)
     assert cleaned.wait(30)
     with pytest.raises(ray.exceptions.NodeDiedError, match="killed by SIGKILL"):

@@ -82,7 +82,7 @@ BOUNDS = {
     "_ipc.process:carrying": "for the seconds that it was given",
     "_ipc.spin:AdaptiveSpinner.spin": "for the spinner's window",
     "_ipc.reactor:Reactor._become_reader": "until it reads, or its predicate holds: it sleeps in between",
-    "_runtime.session.persistent:JoinedSession._node_lost": "for _CLEAN_SECONDS",
+    "_runtime.session.persistent:JoinedSession.node_lost": "for _CLEAN_SECONDS",
     "_runtime.observe.stack_signal:ask": "for the seconds that it was given",
     "proxy._sender:Sender._deliver": "once for each message; it sleeps while there is none",
     "pytest_plugin.leaks:assert_nothing_left": "for the seconds that it was given",

@@ -185,5 +185,5 @@ class LocalWorker(Worker):
         except BaseException:
             sys.excepthook(*sys.exc_info())
 
-    def _node_lost(self) -> BaseException | None:
+    def node_lost(self) -> BaseException | None:
         return None

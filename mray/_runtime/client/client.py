@@ -109,9 +109,6 @@ class Client(Owner):
         )
         #: Sections that observers may ask this process for, besides those of `mray._runtime.observe.process_snapshot`.
         self.sections: dict[str, Callable[[], Any]] = {}
-        #: Called before a wait of user code that is really going to wait, and its result after; and whether that gives resources back.
-        self.on_block: Callable[[], Callable[[], None] | None] = lambda: None
-        self.lends: Callable[[], bool] = lambda: False
         #: Called before the first wait of `get` that is really going to wait, once.
         self.before_first_wait: Callable[[], None] | None = None
         #: Event loop to the refs that its coroutines wait for (`mray._runtime.client.awaiting`); and whether some thread always reads.
@@ -365,7 +362,7 @@ class Client(Owner):
 
         Returns the `hope` of `wait_as_user`, a count of absences, when all of these values, or all but `spare`, may be there.
         """
-        asks = self.lends()
+        asks = self.resident.lends()
         for entry in dict.fromkeys(entries):  # a ref that is given twice is waited for once
             if entry.form is None:
                 if entry.owner is None or entry.fetching:
@@ -393,7 +390,7 @@ class Client(Owner):
                 return True
             if deadline is not None:
                 timeout = max(0.0, deadline - monotonic())
-        unblock = self.on_block()
+        unblock = self.resident.block()
         if unblock is None:
             return reactor.wait_until(predicate, timeout)
         try:
@@ -422,7 +419,7 @@ class Client(Owner):
         most_left = len(entries) - num_returns
         with self.lock:
             watched = countdown.to_watch(entries)
-            hope = self._ask_for(entries if self.lends() else watched, most_left)
+            hope = self._ask_for(entries if self.resident.lends() else watched, most_left)
             for entry in watched:
                 if entry.form is None:
                     countdown.watch(entry)

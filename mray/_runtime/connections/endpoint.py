@@ -63,6 +63,31 @@ CALLS_BEFORE_RING = 64
 CALLS_AFTER_REFUSAL = 1024
 
 
+class Resident:
+    """What lives in a process: a driver's hold on its session, or a worker. Here: neither, or not yet."""
+
+    def node_lost(self) -> BaseException | None:
+        """The node has hung up: the error for all waiters. None: that the node has ended. A worker ends itself."""
+        return None
+
+    def fail(self, failure: RaySystemError) -> None:
+        """This process cannot go on with its session. A worker ends itself; in a driver everything fails with this. Any thread."""
+
+    def torn(self, error: Exception) -> None:
+        """The program has closed descriptors of ours: as `fail`, and nothing can be sent."""
+
+    def forked(self) -> None:
+        """In a forked child, which has let go of the session."""
+
+    def lends(self) -> bool:
+        """Whether resources can be given back while user code waits."""
+        return False
+
+    def block(self) -> Callable[[], None] | None:
+        """A wait of user code is really going to wait: give back what this process has lent. Returns what takes it again, if anything."""
+        return None
+
+
 class Endpoint:
     """One process's end of all its connections."""
 
@@ -76,7 +101,8 @@ class Endpoint:
         guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
         if role == m.ROLE_DRIVER:
             guard.looks, guard.terminated = True, end_program
-        self.reactor.closed_descriptors.tell = self.fail_everything
+        self.reactor.closed_descriptors.tell = self._torn
+        self.resident = Resident()
         self.facts: dict[str, Any] = {}
         #: The job that a driver brings to a session which is not its own (see `mray._runtime.node.jobs`).
         self.job_spec: dict[str, Any] | None = None
@@ -97,12 +123,6 @@ class Endpoint:
         #: The handlers of messages, of the node and of peers.
         self.from_node = Dispatch(FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
         self.from_peers = Dispatch(PEERS | OBSERVING, {**closing, m.HELLO: self._on_hello, **self._rings()})
-        #: Called when the node has hung up (a worker ends itself; the driver cleans the session).
-        self.on_node_lost: Callable[[], BaseException | None] = lambda: None
-        #: Called in a forked child, which has let go of the session.
-        self.on_forked: Callable[[], None] = lambda: None
-        #: Called when this process cannot go on with its session: a worker ends itself, a driver fails all that it waits for.
-        self.end_with: Callable[[RaySystemError], None] = self._end_driver
         self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))
 
     # ------------------------------------------------------------------------------------ joining a session
@@ -381,7 +401,7 @@ class Endpoint:
         """Fail everything: the node is dead, or ends the session, or reads no more from this process."""
         if node.refused and self.fatal is None:
             self.end_with(RaySystemError(f"The connection to the node broke: {node.refused}"))
-        self.fail_everything(self.on_node_lost() or node_error("the node process has ended"))
+        self.fail_everything(self.resident.node_lost() or node_error("the node process has ended"))
 
     def fail_everything(self, error: BaseException) -> None:
         """Give the error to every waiter, now and from now on: the node or the session is gone."""
@@ -392,8 +412,13 @@ class Endpoint:
                     self.requests.fail_all(error)
                     self._all_lost(error)
 
-    def _end_driver(self, failure: RaySystemError) -> None:
-        """Fail everything and hang up: a driver cannot go on with its session. Any thread."""
+    def _torn(self, error: Exception) -> None:
+        self.resident.torn(error)
+        self.fail_everything(error)
+
+    def end_with(self, failure: RaySystemError) -> None:
+        """End what this process has of its session, for a failure of its own. Any thread."""
+        self.resident.fail(failure)
         self.fail_everything(failure)
         node: Connection | None = getattr(self, "node", None)
         if node is not None:
@@ -444,7 +469,7 @@ class Endpoint:
         self.reactor.abandon()
         if self.facts and self.reactor.closed_descriptors.error is None:
             self.leave_introductions()
-        self.on_forked()
+        self.resident.forked()
 
     def leave_introductions(self) -> None:
         """Close the channels through which connections are made."""

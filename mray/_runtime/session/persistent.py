@@ -182,7 +182,7 @@ class JoinedSession(SessionHold):
     def _is_over(self) -> bool:
         return self._left or super()._is_over()
 
-    def _node_lost(self) -> BaseException | None:
+    def node_lost(self) -> BaseException | None:
         """The error of a session that has ended, in order or not; None when the node lives and only this driver's connection broke."""
         if not self._holds():
             return ended_error()

@@ -39,6 +39,7 @@ from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import RESET, ended_error, node_error, reset_error
+from mray._runtime.connections.endpoint import Resident
 from mray._runtime.environment.environments import reduce_environment, take_over, variables_of, variables_of_zygote
 from mray._runtime.environment.packages import cache_folder
 from mray._runtime.observe import process_snapshot
@@ -72,7 +73,7 @@ _LEAST_DESCRIPTORS = 128
 _NO_ROOM = "{what}: {place}. Make room there, or name another place for sessions with MRAY_TMPDIR or init(_temp_dir=...)."
 
 
-class SessionHold(ABC):
+class SessionHold(Resident, ABC):
     """A driver's hold on a session, its own or one that it has joined."""
 
     def __init__(self, directory: str, client: Client) -> None:
@@ -91,7 +92,7 @@ class SessionHold(ABC):
             cloudpickle.register_pickle_by_value(main)
 
     def _attach(self, client: Client) -> None:
-        client.on_node_lost = self._node_lost
+        client.resident = self
         client.from_node.on({m.ENDING: self._on_ending})
 
     def _on_ending(self, _node: Any, text: str) -> None:
@@ -141,8 +142,8 @@ class SessionHold(ABC):
         return self.client.node.closed
 
     @abstractmethod
-    def _node_lost(self) -> BaseException | None:
-        """The error for all waiters after the node has hung up."""
+    def node_lost(self) -> BaseException | None:
+        pass
 
 
 class Session(SessionHold):
@@ -152,6 +153,8 @@ class Session(SessionHold):
         super().__init__(directory, client)
         self.node_pid = node_pid
         self._lock = lock
+        #: Whether it is the reset that has the node hang up.
+        self._resetting = False
         #: How the lines of this process and of its workers are measured (see `mray._runtime.processes.line_coverage`).
         self.coverage: dict[str, Any] | None = None
 
@@ -184,7 +187,7 @@ class Session(SessionHold):
         node dies meanwhile. Refs and handles from before the reset raise errors that name it.
         """
         old, sock = self.client, None
-        old.on_node_lost = lambda: reset_error() if self._holds() else None
+        self._resetting = True
         old.entry.ended = RESET
         with old.lock:
             old.leases.give_back_idle()
@@ -198,18 +201,21 @@ class Session(SessionHold):
         old.close()
         old.reactor.guard.uninstall()
         failed_calls.clear()
+        self._resetting = False
         client = self.client = Client(self.directory, new_process_id(session_mark(self.directory)), m.ROLE_DRIVER)
         process_snapshot.listen(client)
         self._attach(client)
         try:
             client.join(sock)
         except OSError as error:
-            raise self._node_lost() or error from error
+            raise self.node_lost() or error from error
         client.reactor.guard.install()
         return client
 
-    def _node_lost(self) -> BaseException | None:
-        """As `SessionHold._node_lost`; this driver cleans when the node did not end in order."""
+    def node_lost(self) -> BaseException | None:
+        """As `Resident.node_lost`; this driver cleans when the node did not end in order."""
+        if self._resetting:
+            return reset_error() if self._holds() else None
         if not self._holds():
             return ended_error()
         status = reap_node(self.node_pid, 1.0)

@@ -35,7 +35,7 @@ from mray._runtime.client.call_context import CallContext
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
-from mray._runtime.connections.endpoint import fault_error
+from mray._runtime.connections.endpoint import Resident, fault_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.processes.native_threads import VARIABLE, native_threads
 from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
@@ -77,7 +77,7 @@ class Service(Protocol):
         """Whether there is any graph."""
 
 
-class Worker:
+class Worker(Resident):
     """The worker's state and main loop."""
 
     #: Classes of its parts; the in-process engine has others.
@@ -129,12 +129,8 @@ class Worker:
         #: Whether the main thread has other work than graphs. (One C call: it is called before and after each sleep.)
         self._pending: Callable[[], object] = self.inbox.__len__
         client.from_node.on({m.ACTOR_START: self.enqueuing(m.ACTOR_START), m.EXIT: self.enqueuing(m.EXIT)})
-        client.on_node_lost = self._node_lost
-        client.reactor.closed_descriptors.tell = self._torn
-        client.end_with = self.end_with
-        client.on_forked = self._forked
+        client.resident = self
         client.reactor.guard.terminated = self._terminated
-        client.on_block, client.lends = self._block, self._lends
         client.sections["work"] = self.work
 
     # ------------------------------------------------------------------------------------ reading thread
@@ -258,10 +254,10 @@ class Worker:
             self.client.reactor.wake()
         return final_error if is_main else SystemExit(0)
 
-    def _node_lost(self) -> BaseException | None:
+    def node_lost(self) -> BaseException | None:
         os._exit(1)
 
-    def _torn(self, error: BaseException) -> None:
+    def torn(self, error: Exception) -> None:
         sys.stderr.write(f"mray: {error}\n")
         _flush_output()
         os._exit(1)
@@ -269,9 +265,9 @@ class Worker:
     def _holder_ended(self, end: Ended) -> None:
         """End a task's worker whose lease's holder gets no more answers of it. An actor goes on, and is called over another connection."""
         if end.error is not None and self.executor.instance is None:
-            self.end_with(RaySystemError(str(end.error)))
+            self.fail(RaySystemError(str(end.error)))
 
-    def end_with(self, failure: RaySystemError) -> None:
+    def fail(self, failure: RaySystemError) -> None:
         """End this process for a failure of its own: waiting callers get the error of its end, with this text. Any thread."""
         text = str(failure)
         with contextlib.suppress(Exception):
@@ -403,7 +399,7 @@ class Worker:
                 self.client.reactor.defer(lambda: connection.refuse(wrong))
             elif not self.client.fail_message(connection, message, error):
                 # Later messages rely on it.
-                self.end_with(fault_error(f"The handler of {message_name(code)}", error))
+                self.fail(fault_error(f"The handler of {message_name(code)}", error))
         return None
 
     def _lease(self, _lease_id: int, resources: dict[str, float], gpus: list[Any], options: dict[str, Any] | None) -> None:
@@ -456,13 +452,13 @@ class Worker:
             connection.send((m.GRAPHED, number, False, pickle_error(TaskCancelledError(None, text))))
 
     # ------------------------------------------------------------------------------------ blocking
-    def _lends(self) -> bool:
+    def lends(self) -> bool:
         """Whether a task runs that has CPUs which others could use while it waits."""
         return self.executor.instance is None and self.context.task_id is not None and self._lease_cpus
 
-    def _block(self) -> Callable[[], None] | None:
+    def block(self) -> Callable[[], None] | None:
         """Give back the CPUs of a task that is about to wait, and the tasks that queue behind it."""
-        if not self._lends():
+        if not self.lends():
             return None
         client = self.client
         with client.lock:
@@ -503,7 +499,7 @@ class Worker:
             self.inbox.appendleft((self.client.node, m.EXIT, TERMINATED))  # user code may catch what is raised
             raise Terminated
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a process that user code has forked: it is no worker, and ends where it comes to be one again."""
         self.inbox.clear()
         self.executor.become_fork()
