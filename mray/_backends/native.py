@@ -111,17 +111,17 @@ class NativeBackend(PlacementCalls, Backend):
     """One process's share of the native engine."""
 
     end_threads = of_part("client.reactor.end_threads")
-    put = of_part("client.put")
-    get = of_part("client.get")
-    get_one = of_part("client.get_one")
-    new_memory = of_part("client.new_memory")
+    put = of_part("client.owner.put")
+    get = of_part("client.objects.get")
+    get_one = of_part("client.objects.get_one")
+    new_memory = of_part("client.owner.new_memory")
     wait_tensor_freed = of_part("client.tensors.wait_tensor_freed")
     tensor_transport_of = of_part("client.tensors.transport_of")
     set_tensor_target = of_part("client.tensors.set_target")
-    wait = of_part("client.wait")
-    has_left = of_part("client.long_lists.has")
-    on_ready = of_part("client.on_ready")
-    on_out_of_scope = of_part("client.on_out_of_scope")
+    wait = of_part("client.objects.wait")
+    has_left = of_part("client.objects.long_lists.has")
+    on_ready = of_part("client.objects.on_ready")
+    on_out_of_scope = of_part("client.objects.on_out_of_scope")
     read_along = of_part("client.reactor.wake_background_reader")
     flush = of_part("client.reactor.flush")
     wake = of_part("client.reactor.wake")
@@ -193,7 +193,7 @@ class NativeBackend(PlacementCalls, Backend):
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         client = self.client
-        if not client.wait_as_user(lambda: predicate() or client.fatal is not None, timeout):
+        if not client.objects.wait_as_user(lambda: predicate() or client.fatal is not None, timeout):
             return False
         if client.fatal is not None and not predicate():
             client.check()
@@ -374,7 +374,7 @@ class NativeBackend(PlacementCalls, Backend):
             token = client.borrowing.token(actor_id, held=True)
         if spec["name"]:
             if call.arguments is not None:
-                client.get(list(call.arguments), None)
+                client.objects.get(list(call.arguments), None)
             try:
                 taken = self.send_creation(call, spec, 1, actor_id)
             except ActorAlreadyExistsError:
@@ -546,7 +546,7 @@ class NativeBackend(PlacementCalls, Backend):
             with client.lock:
                 client.leases.give_back_idle()
         if what == "object_locations":
-            return [client.location_of(ref) for ref in arguments[0]]
+            return [client.objects.location_of(ref) for ref in arguments[0]]
         return client.ask(m.QUERY, what, list(arguments))
 
     def context(self) -> dict[str, Any]:

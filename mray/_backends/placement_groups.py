@@ -62,7 +62,7 @@ class PlacementCalls:
     def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
         client = self.client
         entry = client.entry()
-        form, payload, refs = client.freeze(value, client.process)
+        form, payload, refs = client.owner.freeze(value, client.process)
 
         def settle() -> None:
             if answer.error is None:
@@ -78,7 +78,7 @@ class PlacementCalls:
     def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
         client = self.client
         answer = client.request(client.node, m.GROUP_AWAIT, group_id)
-        if not client.wait_as_user(answer.ready, timeout):
+        if not client.objects.wait_as_user(answer.ready, timeout):
             with client.lock:
                 client.requests.forget(answer)
             return False

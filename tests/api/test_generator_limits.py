@@ -150,7 +150,7 @@ def test_items_are_freed_with_their_refs_and_with_the_generator(ray_session, eve
         def alive(self):
             from mray._api.current import current_backend
 
-            return len(current_backend().client.store._used)
+            return len(current_backend().client.owner.store._used)
 
     producer = Producer.remote()
     generator = producer.arrays.remote(8)
@@ -179,7 +179,7 @@ def test_what_arrives_for_nobody_is_freed(ray_session, eventually):
         def alive(self):
             from mray._api.current import current_backend
 
-            return len(current_backend().client.store._used)
+            return len(current_backend().client.owner.store._used)
 
     producer = Producer.remote()
     generator = producer.arrays.options(_generator_backpressure_num_objects=5).remote()

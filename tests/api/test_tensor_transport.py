@@ -654,7 +654,7 @@ def test_many_transfers_leave_the_store_as_it_was(rdt):
     def used(_actor):
         from mray._api.current import current_backend
 
-        return len(current_backend().client.store._used)
+        return len(current_backend().client.owner.store._used)
 
     for size in range(50_000, 50_200):
         assert ray.get(receiver.plain.remote(sender.make.remote(size))).numel() == size

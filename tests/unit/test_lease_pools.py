@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ class Client:
 
     def __init__(self) -> None:
         self.node = Node()
+        self.from_node = self.from_peers = SimpleNamespace(on=lambda _handlers: None)
         self.leases = LeasePools(self, self, self, str)  # type: ignore[arg-type]
 
     def try_peer(self, process: str) -> None:

@@ -30,6 +30,7 @@ class FakeClient:
     def __init__(self):
         self.lock = threading.RLock()
         self.completed = []
+        self.replies = self.objects = self
 
     def count_alone(self, connection):
         connection.alone += 1

@@ -43,7 +43,9 @@ class Desk:
         self.later: list[tuple[float, Callable[[], None]]] = []
         reactor = SimpleNamespace(call_later=lambda seconds, call: self.later.append((self.now + seconds, call)))
         self.node, self.worker = Wire(), Wire()
+        tables = SimpleNamespace(on=lambda _handlers: None)
         client: Any = SimpleNamespace(reactor=reactor, node=self.node, lock=threading.RLock(), fatal=None, ends=Ends())
+        client.from_node = client.from_peers = tables
         self.pools = LeasePools(client, client, client, str)
         self.pools.clock = lambda: self.now
         self.pool: TaskPool = self.pools.pool("key", {}, False)

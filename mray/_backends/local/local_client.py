@@ -12,10 +12,12 @@ from mray._common.kept import socket
 from mray._ipc.connection import Connection
 from mray._runtime.client.client import Client
 from mray._runtime.client.leases import LeasePools
+from mray._runtime.objects.owner import Owner
 from mray._runtime.observe import process_snapshot
 
 if TYPE_CHECKING:
     from mray._objects.serializer import Serialized
+    from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.node.jobs import Job
 
 
@@ -42,19 +44,38 @@ class LocalLeases(LeasePools):
         self.clock = lambda: self.client.reactor.run_token.clock  # type: ignore[attr-defined]
 
 
+class LocalOwner(Owner):
+    """The objects that a simulated process owns: their values are on the heap."""
+
+    client: LocalClient
+
+    def __init__(self, client: Endpoint) -> None:
+        super().__init__(client)
+        self.segments = HeapSegments()  # type: ignore[assignment]
+
+    def joined(self, facts: dict[str, Any], _table: object) -> None:
+        self.store = HeapStore(facts["object_store_memory"])  # type: ignore[assignment]
+
+    def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+        return Heap.of(value), value.size, self.client.process
+
+    def hung_up(self, *_connection: object) -> None:
+        """Nobody has to free segments: there are none."""
+
+
 class LocalClient(Client):
     """The runtime of one simulated process."""
 
     reactor: LocalReactor
     leases_class = LocalLeases
+    owner_class = LocalOwner
 
     def __init__(self, node: NodeOfClients, process: str, role: str) -> None:
         super().__init__(node.directory, process, role, LocalReactor(node.run_token))
         # Messages are delivered at each decision: an event loop need not watch for them.
-        self.reads_always = True
+        self.objects.reads_always = True
         self._local_node = node
         process_snapshot.listen(self)
-        self.segments = HeapSegments()  # type: ignore[assignment]
         #: One for all processes: a ref that reaches another one by reference, through a global, is as good there.
         self.entry = node.entry
 
@@ -65,8 +86,8 @@ class LocalClient(Client):
     def join(self, sock: socket.socket | None = None) -> None:
         node = self._local_node
         set_job(bytes.fromhex(node.job.id))
-        self.store = HeapStore(node.facts["object_store_memory"])  # type: ignore[assignment]
         self.facts = {**node.facts, **node.job.facts, "process": self.process, "row": 0}
+        self.owner.joined(self.facts, None)  # type: ignore[arg-type]
         home = self.reactor.process
         node.listening[self.process] = (self._on_peer_message, self._on_peer_hangup, home)
         self.node = node.admit(self, (self._on_node_message, self._on_node_hangup, home))
@@ -76,9 +97,6 @@ class LocalClient(Client):
         if there is None:
             raise ConnectionRefusedError(f"there is no process {process} in this session any more")
         return connect(self.reactor.run_token, (self._on_peer_message, self._on_peer_hangup, self.reactor.process), there)
-
-    def store_value(self, value: Serialized, owner: str) -> tuple[str, int, str]:
-        return Heap.of(value), value.size, self.process
 
     def hang_up(self) -> None:
         """Nobody reaches this process any more."""

@@ -120,6 +120,3 @@ class HeapSegments:
 
     def free(self, name: str, producer: str) -> None:
         """Nobody has to free it."""
-
-    def peer_gone(self, connection: Any) -> None:
-        """Nobody has to free it."""

@@ -63,26 +63,26 @@ class NativeWithin(NativeBackend):
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
         own = [_is_own(ref) for ref in refs]
         if all(own):
-            return self.client.get(refs, timeout, through_host)
+            return self.client.objects.get(refs, timeout, through_host)
         if not any(own):
             return self.outer.get(refs, timeout, through_host)
         deadline = None if timeout is None else monotonic() + timeout
         values: list[Any] = []
         for ref, is_own in zip(refs, own, strict=True):
             left = None if deadline is None else max(deadline - monotonic(), 0)
-            values += self.client.get([ref], left, through_host) if is_own else self.outer.get([ref], left, through_host)
+            values += self.client.objects.get([ref], left, through_host) if is_own else self.outer.get([ref], left, through_host)
         return values
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         own = [_is_own(ref) for ref in refs]
         if all(own):
-            return self.client.wait(refs, num_returns, timeout)
+            return self.client.objects.wait(refs, num_returns, timeout)
         if any(own):
             raise ValueError("wait() of refs of two sessions, the cluster's and the one within this worker: wait for each by itself.")
         return self.outer.wait(refs, num_returns, timeout)
 
     def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
-        return self.client.on_ready(ref, callback, soon) if _is_own(ref) else self.outer.on_ready(ref, callback, soon=soon)
+        return self.client.objects.on_ready(ref, callback, soon) if _is_own(ref) else self.outer.on_ready(ref, callback, soon=soon)
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         return super().future_of(ref) if _is_own(ref) else self.outer.future_of(ref)

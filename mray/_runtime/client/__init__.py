@@ -2,9 +2,12 @@
 
 ::
 
-    user's threads ──▶ client ──┬── calls, actor_calls, leases, arguments, cancelling, streams, awaiting
-                                ├── values, whose owner or borrower this process is (`mray._runtime.objects`)
-                                └── the node and the peers (`mray._runtime.connections`)
+    client: a process's connections (`mray._runtime.connections.endpoint`), and its parts:
+
+    user's threads ──┬──▶ owner, borrowing, tensors: values that this process owns or borrows (`mray._runtime.objects`)
+                     ├──▶ objects: `get` and `wait`, with awaiting for event loops ◀── replies
+                     ├──▶ arguments, actors, leases, cancelling: calls ──────────────────┘
+                     └──▶ wakeups: doorbells of other processes
 
 A call is a record in `calls`; `arguments` packs its arguments, `actor_calls` has the queue of each actor, `leases` the workers that are
 leased for tasks, both as `mray._caller` decides; `reconstruction` makes a lost value again by calling its task. `failed_calls` are

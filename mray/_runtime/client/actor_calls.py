@@ -19,10 +19,14 @@ from mray._common.messages import CALL, DEAD, RESTARTING
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import Call
 from mray._runtime.connections.deaths import actor_error, unavailable_error
+from mray._runtime.connections.part import Part
 
 if TYPE_CHECKING:
+    from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.objects.borrowing import Borrowing
-    from mray._runtime.objects.owner import Owner
+
+#: Seconds to wait for the node's report of how a process ended that is known to be gone; its end is reported in any case.
+_REPORT_SECONDS = 10.0
 
 
 class ActorCaller:
@@ -189,15 +193,16 @@ _WAYS: dict[type[Any], Callable[[ActorCaller, Any], None]] = {
 }
 
 
-class ActorCallers(dict[bytes, ActorCaller]):
+class ActorCallers(Part, dict[bytes, ActorCaller]):
     """The queues of all actors that this process knows, by the actor's id. All methods need the client's lock."""
 
-    def __init__(self, client: Owner, borrowing: Borrowing, tell_refusal: Callable[[str], None]) -> None:
+    def __init__(self, client: Endpoint, borrowing: Borrowing, tell_refusal: Callable[[str], None]) -> None:
         """`tell_refusal` is called with the node's text when an actor that this process creates can never be scheduled."""
         super().__init__()
         self.client = client
         self.borrowing = borrowing
         self.tell_refusal = tell_refusal
+        client.from_node.on({m.ACTOR_STATE: self._on_state})
 
     def of(self, actor_id: bytes) -> ActorCaller:
         """The queue of calls to an actor."""
@@ -212,20 +217,30 @@ class ActorCallers(dict[bytes, ActorCaller]):
         if caller is not None and caller.actor.state in (DEAD, UNKNOWN) and not caller.actor.queue and not caller.watchers:
             del self[actor_id]
 
-    def on_state(self, _node: Connection, actor_id: bytes, state: str, process: str, incarnation: int, cause: Any) -> None:
-        """ACTOR_STATE."""
+    def end_of_process(self, actor_id: bytes, class_name: str, process: str) -> BaseException | None:
+        """The error for a process of an actor that is known to be gone; None when the actor goes on in another one. Takes the lock."""
+        client = self.client
+        with client.lock:
+            caller = self.of(actor_id)
+            caller.class_name = caller.class_name or class_name
+            caller.subscribe()
+            actor = caller.actor
+        client.reactor.wait_until(lambda: actor.state in (RESTARTING, DEAD) or actor.process not in ("", process), _REPORT_SECONDS)
+        return caller.error() if actor.state == DEAD else None
+
+    def _on_state(self, _node: Connection, actor_id: bytes, state: str, process: str, incarnation: int, cause: Any) -> None:
         caller = self.get(actor_id)
         if caller is not None:
             caller.on_state(state, process, incarnation, None if cause is None else Cause(*cause))
 
-    def hung_up(self, connection: Connection, error: Exception) -> None:
+    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Fail the queues of actors at the other end of a connection that broke, although the process lives."""
-        for caller in list(self.values()):
-            if caller.actor.link is connection:
-                caller.broke(error)
+        if error is not None and (unread or self.client.fatal is None):
+            for caller in list(self.values()):
+                if caller.actor.link is connection:
+                    caller.broke(error)
 
-    def fail_all(self, error: BaseException) -> None:
-        """Fail all queues: the node is lost."""
+    def all_lost(self, error: BaseException) -> None:
         cause = Cause(m.CAUSE_NODE, str(error))
         for caller in list(self.values()):
             caller.on_state(DEAD, "", caller.actor.incarnation, cause)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Arguments:
     """Packs the arguments of calls, and has calls wait for them."""
 
-    def __init__(self, client: Owner, borrowing: Borrowing) -> None:
-        self._client = client
+    def __init__(self, owner: Owner, borrowing: Borrowing) -> None:
+        self._owner = owner
         self._borrowing = borrowing
         #: Calls that wait for arguments, and may be in no queue.
         self.waiting: Ordered[Call] = Ordered()
@@ -68,7 +68,7 @@ class Arguments:
         given.update(kwargs or {})
         for place, value in given.items():
             if type(value) is bytes and len(value) > INLINE_BYTES:
-                value = self._client.put(value)
+                value = self._owner.put(value)
             elif type(value) is not ObjectRef:
                 continue
             self._borrowing.check(value)
@@ -80,7 +80,7 @@ class Arguments:
 
     def _store(self, call: Call, arguments: Any, of: Any, method: ActorMethodSpec | None) -> None:
         """Pickle arguments that are not plain with cloudpickle, pin the refs inside, and use a segment when they are large."""
-        client = self._client
+        owner = self._owner
         try:
             packed = serialize(arguments)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
@@ -93,12 +93,12 @@ class Arguments:
             call.form, call.payload = packed.form, packed.to_bytes()
             return
         # An object without a ref: the worker borrows it, since views of large arguments may outlive the call.
-        entry = call.keep = client.entry()
+        entry = call.keep = owner.client.entry()
         object_id = new_object_id()
-        segment = client.store_value(packed, client.process)
-        entry.guard = client.segments.guard(segment)
+        segment = owner.store_value(packed, owner.client.process)
+        entry.guard = owner.segments.guard(segment)
         entry.complete(m.SEGMENT, segment)
-        client.exported[object_id] = entry
+        owner.exported[object_id] = entry
         call.form, call.payload = m.SEGMENT, (*segment, object_id)
 
     def wait(self, call: Call, source: Any) -> bool:

@@ -127,7 +127,7 @@ class AwaitedRefs:
             # After the other coroutines of this iteration have made their requests.
             self._flushes = True
             loop.call_soon(self._flush)
-        if not client.reads_always:
+        if not client.objects.reads_always:
             if not self._watches:
                 self._watch(loop)
             self._spin.start(loop, self._reactor.spinner)
@@ -171,7 +171,7 @@ class AwaitedRefs:
     def _value(self, ref: ObjectRef) -> Any:
         client = self._client
         entry = ref._entry
-        return client.get([ref], 0)[0] if entry.form in (m.TENSORS, m.SEGMENT) else client.value_of(entry)
+        return client.objects.get([ref], 0)[0] if entry.form in (m.TENSORS, m.SEGMENT) else client.objects.value_of(entry)
 
     # ------------------------------------------------------------------------------------ reading
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -240,7 +240,7 @@ class AwaitedRefs:
 def awaited_refs(client: Client) -> AwaitedRefs:
     """The `AwaitedRefs` of the event loop that runs in this thread; RuntimeError when there is none."""
     loop = own_loop()
-    found: AwaitedRefs | None = client.awaited.get(loop)
+    found: AwaitedRefs | None = client.objects.awaited.get(loop)
     if found is None:
-        found = client.awaited[loop] = AwaitedRefs(client, loop)
+        found = client.objects.awaited[loop] = AwaitedRefs(client, loop)
     return found

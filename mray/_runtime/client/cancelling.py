@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mray._runtime.client.arguments import Arguments
     from mray._runtime.client.call_context import CallContext
     from mray._runtime.client.leases import LeasePools
+    from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.objects.owner import Owner
 
 #: Where the actor stands in an object id, without its job.
@@ -53,12 +54,14 @@ _INDEX = slice(24, 28)
 class Cancelling:
     """Cancels calls of this process. Methods need the client's lock unless they take it themselves."""
 
-    def __init__(self, client: Owner, arguments: Arguments, leases: LeasePools, actors: ActorCallers) -> None:
-        self._client = client
+    def __init__(self, owner: Owner, arguments: Arguments, leases: LeasePools, actors: ActorCallers) -> None:
+        client = self._client = owner.client
+        self._owner = owner
         #: Queues of calls that have not been sent.
         self._arguments = arguments
         self._leases = leases
         self._actors = actors
+        client.from_peers.on({m.CANCEL_OBJECT: self._on_cancel_object})
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         """Cancel the call behind a ref, wherever it is. Takes the lock itself; returns without waiting for the end of the task.
@@ -84,9 +87,9 @@ class Cancelling:
         if owner is not None:  # else the owner's death is on its way, and fails the waiters
             owner.send((m.CANCEL_OBJECT, object_id, force, recursive))
 
-    def on_cancel_object(self, _peer: Connection, object_id: bytes, force: bool, recursive: bool) -> None:
+    def _on_cancel_object(self, _peer: Connection, object_id: bytes, force: bool, recursive: bool) -> None:
         """CANCEL_OBJECT: a borrower cancels the call behind an object of this process."""
-        entry = self._client.exported.get(object_id)
+        entry = self._owner.exported.get(object_id)
         if entry is not None:
             self._cancel_object(entry, object_id, force, recursive)
             self._client.reactor.wake()
@@ -136,7 +139,7 @@ class Cancelling:
 class Interrupts:
     """Cancels tasks that run in this worker. See Note [task of an interrupt]."""
 
-    def __init__(self, client: Owner, cancelling: Cancelling, context: CallContext) -> None:
+    def __init__(self, client: Endpoint, cancelling: Cancelling, context: CallContext) -> None:
         self._client = client
         self._cancelling = cancelling
         self._context = context

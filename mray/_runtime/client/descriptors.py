@@ -46,6 +46,7 @@ class Descriptors:
         """`doorbell` answers the keys of doorbells: a descriptor, or -1."""
         self._client = client
         self._doorbell = doorbell
+        client.from_peers.on({m.DESCRIPTOR: self._on_descriptor})
 
     def fetch(self, process: str, key: str) -> tuple[int, int]:
         """A descriptor of another process, or -1 if there is none, and that process's row in the table. Waits until it answers (or dies).
@@ -79,7 +80,7 @@ class Descriptors:
             return lambda name: os.dup(offered(name).fd)
         return lambda name: self.fetch(process, name)[0]
 
-    def on_descriptor(self, connection: Connection, key: str) -> None:
+    def _on_descriptor(self, connection: Connection, key: str) -> None:
         """DESCRIPTOR: send another process a descriptor of this one."""
         client = self._client
         try:

@@ -22,14 +22,14 @@ from mray._runtime.client.calls import Call, lost_call
 from mray._runtime.client.memory_retries import MemoryRetries
 from mray._runtime.client.reconstruction import remember
 from mray._runtime.connections.deaths import refused_error, worker_error
+from mray._runtime.connections.part import Part
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
-    from mray._objects.ownership import Entry
     from mray._runtime.client.arguments import Arguments
+    from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.connections.ends import Ended
     from mray._runtime.objects.borrowing import Borrowing
-    from mray._runtime.objects.owner import Owner
 
 
 class TaskPool:
@@ -181,7 +181,7 @@ class TaskPool:
         if cpus or accelerators:
             options = {**(options or {}), "cpus": cpus, "accelerators": accelerators}
         lease.link.post((m.LEASED, lease.lease_id, resources, gpus, options))
-        self.client.ends.then(lease.process, self.pools.ended)
+        self.client.ends.then(lease.process, self.pools.worker_ended)
 
     def push(self, push: do.Push) -> None:
         lease, calls = push
@@ -235,10 +235,6 @@ class TaskPool:
         self.client.reactor.call_later(PAUSE_SECONDS, lambda: self._pause_passed(wait.lease, wait.since))
 
     # ------------------------------------------------------------------------------------ questions
-    def new_entry(self) -> Entry:
-        """The entry of a value that is going to be made."""
-        return self.client.entry()
-
     def connection_of(self, call: Call) -> Connection | None:
         """The connection to the worker that a task was pushed to."""
         if call.lease is None:
@@ -269,13 +265,13 @@ _WAYS: dict[type[Any], Callable[[TaskPool, Any], None]] = {
 }
 
 
-class LeasePools:
+class LeasePools(Part):
     """All pools of a client, and its messages to and from the node about leases."""
 
     #: See `LeasePool`.
     timed = True
 
-    def __init__(self, client: Owner, borrowing: Borrowing, arguments: Arguments, tell_refusal: Callable[[str], None]) -> None:
+    def __init__(self, client: Endpoint, borrowing: Borrowing, arguments: Arguments, tell_refusal: Callable[[str], None]) -> None:
         """`tell_refusal` is called with the node's text when tasks can never be scheduled."""
         self.client = client
         self.borrowing = borrowing
@@ -291,6 +287,8 @@ class LeasePools:
         self.leases: dict[int, tuple[TaskPool, Lease]] = {}
         #: Numbers requests.
         self.numbers = count(1)
+        client.from_node.on({m.LEASE_GRANT: self.on_grant, m.LEASE_REFUSED: self.on_refused, m.LEASE_RECALL: self.on_recall})
+        client.from_peers.on({m.GIVEN_BACK: self.on_given_back, m.LEAVING: self.on_leaving})
 
     def pool(self, key: Any, demand: dict[str, Any], single: bool) -> TaskPool:
         """The pool of a scheduling class."""
@@ -348,14 +346,14 @@ class LeasePools:
                 pool.tasks.worker_leaves(lease)
 
     # ------------------------------------------------------------------------------------ connections
-    def unread(self, connection: Connection) -> None:
+    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Return the lease of a worker that lives and has read no message of a connection, and push its tasks elsewhere."""
-        if connection.peer.lease is not None:
+        if unread and connection.peer.lease is not None:
             pool, lease = connection.peer.lease
             if not lease.lost:
                 pool.follow(pool.tasks.unread(lease, self.clock()))
 
-    def ended(self, end: Ended) -> None:
+    def worker_ended(self, end: Ended) -> None:
         """A leased worker has ended; or its connection broke although it lives: then the node ends it."""
         for pool, lease in tuple(self.leases.values()):
             if lease.process != end.process or (end.error is not None and not lease.link.closed):
@@ -366,7 +364,7 @@ class LeasePools:
                 self.client.node.send((m.LEASE_BREAK, lease.lease_id, cause.text))
             pool.lost(lease, cause)
         if end.error is not None:
-            self.client.ends.then(end.process, self.ended)
+            self.client.ends.then(end.process, self.worker_ended)
 
     # ------------------------------------------------------------------------------------ all pools
     def queued(self) -> Iterator[Call]:
@@ -384,8 +382,7 @@ class LeasePools:
         """Whether no task of this process is queued or running."""
         return not self.memory.resting and all(pool.tasks.is_idle() for pool in self._pools.values())
 
-    def fail_all(self, error: BaseException) -> None:
-        """Fail all tasks: the node is lost."""
+    def all_lost(self, error: BaseException) -> None:
         for pool in self._pools.values():
             pool.follow(pool.tasks.all_lost(error))
         for call in self.memory.resting:

@@ -84,7 +84,7 @@ class Recipe:
         task_id, number = self._facts["task_id"], len(self._entries)
         for index in range(number):
             if return_id(task_id, index + 1) == object_id:
-                entry = self._pool.new_entry()
+                entry = self._pool.client.entry()
                 self._entries[index] = weakref.ref(entry)
                 return ObjectRef(object_id, entry) if self.make() else None
         return None
@@ -105,7 +105,7 @@ class Recipe:
             if entry is not None and is_lost(entry):
                 entry.guard = entry.mapping = entry.kept = entry.refs = entry.form = None
             elif entry is None or entry.form is not None or entry.task is not None:
-                entry = self._pool.new_entry()  # no ref needs the value, or it is being made
+                entry = self._pool.client.entry()  # no ref needs the value, or it is being made
             entries.append(entry)
         call = Call(b"", None, 0, entries[0] if len(entries) == 1 else None, () if len(entries) == 1 else entries)
         for name, value in self._facts.items():

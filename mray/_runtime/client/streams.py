@@ -134,7 +134,7 @@ class StreamReader:
 
     def fill(self, number: int, entry: Entry, item: Result) -> None:
         """Give an entry the value of the item with this number."""
-        self._client.complete(self.stream.link, return_id(self._task_id, number + _FIRST_ITEM), entry, *item)
+        self._client.replies.complete(self.stream.link, return_id(self._task_id, number + _FIRST_ITEM), entry, *item)
 
     def send(self, kind: int, *fields: int) -> None:
         """Tell the producer."""
@@ -222,7 +222,7 @@ class StreamReader:
     def await_next(self, timeout: float | None) -> bool:
         """See `RefStream`."""
         items, done = self._items, self._done
-        return self._client.wait_as_user(lambda: bool(items) or done.form is not None, timeout)
+        return self._client.objects.wait_as_user(lambda: bool(items) or done.form is not None, timeout)
 
     def is_over(self) -> bool:
         """See `RefStream`."""
@@ -261,7 +261,7 @@ def listener(client: Client) -> Callable[..., None]:
             call.stream.arrived(connection, first, items)
             return
         for number, item in enumerate(items, first + _FIRST_ITEM):
-            client.complete(connection, return_id(task_id, number), client.entry(), *item)  # let go of its refs and memory
+            client.replies.complete(connection, return_id(task_id, number), client.entry(), *item)  # let go of its refs and memory
 
     return on_items
 

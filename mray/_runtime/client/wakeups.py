@@ -19,13 +19,14 @@ from mray._ipc.limits import kept, lacks_descriptor
 from mray._ipc.reaper import segment_prefix
 from mray._ipc.semaphore import Relay, SemaphoreDoorbell
 from mray._runtime.client.descriptors import DOORBELL, ONE_BY_ONE, SEMAPHORE, Descriptors
+from mray._runtime.connections.part import Part
 
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.connections.ends import Ended
 
 
-class Wakeups:
+class Wakeups(Part):
     """The doorbells that this process rings, and those that it makes for rings."""
 
     def __init__(self, client: Endpoint) -> None:
@@ -141,8 +142,7 @@ class Wakeups:
         for relay in relays:
             relay.join()
 
-    def close(self) -> None:
-        """Close all doorbells: the process leaves its session."""
+    def left(self) -> None:
         for doorbell in self._others.values():
             doorbell.close()
         for group in self._groups.values():

@@ -1,7 +1,7 @@
 """The handlers of a driver's or worker's messages: a table for messages of the node, and one for messages of its peers.
 
 `mray._common.protocol` declares which process may send a message; these tables hold the handlers. Each part of a process that handles
-messages enters its own (`on`) when it is made, the client's parts first:
+messages enters its own (`on`) when it is made:
 
     messages of the node    ──▶ Endpoint.from_node  ──▶ client, leases, borrowing; worker: ACTOR_START, EXIT; session: ENDING, LEFT; output
     messages of its peers   ──▶ Endpoint.from_peers ──▶ client, leases, borrowing, tensors; worker: calls; graphs: GRAPH

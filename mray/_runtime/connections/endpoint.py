@@ -12,7 +12,7 @@ How a connection ends::
 
 A hang-up with an error is no death that the node would report: each end fails its own waiters for messages of that connection. One
 without an error ends what belongs to the connection; who waits for the process waits for the node's word. Each end is handled here, once;
-the client tells its parts of it (`_hung_up`, `_ended`, `_all_lost`), and `Ends` those that keep something for that process, and no other.
+its `parts` are told of it, and `Ends` tells those that keep something for that process, and no other.
 
 When a handler fails, a message that asks for an answer gets the error as its answer, a message that is an answer fails its waiter
 (`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call made over it fails.
@@ -45,10 +45,12 @@ from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import segment_prefix
 from mray._ipc.segment import new_nonce
 from mray._ipc.table import SessionTable
+from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
 from mray._runtime.connections.deaths import node_error
 from mray._runtime.connections.dispatch import Dispatch, Handler
 from mray._runtime.connections.ends import Ended, Ends
+from mray._runtime.connections.part import Part
 from mray._runtime.connections.requests import Answer, Requests
 from mray.exceptions import GetTimeoutError, RaySystemError
 
@@ -112,6 +114,10 @@ class Endpoint:
         self.peers: dict[str, Connection] = {}
         self.ends = Ends()
         self.requests = Requests(self.ends)
+        #: See `Part`; the process's own class says which.
+        self.parts: tuple[Part, ...] = (self.requests,)
+        #: The class of this session's entries: entries of other sessions have another one.
+        self.entry: type[Entry] = type("Entry", (Entry,), {})
         #: Makes connections to other processes, and takes theirs; once this process has joined.
         self.introductions: Introductions
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
@@ -159,6 +165,8 @@ class Endpoint:
         keep_to(table, facts["row"])
         self.reactor.join_table(table, facts["row"])
         self.facts = facts
+        for part in self.parts:
+            part.joined(facts, table)
 
     def admit(self, asking: socket.socket, door: socket.socket) -> None:
         """Take the channels to the node for introductions."""
@@ -357,7 +365,7 @@ class Endpoint:
             error = _broken_error(connection)
             if error is not None:
                 self.ends.tell(Ended(connection.process, error=error))
-            self._hung_up(connection, error)
+            self._hung_up(connection, error, unread=False)
             end = self.ends.of(connection.process)
             if end is not None:  # the dead had called, and its call comes behind the node's word
                 self._ended(end)
@@ -382,7 +390,8 @@ class Endpoint:
             connection.hang_up()  # a child that it left behind may hold the other end
         self._ended(end)
         if made:
-            self._bequeathed(made)
+            for part in self.parts:
+                part.bequeathed(made)
 
     def hear_end(self, process: str) -> Ended | None:
         """The end of a process that is not there any more. None: it had ended before this process was there. Waits for the node's word."""
@@ -409,8 +418,8 @@ class Endpoint:
             if self.fatal is None:
                 self.fatal = error
                 if not self.reactor.is_over:  # else waiting threads end without a word
-                    self.requests.fail_all(error)
-                    self._all_lost(error)
+                    for part in reversed(self.parts):
+                        part.all_lost(error)
 
     def _torn(self, error: Exception) -> None:
         self.resident.torn(error)
@@ -424,26 +433,13 @@ class Endpoint:
         if node is not None:
             node.hang_up()
 
-    # Extended by each layer above; the client's lock is held.
-    def _hung_up(self, connection: Connection, error: Exception | None, unread: bool = False) -> None:
-        """Let go of what belongs to a connection. `error`: why the other end reads no more although its process lives; all waiters for
-        answers over the connection fail with it. `unread`: the other end had no descriptor for this process, and has read no message of it.
-        """
-        if error is not None:
-            self.requests.broke(connection, error)
+    def _hung_up(self, connection: Connection, error: Exception | None, *, unread: bool) -> None:
+        for part in self.parts:
+            part.hung_up(connection, error, unread)
 
     def _ended(self, end: Ended) -> None:
-        """Let go of what belongs to a process that has ended, and fail all waiters for it."""
-        self.requests.ended(end.process)
-
-    def _bequeathed(self, segments: Sequence[str]) -> None:
-        """Take note of segments that a process which has ended had made for this one."""
-
-    def _all_lost(self, error: BaseException) -> None:
-        """Fail all waiters: no message will come any more."""
-
-    def _left(self) -> None:
-        """Let go of the session's resources: this process has closed all its connections but the node's."""
+        for part in self.parts:
+            part.ended(end)
 
     def hang_up(self) -> None:
         """Leave the session. All waiters have failed, and no thread reads any more."""
@@ -453,7 +449,8 @@ class Endpoint:
             self.peers.clear()
             if self.facts:
                 self.leave_introductions()
-            self._left()
+            for part in reversed(self.parts):
+                part.left()
             # A node that goes on without this process takes its row of the table back then, and gives it to another.
             node: Connection | None = getattr(self, "node", None)
             if node is not None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._ipc.connection import Connection
-from mray._runtime.connections.ends import Ends
+from mray._runtime.connections.ends import Ended, Ends
+from mray._runtime.connections.part import Part
 
 
 class Answer:
@@ -57,7 +58,7 @@ class Answer:
             callback()
 
 
-class Requests:
+class Requests(Part):
     """Requests that wait for their answers."""
 
     def __init__(self, ends: Ends) -> None:
@@ -88,17 +89,16 @@ class Requests:
         for number in [number for number, waiting in self._waiting.items() if waiting is answer]:
             del self._waiting[number]
 
-    def broke(self, connection: Connection, error: BaseException) -> None:
-        """Fail the requests over a connection that has ended although its process lives."""
-        for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
-            self.settle(number, None, error)
+    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+        """Without an error the end of the process follows, and fails them."""
+        if error is not None:
+            for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
+                self.settle(number, None, error)
 
-    def ended(self, process: str) -> None:
-        """Fail the requests to a process that has ended."""
-        for number in [number for number, answer in self._waiting.items() if answer.connection.process == process]:
-            self.settle(number, None, self._ends.owner_error(process))
+    def ended(self, end: Ended) -> None:
+        for number in [number for number, answer in self._waiting.items() if answer.connection.process == end.process]:
+            self.settle(number, None, self._ends.owner_error(end.process))
 
-    def fail_all(self, error: BaseException) -> None:
-        """Fail all requests."""
+    def all_lost(self, error: BaseException) -> None:
         for number in tuple(self._waiting):
             self.settle(number, None, error)

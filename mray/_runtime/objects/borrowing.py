@@ -14,6 +14,7 @@ Actor handles are borrowed from the node by the same rule (ACTOR_HOLD, ACTOR_DRO
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
@@ -30,6 +31,8 @@ from mray._objects.ownership import Entry, ForeignEntry, Guard, why_unknown
 from mray._objects.remote_error import pickle_error
 from mray._objects.serializer import is_noting, note_ref
 from mray._runtime.connections.deaths import lost_error
+from mray._runtime.connections.ends import Ended
+from mray._runtime.connections.part import Part
 from mray._runtime.objects.unheard_errors import hear
 from mray.exceptions import OufOfBandObjectRefSerializationException
 
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from mray._runtime.objects.owner import Owner
 
 Names = list[tuple[bytes, str]]
+#: Numbers the clients of this process.
+_made = count()
 
 
 def is_lost(entry: Entry) -> bool:
@@ -56,18 +61,21 @@ class ActorToken:
         self.guard = guard
 
 
-class Borrowing:
+class Borrowing(Part):
     """Carries out what the `Lender` and the `Borrower` of one process decide.
 
     Methods need the client's lock unless they take it themselves.
     """
 
     def __init__(self, owner: Owner, drop_actor: Callable[[bytes], None]) -> None:
+        client = self._client = owner.client
         self._owner = owner
+        #: Whether this process may hold refs of other sessions: `wait` then looks for them. (It had a session before.)
+        self.meets_strangers = next(_made) > 0
         #: Called when the last handle of an actor has gone.
         self._on_dropped = drop_actor
-        self.borrower = Borrower(owner.process)
-        self.lender = Lender(owner.process)
+        self.borrower = Borrower(client.process)
+        self.lender = Lender(client.process)
         #: The count of lent objects that the session's table has.
         self._published = 0
         #: Refs and tokens pickled by plain pickle.
@@ -77,17 +85,20 @@ class Borrowing:
         self.caller: Connection | None = None
         #: How often an owner has answered that a value is not there yet.
         self.absences = 0
-        self.handlers: dict[int, Callable[..., None]] = {
-            m.BORROW: self._on_borrow,
-            m.BORROWED: lambda _c, number: self.acknowledged(number),
-            m.RELEASE: self._on_release,
-            m.FETCH: self._on_fetch,
-            m.OBJECT: self._on_object,
-            m.ABSENT: self._on_absent,
-            m.FREE_SEGMENT: self._on_free_segment,
-            m.UNPIN: self.unpin,
-        }
-        self.failures: dict[int, Callable[..., None]] = {m.FETCH: self._fetch_failed, m.OBJECT: self._object_failed}
+        client.from_node.on({m.HELD: lambda _node, number: self.acknowledged(number)})
+        client.from_peers.on(
+            {
+                m.BORROW: self._on_borrow,
+                m.BORROWED: lambda _c, number: self.acknowledged(number),
+                m.RELEASE: self._on_release,
+                m.FETCH: self._on_fetch,
+                m.OBJECT: self._on_object,
+                m.ABSENT: self._on_absent,
+                m.FREE_SEGMENT: self._on_free_segment,
+                m.UNPIN: self.unpin,
+            },
+            {m.FETCH: self._fetch_failed, m.OBJECT: self._object_failed},
+        )
 
     def _follow(self, instructions: do.Instructions) -> None:
         for instruction in instructions:
@@ -96,10 +107,10 @@ class Borrowing:
     def _publish(self) -> None:
         """Say in the session's table how many objects of this process others hold, if that has changed."""
         lent = self.lender.lent
-        table = self._owner.reactor.table
+        table = self._client.reactor.table
         if lent != self._published and table is not None:
             self._published = lent
-            table.words[self._owner.facts["row"] * ROW_WORDS + LENT] = lent
+            table.words[self._client.facts["row"] * ROW_WORDS + LENT] = lent
 
     # ------------------------------------------------------------------------------------ as borrower
     @property
@@ -109,19 +120,19 @@ class Borrowing:
 
     def restore(self, object_id: bytes, owner: str) -> ObjectRef:
         """The ref behind a pickled (id, owner). Takes the lock itself: called while values are unpickled."""
-        if not is_of_session_of(owner, self._owner.process):
-            self._owner.meets_strangers = True
+        if not is_of_session_of(owner, self._client.process):
+            self.meets_strangers = True
             return ObjectRef(object_id, ForeignEntry())
-        with self._owner.lock:
+        with self._client.lock:
             return ObjectRef(object_id, self.entry_of(object_id, owner))
 
     def entry_of(self, object_id: bytes, owner: str, then: Callable[[], None] | None = None) -> Entry:
         """The entry of an object, borrowed if it is new here; `then` is called once the owner has counted it (at once if it had)."""
-        own = self._owner
-        if owner == own.process:
-            entry = own.exported.get(object_id)
+        client = self._client
+        if owner == client.process:
+            entry = self._owner.exported.get(object_id)
             if entry is None:
-                entry = own.entry()
+                entry = client.entry()
                 entry.complete(m.FAILED, pickle_error(lost_error(object_id)))
             if then is not None:
                 then()
@@ -134,23 +145,23 @@ class Borrowing:
             elif then is not None:
                 then()
             return known
-        entry = own.entry()
+        entry = client.entry()
         entry.owner = owner
         entry.object_id = object_id
-        connection = own.try_peer(owner)
+        connection = client.try_peer(owner)
         if connection is None:
             self.fail(do.FailObjects([entry], None))
             if then is not None:
                 then()
             return entry
-        entry.guard = Guard(own.reactor.defer, self._let_go, object_id, connection)
+        entry.guard = Guard(client.reactor.defer, self._let_go, object_id, connection)
         number = borrower.met(entry, owner, connection is self.caller, then)
         # POINT borrow noted
         if number:
             connection.send((m.BORROW, number, [object_id]))
         else:
             connection.post((m.BORROW, 0, [object_id]))
-            own.reactor.post_later(connection)
+            client.reactor.post_later(connection)
         return entry
 
     def borrowed(self, connection: Connection, object_id: bytes, form: int, payload: Any) -> Entry:
@@ -159,10 +170,10 @@ class Borrowing:
         if known is not None:
             self._let_go(object_id, connection)  # the owner has counted twice
             return known
-        entry = self._owner.entry()
+        entry = self._client.entry()
         entry.owner = connection.process
         entry.object_id = object_id
-        entry.guard = Guard(self._owner.reactor.defer, self._let_go, object_id, connection)
+        entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, connection)
         entry.complete(form, tuple(payload) if form == m.SEGMENT else payload)
         self.borrower.lent(entry)
         return entry
@@ -172,11 +183,11 @@ class Borrowing:
         self._follow(self.borrower.acknowledged(number))
 
     def _let_go(self, object_id: bytes, connection: Connection) -> None:
-        with self._owner.lock:
+        with self._client.lock:
             if not connection.closed:
                 # POINT borrow over
                 connection.post((m.RELEASE, [object_id]))
-                self._owner.reactor.post_later(connection)
+                self._client.reactor.post_later(connection)
 
     def adopt(self, names: Names, then: Callable[[], None] | None = None) -> list[Any]:
         """Live refs for the names inside a value that has just arrived; `then` as in `entry_of`, once for all."""
@@ -207,7 +218,7 @@ class Borrowing:
         """
         if self.borrower.wants(entry):
             assert entry.owner is not None
-            self._follow(self.borrower.fetched(entry, self._owner.try_peer(entry.owner), asks))
+            self._follow(self.borrower.fetched(entry, self._client.try_peer(entry.owner), asks))
 
     def revive(self, entry: Entry) -> None:
         """Have a lost value made again before it is used, if that can be; the entry is pending until it is."""
@@ -221,7 +232,7 @@ class Borrowing:
     def revive_all(self, entries: Iterable[Entry]) -> None:
         """As `revive`, for entries in segments. Takes the lock itself."""
         for entry in [entry for entry in entries if entry.form == m.SEGMENT]:
-            with self._owner.lock:
+            with self._client.lock:
                 self.revive(entry)
 
     def _on_absent(self, _connection: Connection, _object_id: bytes) -> None:
@@ -273,7 +284,7 @@ class Borrowing:
 
     def check(self, ref: ObjectRef) -> None:
         """ValueError for a ref of another session."""
-        if type(ref._entry) is not self._owner.entry:
+        if type(ref._entry) is not self._client.entry:
             raise ValueError(f"Ray object whose owner is unknown: {ref}: {why_unknown(ref)}.")
 
     def export(self, ref: ObjectRef) -> str:
@@ -282,7 +293,7 @@ class Borrowing:
         self.check(ref)
         if entry.owner is None:
             self._owner.exported[ref._id] = entry
-            return self._owner.process
+            return self._client.process
         return str(entry.owner)
 
     def names_of(self, refs: list[Any]) -> Names:
@@ -347,11 +358,11 @@ class Borrowing:
     # ------------------------------------------------------------------------------------ actor handles
     def token(self, actor_id: bytes, then: Callable[[], None] | None = None, *, held: bool = False) -> ActorToken:
         """The token that keeps an actor alive for this process; `held`: the node counts this process already (it creates the actor)."""
-        own, borrower = self._owner, self.borrower
+        client, borrower = self._client, self.borrower
         token: ActorToken | None = borrower.tokens.get(actor_id)
         if token is None:
-            token = ActorToken(actor_id, Guard(own.reactor.defer, self._drop_actor, actor_id))
-            self._follow(borrower.handle_came(token, held or own.node.closed, then))
+            token = ActorToken(actor_id, Guard(client.reactor.defer, self._drop_actor, actor_id))
+            self._follow(borrower.handle_came(token, held or client.node.closed, then))
         else:
             self._follow(borrower.met_again(actor_id, then))
         return token
@@ -365,22 +376,22 @@ class Borrowing:
         return actor_id in self.borrower.tokens
 
     def _drop_actor(self, actor_id: bytes) -> None:
-        with self._owner.lock:
+        with self._client.lock:
             self._follow(self.borrower.handles_gone(actor_id))
 
     # ------------------------------------------------------------------------------------ ends
-    def broke(self, connection: Connection, error: BaseException) -> None:
+    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Fail entries that a process owns which lives and cannot be reached; it keeps its borrows."""
-        self._follow(self.borrower.broke(connection.process, error))
+        if error is not None:
+            self._follow(self.borrower.broke(connection.process, error))
 
-    def ended(self, process: str) -> None:
+    def ended(self, end: Ended) -> None:
         """Return the borrows of a process that has died, and fail entries that it owned."""
-        self._follow(self.lender.died(process))
+        self._follow(self.lender.died(end.process))
         self._publish()
-        self._follow(self.borrower.died(process))
+        self._follow(self.borrower.died(end.process))
 
-    def fail_all(self, error: BaseException) -> None:
-        """Fail all borrowed entries that have no value."""
+    def all_lost(self, error: BaseException) -> None:
         self._follow(self.borrower.all_lost(error))
 
     # ------------------------------------------------------------------------------------ instructions
@@ -389,7 +400,7 @@ class Borrowing:
 
     def fail(self, fail: do.FailObjects) -> None:
         if fail.error is None:
-            self._owner.after_end(fail.entries[0].owner, lambda: self._fail_owned(fail.entries))
+            self._client.after_end(fail.entries[0].owner, lambda: self._fail_owned(fail.entries))
             return
         payload = pickle_error(fail.error)
         for entry in fail.entries:
@@ -397,20 +408,20 @@ class Borrowing:
 
     def _fail_owned(self, entries: Iterable[Entry]) -> None:
         """Fail entries whose owner is gone, if it has not gone with the session."""
-        own = self._owner
+        client = self._client
         for entry in entries:
             if entry.form is None:
                 assert entry.owner is not None
-                entry.complete(m.FAILED, pickle_error(own.fatal or own.ends.owner_error(entry.owner, entry.object_id)))
+                entry.complete(m.FAILED, pickle_error(client.fatal or client.ends.owner_error(entry.owner, entry.object_id)))
 
     def hold(self, hold: do.Hold) -> None:
         # POINT handle noted
-        self._owner.node.send((m.ACTOR_HOLD, hold.number, [hold.actor_id]))
+        self._client.node.send((m.ACTOR_HOLD, hold.number, [hold.actor_id]))
 
     def drop(self, drop: do.Drop) -> None:
         self._on_dropped(drop.actor_id)
-        if not self._owner.node.closed:
-            self._owner.node.send((m.ACTOR_DROP, [drop.actor_id]))
+        if not self._client.node.closed:
+            self._client.node.send((m.ACTOR_DROP, [drop.actor_id]))
 
 
 #: How each instruction is carried out.

@@ -28,15 +28,15 @@ from mray._objects.remote_error import serialization_error
 from mray._objects.serializer import serialize
 from mray._objects.store import Payload, SegmentStore
 from mray._runtime.connections.deaths import removed_error
-from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.connections.ends import Ended
+from mray._runtime.connections.part import Part
 from mray.exceptions import ObjectStoreFullError
 
 if TYPE_CHECKING:
     from mray._ipc.connection import Connection
-    from mray._ipc.reactor import Reactor
     from mray._ipc.table import SessionTable
     from mray._objects.serializer import Serialized
+    from mray._runtime.connections.endpoint import Endpoint
 
 #: Above this many bytes a value goes into a segment instead of a message.
 INLINE_BYTES = 100 * 1024
@@ -44,31 +44,27 @@ INLINE_BYTES = 100 * 1024
 _REPORT_SECONDS = 10.0
 
 
-class Owner(Endpoint):
-    """An endpoint that has objects of its own."""
+class Owner(Part):
+    """The objects that a process owns."""
 
     store: SegmentStore
 
-    def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
-        super().__init__(session_dir, process, role, reactor)
-        #: The class of this session's entries: entries of other sessions have another one.
-        self.entry: type[Entry] = type("Entry", (Entry,), {})
-        #: Whether this process may hold refs of other sessions: `wait` then looks for them.
-        self.meets_strangers = False
+    def __init__(self, client: Endpoint) -> None:
+        self.client = client
         #: Objects of this process whose refs have been pickled: other processes may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self.segments = OwnSegments(self)
+        client.from_node.on({m.TRIM_NOW: lambda _node: self.store.trim()})
 
-    def _enter(self, facts: dict[str, Any], table: SessionTable) -> None:
-        super()._enter(facts, table)
+    def joined(self, facts: dict[str, Any], table: SessionTable) -> None:
         self.store = SegmentStore(
             segment_prefix(facts["session"]),
-            self.process,
+            self.client.process,
             table,
             facts["row"],
             table.rows_in_use,
             facts["object_store_memory"],
-            os.path.join(self.session_dir, SPILLED),
+            os.path.join(self.client.session_dir, SPILLED),
             facts["most_of_disk"],
             facts["most_kept"],
         )
@@ -76,12 +72,14 @@ class Owner(Endpoint):
     # ------------------------------------------------------------------------------------ values
     def put(self, value: Any) -> ObjectRef:
         """Store a value; this process owns it."""
-        self.check()
+        client = self.client
+        if client.fatal is not None:
+            client.check()
         try:
-            form, payload, refs = self.freeze(value, self.process)
+            form, payload, refs = self.freeze(value, client.process)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise serialization_error(error, value, "the put value {}") from error
-        entry = self.entry()
+        entry = client.entry()
         entry.refs = refs
         entry.payload = payload
         entry.form = form
@@ -103,15 +101,15 @@ class Owner(Endpoint):
         """
         if size <= INLINE_BYTES:
             return None
-        self.check()
-        self.reactor.run_deferred()  # what is no longer needed may serve again
+        self.client.check()
+        self.client.reactor.run_deferred()  # what is no longer needed may serve again
         try:
             born = self.store.bear(size)
         except ObjectStoreFullError:
             counts.elsewhere += 1
             return None
         exporter = born.exporter(size)
-        exporter.guard = Guard(self.reactor.defer, self.store.end_of_array, born)
+        exporter.guard = Guard(self.client.reactor.defer, self.store.end_of_array, born)
         return exporter
 
     def store_value(self, value: Serialized, owner: str) -> Payload:
@@ -121,28 +119,29 @@ class Owner(Endpoint):
         """
         payload = self._find_room(value, owner)
         # POINT value stored
-        if owner != self.process:  # one that has died would never free it
-            with self.lock:
-                self.ends.then(owner, self._owner_ended)
+        client = self.client
+        if owner != client.process:  # one that has died would never free it
+            with client.lock:
+                client.ends.then(owner, self._owner_ended)
         return payload
 
     def _find_room(self, value: Serialized, owner: str) -> Payload:
-        self.reactor.run_deferred()  # segments of dropped refs, first of all
+        self.client.reactor.run_deferred()  # segments of dropped refs, first of all
         store = self.store
         try:
             return store.write(value, owner)
         except ObjectStoreFullError:
             if store.others_could_make_room(value.size):
-                self.ask(m.QUERY, "trim", [])
+                self.client.ask(m.QUERY, "trim", [])
                 try:
                     return store.write(value, owner)
                 except ObjectStoreFullError:
                     pass
-            if not self.facts["spilling"]:
+            if not self.client.facts["spilling"]:
                 raise
         payload = store.spill(value, owner)
         # POINT value spilled
-        self.node.send((m.SPILLED,))
+        self.client.node.send((m.SPILLED,))
         return payload
 
     def missing_error(self, owner: str | None, place: str, object_id: bytes | None) -> BaseException:
@@ -151,18 +150,16 @@ class Owner(Endpoint):
         A value outlives the process that made it, so only a removed one can be made again (`mray._runtime.client.reconstruction`), which
         was not possible or has failed.
         """
-        if owner is not None and owner != self.process and not self._is_there(owner):
-            self.hear_end(owner)
-            return self.ends.owner_error(owner, object_id)
-        if self.node.is_cut():  # the memory ends with the session; this process is about to learn how that has ended
-            self.reactor.wait_until(lambda: self.fatal is not None, _REPORT_SECONDS)
-            if self.fatal is not None:
-                return self.fatal
+        client = self.client
+        # The node drops a dead process before it frees that one's objects.
+        if owner not in (None, client.process) and not (client.node.is_cut() or client.introductions.know(owner)):
+            client.hear_end(owner)
+            return client.ends.owner_error(owner, object_id)
+        if client.node.is_cut():  # the memory ends with the session; this process is about to learn how that has ended
+            client.reactor.wait_until(lambda: client.fatal is not None, _REPORT_SECONDS)
+            if client.fatal is not None:
+                return client.fatal
         return removed_error(place, object_id)
-
-    def _is_there(self, process: str) -> bool:
-        """Whether a process is alive: the node drops a dead one before it frees that one's objects. True while the node is dead."""
-        return self.node.is_cut() or self.introductions.know(process)
 
     # ------------------------------------------------------------------------------------ ends
     def _owner_ended(self, end: Ended) -> None:
@@ -170,14 +167,19 @@ class Owner(Endpoint):
         if end.error is None:
             self.store.forget_owner(end.process)
         else:
-            self.ends.then(end.process, self._owner_ended)
+            self.client.ends.then(end.process, self._owner_ended)
 
-    def _bequeathed(self, segments: Sequence[str]) -> None:
-        self.reactor.defer(partial(self.segments.discard_unclaimed, segments))
+    def bequeathed(self, segments: Sequence[str]) -> None:
+        self.client.reactor.defer(partial(self.segments.discard_unclaimed, segments))
 
-    def _left(self) -> None:
-        super()._left()
-        if self.facts:
+    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+        """Remove the segments that were to be freed at the other end of a connection, unless it has read no message."""
+        if not unread:
+            for name in connection.peer.freed:
+                unlink(name)
+
+    def left(self) -> None:
+        if self.client.facts:
             self.store.close()
 
 
@@ -193,13 +195,13 @@ class OwnSegments:
 
     def claim(self, payload: Payload) -> None:
         """Claim the segment of a value that has come from its producer."""
-        if payload[2] != self._owner.process:
+        if payload[2] != self._owner.client.process:
             self._claimed.add(payload[0])
 
     def guard(self, payload: Payload) -> Guard:
         """The guard that frees the segment of a value when it ends."""
         self.claim(payload)
-        return Guard(self._owner.reactor.defer, self.free, payload[0], payload[2])
+        return Guard(self._owner.client.reactor.defer, self.free, payload[0], payload[2])
 
     def expose(self, names: Iterable[str]) -> None:
         """Never use these segments again: a process that held them has died, and others may have their memory mapped."""
@@ -207,31 +209,26 @@ class OwnSegments:
 
     def free(self, name: str, producer: str) -> None:
         """Free the segment of a value that is needed no more (called by the reactor)."""
-        owner = self._owner
+        client = self._owner.client
         again = name not in self._exposed
         self._exposed.discard(name)
-        if producer == owner.process:
-            owner.store.free(name, again=again)
+        if producer == client.process:
+            self._owner.store.free(name, again=again)
             return
-        with owner.lock:
+        with client.lock:
             self._claimed.discard(name)
             # POINT segment disclaimed
-            connection = owner.peers.get(producer)
+            connection = client.peers.get(producer)
             if connection is None or connection.closed:
                 unlink(name)
                 return
             connection.peer.freed.add(name)
             connection.post((m.FREE_SEGMENT, [name]) if again else (m.FREE_SEGMENT, [name], False))
-            owner.reactor.post_later(connection)
-
-    def peer_gone(self, connection: Connection) -> None:
-        """Remove the segments that were to be freed at the other end of a connection that has ended, unless it has read no message."""
-        for name in connection.peer.freed:
-            unlink(name)
+            client.reactor.post_later(connection)
 
     def discard_unclaimed(self, names: Iterable[str]) -> None:
         """Remove the segments that a dead process was making for this one. All its messages were read. Without the lock: it takes long."""
-        with self._owner.lock:
+        with self._owner.client.lock:
             unclaimed = [name for name in names if name not in self._claimed]
         for name in unclaimed:
             unlink(name)

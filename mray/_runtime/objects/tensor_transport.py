@@ -55,6 +55,7 @@ from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
 from mray._objects.store import mapped, read
 from mray._runtime.connections.deaths import lost_error, tensors_error
+from mray._runtime.connections.part import Part
 from mray._runtime.connections.requests import Answer
 from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of
 from mray._runtime.objects.owner import INLINE_BYTES
@@ -128,34 +129,37 @@ class TensorFetch:
             self._discard(self.answer)
 
 
-class TensorStore:
+class TensorStore(Part):
     """The tensors that a process holds for others, and its fetches of others' tensors. Methods take the client's lock unless noted."""
 
     def __init__(self, owner: Owner, borrowing: Borrowing, end_of: Callable[[bytes, str, str], BaseException | None]) -> None:
         """`end_of` makes the error of an actor's process that has ended, from id, class and process; None if the actor lives in another."""
+        client = self._client = owner.client
         self._owner = owner
         self._borrowing = borrowing
         self._end_of = end_of
-        if owner.role == m.ROLE_DRIVER:
+        if client.role == m.ROLE_DRIVER:
             forget_pickles()
         self._held: dict[bytes, Held] = {}
         #: The number of objects that have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}
-        self._loans = DeviceLoans(owner.reactor)
-        self._stop_listening = listen(lambda fault: owner.end_with(RaySystemError(f"{BROKEN}: {fault}")))
+        self._loans = DeviceLoans(client.reactor)
+        self._stop_listening = listen(lambda fault: client.end_with(RaySystemError(f"{BROKEN}: {fault}")))
         #: Whether device memory could be exported whenever it was tried.
         self._exports = True
         #: Fetches for queued calls, by object id, the longest waiting first.
         self._ahead: dict[bytes, TensorFetch] = {}
         #: Whether there have been calls with such arguments.
         self.looks_ahead = False
-        self.handlers: dict[int, Callable[..., None]] = {
-            m.TENSORS_FETCH: self._on_fetch,
-            m.TENSORS_BROUGHT: self._on_brought,
-            m.TENSORS_FREE: self._on_free,
-            m.TENSORS_DONE: self._loans.on_done,
-        }
-        self.failures: dict[int, Callable[..., None]] = {m.TENSORS_FETCH: self._fetch_failed, m.TENSORS_BROUGHT: owner.fail_answer}
+        client.from_peers.on(
+            {
+                m.TENSORS_FETCH: self._on_fetch,
+                m.TENSORS_BROUGHT: self._on_brought,
+                m.TENSORS_FREE: self._on_free,
+                m.TENSORS_DONE: self._loans.on_done,
+            },
+            {m.TENSORS_FETCH: self._fetch_failed, m.TENSORS_BROUGHT: client.fail_answer},
+        )
 
     # ------------------------------------------------------------------------------------ as holder
     def freeze(
@@ -166,7 +170,7 @@ class TensorStore:
 
         Raises ValueError when the transport does not carry tensors of their device.
         """
-        own = self._owner
+        client = self._client
         transport = decode_transport(encoded)
         tensors: list[Any] = []
         packed = serialize(value, leave=tensors, leave_type=transport.data_type)
@@ -175,26 +179,27 @@ class TensorStore:
         found = platform() if transport.on_device else None
         if found is not None:
             tell_of_foreign(value, found, f"tensor_transport={transport.name.lower()!r}")
-        form, rest = (packed.form, packed.to_bytes()) if packed.size <= INLINE_BYTES else (m.SEGMENT, own.store_value(packed, owner))
+        is_small = packed.size <= INLINE_BYTES
+        form, rest = (packed.form, packed.to_bytes()) if is_small else (m.SEGMENT, self._owner.store_value(packed, owner))
         if not tensors:
             return form, rest, packed.refs
         prepared = None if transport.custom is None else Prepared(transport, object_id, tensors)
-        with own.lock:
+        with client.lock:
             self._held[object_id] = Held(tensors, transport, prepared)
             for tensor in tensors:
                 self._objects[id(tensor)] = self._objects.get(id(tensor), 0) + 1
             if caller is not None:
                 caller.peer.tensors.add(object_id)
         said = b"" if prepared is None else prepared.pickled()
-        payload = (own.process, actor[0], actor[1], os.getpid(), encoded, said, form, rest)
+        payload = (client.process, actor[0], actor[1], os.getpid(), encoded, said, form, rest)
         return m.TENSORS, payload, packed.refs
 
     def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
         """Own a value whose tensors stay in this process."""
-        own = self._owner
+        client = self._client
         object_id = new_object_id()
-        form, payload, refs = self.freeze(value, encode_transport(transport), object_id, own.process, None, actor)
-        entry = own.entry()
+        form, payload, refs = self.freeze(value, encode_transport(transport), object_id, client.process, None, actor)
+        entry = client.entry()
         entry.transport = transport.name
         self.own(entry, object_id, form, payload, None)
         entry.complete(form, payload, refs)
@@ -204,8 +209,8 @@ class TensorStore:
         """See `mray.experimental.wait_tensor_freed`."""
         objects = self._objects
         key = id(tensor)
-        self._owner.reactor.run_deferred()
-        if key in objects and not self._owner.reactor.wait_until(lambda: key not in objects, timeout):
+        self._client.reactor.run_deferred()
+        if key in objects and not self._client.reactor.wait_until(lambda: key not in objects, timeout):
             raise TimeoutError(
                 f"Tensor {tensor} not freed from RDT object store after {timeout}s. The tensor will not be freed until all ObjectRefs "
                 "containing the tensor have gone out of scope."
@@ -213,15 +218,15 @@ class TensorStore:
 
     def _on_fetch(self, connection: Connection, number: int, object_id: bytes, through_host: bool) -> None:
         # Without the lock: copies take their time.
-        self._owner.reactor.defer(lambda: self._answer(connection, number, object_id, through_host))
+        self._client.reactor.defer(lambda: self._answer(connection, number, object_id, through_host))
 
     @staticmethod
     def _fetch_failed(peer: Connection, _failure: Exception, payload: bytes, number: int, *_fields: Any) -> None:
         peer.send((m.TENSORS_BROUGHT, number, m.FAILED, payload, b""))
 
     def _answer(self, connection: Connection, number: int, object_id: bytes, through_host: bool) -> None:
-        own = self._owner
-        with own.lock:
+        client = self._client
+        with client.lock:
             held = self._held.get(object_id)
             if held is not None:
                 held.busy += 1
@@ -237,7 +242,7 @@ class TensorStore:
         else:
             self._send(connection, number, form, payload, entry, lease)
         finally:
-            with own.lock:
+            with client.lock:
                 held.busy -= 1
                 self._forget_if_done(held)
 
@@ -261,8 +266,8 @@ class TensorStore:
         return False
 
     def _send_on_device(self, held: Held, connection: Connection, number: int) -> None:
-        own = self._owner
-        with own.lock:
+        client = self._client
+        with client.lock:
             facts, leases = self._loans.lend(connection, held.tensors, held.streams)
             if connection.closed:
                 self._loans.peer_gone(connection)
@@ -271,18 +276,18 @@ class TensorStore:
 
     def _lend(self, held: Held) -> tuple[int, Any, Entry | None, bytes]:
         """A copy of the tensors for a receiver: (form, payload, entry, lease)."""
-        own = self._owner
+        client = self._client
         versions = _versions(held.tensors)
         if held.copy is not None:
             entry, lease, known = held.copy[0](), held.copy[1], held.copy[2]
             if entry is not None and known == versions:
                 return m.SEGMENT, entry.payload, entry, lease
         with on_streams(held.streams):
-            form, payload, _refs = own.freeze(held.tensors, own.process)
+            form, payload, _refs = self._owner.freeze(held.tensors, client.process)
         if form != m.SEGMENT:
             return form, payload, None, b""
-        entry = own.entry()
-        entry.guard = own.segments.guard(payload)
+        entry = client.entry()
+        entry.guard = self._owner.segments.guard(payload)
         entry.complete(form, payload)
         lease = new_object_id()
         if versions is not None:
@@ -290,8 +295,8 @@ class TensorStore:
         return form, payload, entry, lease
 
     def _send(self, connection: Connection, number: int, form: int, payload: Any, entry: Entry | None, lease: bytes) -> None:
-        own = self._owner
-        with own.lock:
+        client = self._client
+        with client.lock:
             if connection.closed:
                 return
             if entry is not None:
@@ -302,8 +307,8 @@ class TensorStore:
         for object_id in object_ids:
             self.drop(object_id)
 
-    def peer_gone(self, connection: Connection) -> None:
-        """Drop the tensors that were held for a process that has died. Client's lock held."""
+    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+        """Drop the tensors that were held for the process at the other end."""
         for object_id in connection.peer.tensors:
             self.drop(object_id)
         self._loans.peer_gone(connection)
@@ -331,8 +336,8 @@ class TensorStore:
                 del self._objects[id(tensor)]
         held.tensors = []
         if held.prepared is not None:
-            self._owner.reactor.defer(held.prepared.end)  # the program's code: without the lock
-        self._owner.reactor.wake()  # another thread may wait for it
+            self._client.reactor.defer(held.prepared.end)  # the program's code: without the lock
+        self._client.reactor.wake()  # another thread may wait for it
 
     # ------------------------------------------------------------------------------------ as owner
     def own(self, entry: Entry, object_id: bytes, form: int, payload: Any, keep: Any) -> None:
@@ -340,7 +345,7 @@ class TensorStore:
         if form == m.TENSORS:
             if payload[6] == m.SEGMENT:
                 self._owner.segments.claim(payload[7])
-            entry.guard = Guard(self._owner.reactor.defer, self._let_go, object_id, payload, keep)
+            entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, payload, keep)
         elif form == m.SEGMENT:
             entry.guard = self._owner.segments.guard(payload)
 
@@ -361,48 +366,48 @@ class TensorStore:
         entry.target = place
 
     def _let_go(self, object_id: bytes, payload: tuple[Any, ...], _keep: Any) -> None:
-        own = self._owner
+        client = self._client
         if payload[6] == m.SEGMENT:
-            own.segments.free(payload[7][0], payload[7][2])
-        with own.lock:
-            if payload[0] == own.process:
+            self._owner.segments.free(payload[7][0], payload[7][2])
+        with client.lock:
+            if payload[0] == client.process:
                 self.drop(object_id)
                 return
-            connection = own.peers.get(payload[0])
+            connection = client.peers.get(payload[0])
             if connection is not None and not connection.closed:
                 connection.post((m.TENSORS_FREE, [object_id]))
-                own.reactor.post_later(connection)
+                client.reactor.post_later(connection)
 
     # ------------------------------------------------------------------------------------ as receiver
     def begin(self, object_id: bytes, payload: Sequence[Any], *, through_host: bool = False, for_get: bool = False) -> TensorFetch:
         """Ask the holder for the tensors of an object, or find them here."""
-        own = self._owner
+        client = self._client
         fetch = TensorFetch(object_id, tuple(payload), for_get, self._discard)
-        with own.lock:
-            if payload[0] == own.process:
+        with client.lock:
+            if payload[0] == client.process:
                 held = self._held.get(object_id)
                 fetch.tensors = None if held is None else held.tensors
                 return fetch
             if fetch.is_own and not through_host:
                 return fetch
-            connection = own.try_peer(payload[0])
+            connection = client.try_peer(payload[0])
             if connection is not None:
                 # A peer whose memory could not be opened once is not asked for any again.
                 through_host = through_host or (connection.peer.opens_nothing and payload[4] != _ON_DEVICE_ONLY)
-                fetch.answer = own.request(connection, m.TENSORS_FETCH, object_id, through_host)
+                fetch.answer = client.request(connection, m.TENSORS_FETCH, object_id, through_host)
         return fetch
 
     def _discard(self, answer: Answer) -> None:
         """Drop the answer to a fetch that is not needed any more; called by finalizers."""
 
         def discard() -> None:
-            with self._owner.lock:
+            with self._client.lock:
                 if not answer.ready():
-                    self._owner.requests.forget(answer)
+                    self._client.requests.forget(answer)
                 elif answer.value is not None and type(answer.value[2]) is list:
                     self._loans.refuse(answer.connection, answer.value[2])
 
-        self._owner.reactor.defer(discard)
+        self._client.reactor.defer(discard)
 
     def look_ahead(self, arguments: Sequence[ArgumentValue]) -> None:
         """Fetch the tensors of these arguments already: a call with them is going to run."""
@@ -426,17 +431,17 @@ class TensorStore:
         return fetch.tensors
 
     def _receive(self, fetch: TensorFetch, timeout: float | None) -> list[Any]:
-        own = self._owner
+        client = self._client
         answer = fetch.answer
-        if answer is None and fetch.is_own and fetch.payload[0] != own.process:
+        if answer is None and fetch.is_own and fetch.payload[0] != client.process:
             try:
                 return receive(fetch.payload[4], fetch.object_id, fetch.payload[5], for_get=fetch.for_get, timeout=timeout)
             except TimeoutError as error:
                 raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.") from error
         if answer is not None:
-            if not own.reactor.wait_until(answer.ready, timeout):
-                with own.lock:
-                    own.requests.forget(answer)
+            if not client.reactor.wait_until(answer.ready, timeout):
+                with client.lock:
+                    client.requests.forget(answer)
                 raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.")
             if answer.error is None:
                 form, payload, lease = answer.value
@@ -456,8 +461,8 @@ class TensorStore:
                 return found
             if not isinstance(answer.error, OwnerDiedError):
                 raise answer.error
-        if own.fatal is not None:
-            raise own.fatal
+        if client.fatal is not None:
+            raise client.fatal
         raise self._who_died(fetch)
 
     def _bring(self, fetch: TensorFetch, connection: Connection, facts: list[DepartureFacts], leases: list[tuple[int, int]]) -> list[Any]:
@@ -467,7 +472,7 @@ class TensorStore:
             return found
         except (UnreachableError, NotOpenedError) as error:
             # Memory of a dead process is gone, perhaps before its connection.
-            if isinstance(error, NotOpenedError) and self._owner.reactor.wait_until(lambda: connection.closed, _GRACE):
+            if isinstance(error, NotOpenedError) and self._client.reactor.wait_until(lambda: connection.closed, _GRACE):
                 raise self._who_died(fetch) from None
             _process, _actor, name, pid, transport = fetch.payload[:5]
             if transport == _ON_DEVICE_ONLY:
@@ -484,9 +489,9 @@ class TensorStore:
         return self._receive(self.begin(fetch.object_id, fetch.payload, through_host=True), None)
 
     def _on_brought(self, connection: Connection, number: int, form: int, payload: Any, lease: Any) -> None:
-        own = self._owner
+        client = self._client
         if type(lease) is list:
-            if not own.requests.settle(number, (form, payload, lease), None):
+            if not client.requests.settle(number, (form, payload, lease), None):
                 self._loans.refuse(connection, lease)
             return
         # From here on the lease ends with the entry, also if no thread waits for it any more.
@@ -495,16 +500,16 @@ class TensorStore:
             # The name is removed when the lender dies, and the waiting thread may be busy for long. `read` explains a missing one.
             with contextlib.suppress(FileNotFoundError):
                 form, payload = _MAPPED, mapped(payload, entry)
-        own.requests.settle(number, (form, payload, entry), None)
+        client.requests.settle(number, (form, payload, entry), None)
 
     def _who_died(self, fetch: TensorFetch) -> BaseException:
         """The error of tensors whose holder has gone."""
-        own = self._owner
+        client = self._client
         process, actor_id, class_name, pid = fetch.payload[:4]
-        if process == own.process:
+        if process == client.process:
             return lost_error(fetch.object_id)
         if not actor_id:
-            return own.ends.owner_error(process, fetch.object_id)
+            return client.ends.owner_error(process, fetch.object_id)
         return self._end_of(actor_id, class_name, process) or tensors_error(actor_id, class_name, pid, fetch.object_id)
 
     @staticmethod
@@ -525,7 +530,7 @@ class TensorStore:
             return None
         answer = lost[0].answer
         assert answer is not None
-        self._owner.reactor.wait_until(lambda: answer.connection.closed, _GRACE)
+        self._client.reactor.wait_until(lambda: answer.connection.closed, _GRACE)
         return self._who_died(lost[0])
 
     # ------------------------------------------------------------------------------------ values
@@ -546,12 +551,12 @@ class TensorStore:
 
     def argument(self, fetch: TensorFetch, owner: str) -> Any:
         """The value of an argument."""
-        own = self._owner
+        client = self._client
         tensors = self.tensors_of(fetch)
         entry = None
         if fetch.payload[6] == m.SEGMENT:
             # Views of the rest may outlive the call: borrow the object.
-            with own.lock:
+            with client.lock:
                 entry = self._borrowing.entry_of(fetch.object_id, owner)
                 entry.complete(m.TENSORS, fetch.payload)
         return self._together(fetch, tensors, entry)
@@ -581,14 +586,14 @@ class TensorStore:
             lost = self.why_lost([fetch])
             if lost is not None:
                 raise lost
-            if entry.target is not None and entry.payload[0] != self._owner.process:
+            if entry.target is not None and entry.payload[0] != self._client.process:
                 tensors = entry.target(tensors)
             found.append(self._together(fetch, tensors, entry))
         return found
 
     def _check_get(self, entry: Entry, through_host: bool) -> None:
         transport = decode_transport(entry.payload[4])
-        if through_host or transport.one_sided or entry.payload[0] == self._owner.process:
+        if through_host or transport.one_sided or entry.payload[0] == self._client.process:
             return
         raise ValueError(
             f"ray.get is not allowed on RDT objects using the two-sided transport {transport.name}. Either use a one-sided RDT transport "

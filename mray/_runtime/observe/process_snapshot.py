@@ -274,13 +274,13 @@ def _above_the_question(frame: FrameType) -> FrameType:
 
 def _waits(client: Client) -> list[dict[str, Any]]:
     """For each thread of this process that waits for objects: the calls or processes that they come from."""
-    codes = client.waiting_codes()
+    codes = client.objects.waiting_codes()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
     for ident, innermost in sys._current_frames().items():
         frame: FrameType | None = innermost
         while frame is not None:
-            if frame.f_code in codes and frame.f_locals.get("self") is client:
+            if frame.f_code in codes and frame.f_locals.get("self") is client.objects:
                 entries = frame.f_locals.get("entries") or ()
                 pending = [entry for entry in tuple(entries) if entry.form is None]
                 found.append({"thread": names.get(ident, ""), "count": len(pending), "on": [_source_of(e) for e in pending[:MOST_AWAITED]]})

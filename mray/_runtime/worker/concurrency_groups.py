@@ -127,7 +127,7 @@ class ConcurrencyGroups:
         # The context object is shared, so its class is changed in place.
         self.worker.context.__class__ = GroupsContext
         self.client.from_peers.replace(m.CALL, self._on_call)
-        self.client.reads_always = True
+        self.client.objects.reads_always = True
         return self._construct
 
     def start_thread(self, target: Callable[[], None], name: str) -> None:
@@ -141,7 +141,7 @@ class ConcurrencyGroups:
     def _warn_of_get(self) -> None:
         """Have the first `get` that really waits warn that it holds up the loop."""
         if settings.WARN_BLOCKING_GET.get():
-            self.client.before_first_wait = _warn_of_blocking_get
+            self.client.objects.before_first_wait = _warn_of_blocking_get
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Run the constructor: of an async actor inside its loop."""

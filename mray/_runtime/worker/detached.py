@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], kwargs: dict[str, Any], of: ActorBlueprint) -> None:
     """Pickle the constructor's arguments into the call, as the actor's own. Waits for arguments that are refs; raises their errors."""
     refs = [value for value in (*args, *kwargs.values()) if type(value) is ObjectRef]
-    values = dict(zip(map(id, refs), client.get(refs, None), strict=True))
+    values = dict(zip(map(id, refs), client.objects.get(refs, None), strict=True))
     arguments = (
         tuple(values.get(id(value), value) for value in args),
         {name: values.get(id(value), value) for name, value in kwargs.items()},
@@ -43,8 +43,8 @@ def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], k
     if packed.size <= INLINE_BYTES:
         call.form, call.payload = packed.form, packed.to_bytes()
         return
-    payload = client.store_value(packed, actor_id.hex())
-    client.store.give_away(payload[0])
+    payload = client.owner.store_value(packed, actor_id.hex())
+    client.owner.store.give_away(payload[0])
     call.form, call.payload = m.SEGMENT, payload
 
 

@@ -185,12 +185,12 @@ class Executor:
 
     # ------------------------------------------------------------------------------------ running
     def _read_argument(self, payload: Any, object_id: bytes, owner: str) -> Any:
-        """The value of an argument that lies in a segment of its owner's; as `Client.read_segment`."""
+        """The value of an argument that lies in a segment of its owner's; as `Objects.read_segment`."""
         client = self.client
         with client.lock:
             entry = client.borrowing.entry_of(object_id, owner)
             entry.complete(m.SEGMENT, tuple(payload))
-        return client.read_segment(entry, owner, object_id, lambda failure: dependency_error(unpickle_error(failure)))
+        return client.objects.read_segment(entry, owner, object_id, lambda failure: dependency_error(unpickle_error(failure)))
 
     def run_method(self, connection: Connection, call: MethodInvocation) -> str:
         """CALL, on the main thread. Returns the call's name."""
@@ -374,7 +374,7 @@ class Executor:
         """Store large plain arrays among these results, several at a time: by their index."""
 
         def store(index: int, packed: Serialized) -> None:
-            stored[index] = m.SEGMENT, self.client.store_value(packed, owner), None
+            stored[index] = m.SEGMENT, self.client.owner.store_value(packed, owner), None
 
         large = plain_arrays(results, LEAST)
         if len(large) > 1:
@@ -404,7 +404,7 @@ class Executor:
                 self.client.tensors.drop(object_id)
             form, payload = payload[-2:]
         if form == m.SEGMENT:
-            self.client.store.free(payload[0])
+            self.client.owner.store.free(payload[0])
 
     def freeze(self, running: RunningCall, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result:
         """The result of a call; refs inside the value are pinned by the name `pin`.
@@ -415,7 +415,7 @@ class Executor:
         transport = None if options is None else options.get("tensor_transport")
         if transport is None:
             try:
-                form, payload, refs = client.freeze(value, connection.process)
+                form, payload, refs = client.owner.freeze(value, connection.process)
             except UNPICKLABLE as error:
                 raise serialization_error(error, value, f"the return value of {running.name}") from None
         else:

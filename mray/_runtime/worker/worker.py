@@ -533,7 +533,7 @@ class Worker(Resident):
         for connection in [*client.peers.values(), client.node]:
             connection.drain(1.0)
         with contextlib.suppress(Exception):
-            client.store.close()
+            client.owner.store.close()
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()

@@ -394,7 +394,7 @@ def others() -> set[str]:
 def trim() -> None:
     """Have every process let go of the memory that it keeps for the next object. The one object that `run` holds is left."""
     client = current_backend().client  # type: ignore[attr-defined]
-    store, table = client.store, client.store._table
+    store, table = client.owner.store, client.owner.store._table
 
     def left() -> tuple[int, list[int]]:
         return table.total(BYTES, table.rows_in_use()), [segment.size for segment in list(store._used.values())]

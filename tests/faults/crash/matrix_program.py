@@ -105,7 +105,7 @@ def act(phase: str, where: str, partner: Any = None) -> Any:
         point(where)
         return int(view.sum())
     elif phase == "spill":
-        store = current_backend().client.store
+        store = current_backend().client.owner.store
         limit, store.limit = store.limit, 0
         try:
             with point_in_copy(where):

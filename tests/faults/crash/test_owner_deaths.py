@@ -108,7 +108,7 @@ class Producer:
         return numpy.ones(1 << 20)
 
     def mapped(self):
-        store = current_backend().client.store
+        store = current_backend().client.owner.store
         return len(store._used) + len(store._free)
 
 @mray.remote(num_cpus=0)

@@ -1,0 +1,348 @@
+"""The values of refs, for user code: `get`, `wait`, and callbacks.
+
+In every client, in any thread. A value comes with a reply (`mray._runtime.client.replies`) or from its owner
+(`mray._runtime.objects.borrowing`), and a thread that waits for it reads meanwhile (`mray._ipc.reactor`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import compress
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._common.bridge import nothing
+from mray._common.clock import monotonic
+from mray._objects.ownership import MOST_SURVEYED, Completion, Countdown, Entry, Survey, split_ready, why_unknown
+from mray._objects.remote_error import unpickle_error
+from mray._objects.serializer import deserialize
+from mray._objects.store import is_spilled, read
+from mray._runtime.client.late import why_late
+from mray._runtime.client.long_lists import LongList, LongLists
+from mray._runtime.objects.unheard_errors import hear
+from mray.exceptions import GetTimeoutError, ObjectLostError
+
+if TYPE_CHECKING:
+    from mray._runtime.client.cancelling import Cancelling
+    from mray._runtime.objects.borrowing import Borrowing
+    from mray._runtime.objects.owner import Owner
+    from mray._runtime.objects.tensor_transport import TensorStore
+    from mray._runtime.objects.unheard_errors import UnheardErrors
+
+#: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
+#: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
+GRACE_SECONDS = 0.05
+
+
+class Objects:
+    """The values of refs."""
+
+    def __init__(self, owner: Owner, borrowing: Borrowing, tensors: TensorStore, cancelling: Cancelling, unheard: UnheardErrors) -> None:
+        client = self._client = owner.client
+        self._owner = owner
+        self._borrowing = borrowing
+        self._tensors = tensors
+        self._cancelling = cancelling
+        self._unheard = unheard
+        self.long_lists = LongLists(client.lock, client.reactor.call_later)
+        #: Called before the first wait of `get` that is really going to wait, once.
+        self.before_first_wait: Callable[[], None] | None = None
+        #: Event loop to the refs that its coroutines wait for (`mray._runtime.client.awaiting`); and whether some thread always reads.
+        self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.reads_always = False
+
+    def location_of(self, ref: ObjectRef) -> tuple[int | None, bool]:
+        """(bytes of the value or None while it is pending, whether it lies on disk)."""
+        entry = _entry_of(ref)
+        if entry.form is None:
+            return None, False
+        if entry.form == m.SEGMENT:
+            return abs(entry.payload[1]), is_spilled(entry.payload)
+        return len(entry.payload), False
+
+    def value_of(self, entry: Entry) -> Any:
+        """The value of an entry that is ready; raises it when it is an error."""
+        form = entry.form
+        if form == m.PICKLED:
+            return deserialize(form, entry.payload)
+        if form == m.FAILED:
+            hear(entry)
+            raise unpickle_error(entry.payload)
+        if form == m.SEGMENT or form is None:  # it is being made again for another thread
+            return self.read_segment(entry, entry.owner, entry.object_id)
+        return deserialize(form, entry.payload)
+
+    def read_segment(
+        self, entry: Entry, owner: str | None, object_id: bytes | None, failed: Callable[[Any], BaseException] = unpickle_error
+    ) -> Any:
+        """The value in a segment, made again if it was lost; raises the error if it cannot be. In any thread but the reading one.
+
+        `failed` makes the error of a payload of form FAILED, which may come instead.
+        """
+        while True:
+            form, payload = entry.form, entry.payload
+            if form == m.FAILED:
+                raise failed(payload)
+            if form == m.SEGMENT:
+                try:
+                    return read(payload, entry)
+                except FileNotFoundError:
+                    with self._client.lock:
+                        self._borrowing.revive(entry)
+                    if entry.payload is payload and entry.form == m.SEGMENT:
+                        raise self._owner.missing_error(owner, payload[0], object_id) from None
+            elif form is None:
+                self.wait_as_user(lambda: entry.form is not None, None)  # the task that makes it again may need our CPUs
+            else:
+                return deserialize(form, payload)
+
+    def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
+        """Values in order; the first error that is known is raised although others are pending. For `through_host` see `TensorStore`."""
+        entries = [ref._entry for ref in refs]
+        own = self._client.entry
+        if not {*map(type, entries)} <= {own}:
+            ref = next(ref for ref, entry in zip(refs, entries, strict=True) if type(entry) is not own)
+            raise ValueError(f"Ray objects whose owner is unknown: {ref}: {why_unknown(ref)}.")
+        if timeout is not None:
+            self._borrowing.revive_all(entries)  # which counts as waiting
+        for entry in entries:
+            if entry.form is None:
+                try:
+                    self._await_all(entries, timeout)
+                except KeyboardInterrupt:
+                    self._cancelling.interrupted(entries)
+                    raise
+                break
+        forms = {entry.form for entry in entries}
+        if forms == _PICKLED:
+            return [deserialize(m.PICKLED, entry.payload) for entry in entries]
+        value_of = self.value_of
+        if m.FAILED in forms:
+            for entry in entries:
+                hear(entry)
+            value_of(next(entry for entry in entries if entry.form == m.FAILED))
+        if m.TENSORS in forms:
+            return self._tensors.values(refs, value_of, timeout, through_host)
+        try:
+            return [value_of(entry) for entry in entries]
+        except ObjectLostError:  # this time the error names the object
+            for ref in refs:
+                ref._entry.object_id = ref.binary()
+            return [value_of(entry) for entry in entries]
+
+    def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
+        """As `get`, the value of one ref: a pickle that came with a message, mostly."""
+        entry = ref._entry
+        if type(entry) is self._client.entry and (entry.form is None or entry.form == m.PICKLED) and entry.owner is None:
+            if entry.form is None:
+                entries = (entry,)
+                try:
+                    self._await_all(entries, timeout)
+                except KeyboardInterrupt:
+                    self._cancelling.interrupted(entries)
+                    raise
+            if entry.form == m.PICKLED:
+                return deserialize(m.PICKLED, entry.payload)
+        return self.get((ref,), timeout)[0]
+
+    @classmethod
+    def waiting_codes(cls) -> tuple[CodeType, ...]:
+        """The code in which threads wait for values: those of a local variable `entries`."""
+        return cls._await_all.__code__, cls.wait.__code__, cls._wait_again.__code__
+
+    def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
+        tell, self.before_first_wait = self.before_first_wait, None
+        if tell is not None:
+            tell()
+        if len(entries) == 1:
+            (entry,) = entries
+            hope = None
+            if entry.owner is not None and not entry.fetching:
+                with self._client.lock:
+                    hope = self._ask_for(entries)
+            ready = self.wait_as_user(entry.is_ready, timeout, hope)
+        else:
+            with self._client.lock:
+                hope = self._ask_for(entries)
+            completion = Completion(entries)
+            ready = self.wait_as_user(completion.is_reached, timeout, hope)
+            if completion.failed is not None:
+                for entry in entries:
+                    hear(entry)
+                self.value_of(completion.failed)
+        if not ready:
+            why = why_late(self._client, entries, timeout or 0)
+            raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.{why}")
+
+    def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
+        """Have the values of borrowed objects sent. Client's lock held.
+
+        Returns the `hope` of `wait_as_user`, a count of absences, when all of these values, or all but `spare`, may be there.
+        """
+        asks = self._client.resident.lends()
+        for entry in dict.fromkeys(entries):  # a ref that is given twice is waited for once
+            if entry.form is None:
+                if entry.owner is None or entry.fetching:
+                    spare -= 1  # it is being made, or was not there when it was asked for
+                else:
+                    self._borrowing.fetch(entry, asks)
+        return self._borrowing.absences + spare if asks and spare >= 0 else None
+
+    def wait_as_user(self, predicate: Callable[[], bool], timeout: float | None, hope: int | None = None) -> bool:
+        """Wait on behalf of user code: a task gives its CPUs back meanwhile.
+
+        Not while values come that are there already: a further worker would be started for each. With `hope` the task keeps its CPUs until
+        the owners have reported so many values absent, and for `GRACE_SECONDS` at most.
+        """
+        reactor = self._client.reactor
+        if timeout == 0:
+            return reactor.wait_until(predicate, 0)
+        if hope is not None:
+            borrowing = self._borrowing
+            deadline = None if timeout is None else monotonic() + timeout
+            reactor.wait_until(
+                lambda: predicate() or borrowing.absences > hope, GRACE_SECONDS if timeout is None else min(timeout, GRACE_SECONDS)
+            )
+            if predicate():
+                return True
+            if deadline is not None:
+                timeout = max(0.0, deadline - monotonic())
+        unblock = self._client.resident.block()
+        if unblock is None:
+            return reactor.wait_until(predicate, timeout)
+        try:
+            return reactor.wait_until(predicate, timeout)
+        finally:
+            unblock()
+
+    def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """See `mray.wait`."""
+        own = self._client.entry
+        is_long = self.long_lists.is_long(refs, num_returns)
+        if is_long and (listed := self.long_lists.find(refs, own)) is not None:  # type: ignore[arg-type]  # long ones are lists
+            return self._wait_again(listed, num_returns, timeout)
+        if self._borrowing.meets_strangers and {type(ref._entry) for ref in refs} != {own}:
+            return self._wait_among_strangers(refs, num_returns, timeout)
+        try:
+            ready, rest = split_ready(refs, num_returns)
+        except AttributeError:  # ids that no session made have no entry
+            return self._wait_among_strangers(refs, num_returns, timeout)
+        if len(ready) == num_returns:
+            if is_long:
+                self.long_lists.keep(LongList(rest.copy()))
+            return self._heard(ready), rest
+        entries = [ref._entry for ref in refs]
+        countdown = Survey(entries) if num_returns == len(ready) + 1 and len(entries) <= MOST_SURVEYED else Countdown()
+        most_left = len(entries) - num_returns
+        with self._client.lock:
+            watched = countdown.to_watch(entries)
+            hope = self._ask_for(entries if self._client.resident.lends() else watched, most_left)
+            for entry in watched:
+                if entry.form is None:
+                    countdown.watch(entry)
+        try:
+            if countdown.left > most_left:
+                self.wait_as_user(lambda: countdown.left <= most_left, timeout, hope)
+        except KeyboardInterrupt:
+            self._cancelling.interrupted(entries)
+            raise
+        finally:
+            with self._client.lock:
+                countdown.end(entries)
+        ready, rest = split_ready(refs, num_returns)
+        if is_long:
+            self.long_lists.keep(LongList(rest.copy()))
+        return self._heard(ready), rest
+
+    def _wait_again(self, listed: LongList, num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """As `wait`, for the refs that an earlier one has left."""
+        entries = listed.entries
+        try:
+            with self._client.lock:
+                places = listed.take(num_returns)
+                hope = None
+                if len(places) < num_returns:
+                    listed.put_back(places)
+                    if listed.asks:
+                        hope = self._ask_for(tuple(entries), len(entries) - num_returns)
+                        listed.asks = False
+            if len(places) < num_returns:
+                self.wait_as_user(lambda: listed.count >= num_returns, timeout, hope)
+                with self._client.lock:
+                    places = listed.take(num_returns)
+            ready, rest = listed.split(places)
+        except BaseException as error:
+            self.long_lists.end(listed)
+            if isinstance(error, KeyboardInterrupt):
+                self._cancelling.interrupted(entries)
+            raise
+        self.long_lists.keep(listed)
+        return self._heard(ready), rest
+
+    def _heard(self, ready: list[ObjectRef]) -> list[ObjectRef]:
+        """Mark the errors of these ready refs as seen by the caller, and return the refs."""
+        if self._unheard.any:
+            for ref in ready:
+                hear(ref._entry)
+        return ready
+
+    def _wait_among_strangers(
+        self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None
+    ) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """As `wait`, where some refs are of no session or of an ended one: they are never ready."""
+        are_known = [type(ref._entry) is self._client.entry for ref in refs]
+        known = list(compress(refs, are_known))
+        if len(known) < num_returns:
+            stranger = refs[are_known.index(False)]
+            others = f" Of these refs {len(known)} can be ready." if len(refs) > 1 else ""
+            raise ValueError(f"Ray object whose owner is unknown: {stranger}: {why_unknown(stranger)}.{others}")
+        ready = set(self.wait(known, num_returns, timeout)[0])
+        return [ref for ref in refs if ref in ready], [ref for ref in refs if ref not in ready]
+
+    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> Callable[[], object]:
+        """Call back once, from the reading thread and without the lock, when the value is there. See `Backend.on_ready`."""
+        entry, client = ref._entry, self._client
+        if type(entry) is not client.entry:
+            callback()  # which asks for the value, and gets the error
+            return nothing
+        with client.lock:
+            self._borrowing.revive(entry)
+            if entry.form is None:
+                if entry.owner is not None:
+                    self._borrowing.fetch(entry)
+
+                def came(_entry: Entry) -> None:
+                    client.reactor.defer(partial(self.on_ready, ref, callback, soon))  # the value may have been lost again meanwhile
+
+                if entry.add_waiter(came):
+                    if soon and not self.reads_always:
+                        client.reactor.wake_background_reader()
+                    return partial(self._forget, entry, came)
+        callback()
+        return nothing
+
+    def _forget(self, entry: Entry, waiter: Callable[[Entry], None]) -> None:
+        with self._client.lock:
+            entry.remove_waiter(waiter)
+
+    def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
+        """Call back with the object's id, from the reading thread and without the lock, once no process holds a ref of it."""
+        self._borrowing.check(ref)
+        entry = _entry_of(ref)
+        if entry.owner is not None:
+            raise ValueError(f"{ref} is owned by another process: that one alone knows when it goes out of scope.")
+        weakref.finalize(entry, self._client.reactor.defer, partial(callback, ref.binary())).atexit = False
+        self._client.reactor.wake_background_reader()
+
+
+#: The forms of values that came with messages.
+_PICKLED = {m.PICKLED}
+
+
+def _entry_of(ref: ObjectRef) -> Any:
+    """The entry of a ref, for those who are not in a hurry."""
+    return ref._entry

@@ -1,0 +1,39 @@
+"""`Part`: a part of a process, as far as its connections have something to tell it.
+
+A process has its parts in one tuple (`Endpoint.parts`), and tells each of them in that order of what its connections bring; what fails or
+ends everything is told in the reverse order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mray._ipc.connection import Connection
+    from mray._ipc.table import SessionTable
+    from mray._runtime.connections.ends import Ended
+
+
+class Part:
+    """A part of a process. The client's lock is held, but for `joined`."""
+
+    def joined(self, facts: dict[str, Any], table: SessionTable) -> None:
+        """The node has admitted this process to the session of these facts and this table."""
+
+    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+        """Let go of what belongs to a connection. `error`: why the other end reads no more although its process lives; all waiters for
+        answers over the connection fail with it. `unread`: the other end had no descriptor for this process, and has read no message of it.
+        """
+
+    def ended(self, end: Ended) -> None:
+        """Let go of what belongs to a process that has ended, and fail all waiters for it."""
+
+    def bequeathed(self, segments: Sequence[str]) -> None:
+        """Take note of segments that a process which has ended had made for this one."""
+
+    def all_lost(self, error: BaseException) -> None:
+        """Fail all waiters: no message will come any more."""
+
+    def left(self) -> None:
+        """Let go of the session's resources: this process has closed all its connections but the node's."""
