@@ -65,7 +65,7 @@ class CallSpans:
         if self._worker is not None:
             executor = self._worker.executor
             self._put(executor, "run", self._running)
-            self._put(executor, "arguments_on_main", self._unpacking)
+            self._put(executor.unpacker, "arguments_on_main", self._unpacking)
             self._put(executor, "_reply", self._replying)
             self._put(executor, "_failed", self._failing)
 

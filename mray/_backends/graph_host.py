@@ -129,7 +129,7 @@ class Host:
                 if verb == REPORT:
                     answer.set(self._state(payload))
                 else:
-                    answer.set(self.service.handle(verb, payload, self._worker.executor.instance))
+                    answer.set(self.service.handle(verb, payload, self._worker.executor.actor.instance))
             except Exception as error:
                 answer.set(None, error)
             return answer
@@ -249,7 +249,7 @@ class Host:
                 name,
                 error,
                 actor_id=actor_id,
-                actor_repr=worker.executor.repr_now() if worker is not None and actor_id else None,
+                actor_repr=worker.executor.actor.repr_now() if worker is not None and actor_id else None,
                 pid=os.getpid(),
                 ip=self._client.facts["node_ip_address"],
             )

@@ -560,7 +560,7 @@ class NativeBackend(PlacementCalls, Backend):
             "actor_id": context.actor_id,
             "actor_name": context.actor_name,
             "class_name": context.class_name,
-            "actor_class": type(self._worker.executor.instance) if self._worker is not None and context.actor_id is not None else None,
+            "actor_class": None if self._worker is None or context.actor_id is None else type(self._worker.executor.actor.instance),
             "worker_id": worker_id_of(self.client.process),
             "mode": "worker" if self._worker is not None else "driver",
             "resources": context.resources,
@@ -575,7 +575,7 @@ class NativeBackend(PlacementCalls, Backend):
         }
 
     def exit_actor(self) -> None:
-        if self._worker is None or self._worker.executor.instance is None:
+        if self._worker is None or self._worker.executor.actor.instance is None:
             raise TypeError("exit_actor API is called on a non-actor worker, or in a driver.")
         raise self._worker.exit_actor()
 

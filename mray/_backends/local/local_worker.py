@@ -19,6 +19,7 @@ from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor
 from mray._runtime.worker.exits import TERMINATED, Terminated
+from mray._runtime.worker.packer import Packer
 from mray._runtime.worker.running import RunningCall
 from mray._runtime.worker.worker import LAST_TOLD, Worker
 
@@ -66,10 +67,20 @@ class LocalInterrupts(Interrupts):
             self._cancelling.cancel_children(task_id)
 
 
+class LocalPacker(Packer):
+    """Pickles results and errors."""
+
+    def wrapped(self, error: BaseException, name: str) -> Any:
+        if isinstance(error, ThreadEnded):
+            raise error
+        return super().wrapped(error, name)
+
+
 class LocalExecutor(Executor):
     """Runs calls and replies to them."""
 
     title_class = _NoTitle
+    packer_class = LocalPacker
 
     def _show(self, name: str) -> None:
         self.shown = name
@@ -79,13 +90,8 @@ class LocalExecutor(Executor):
             raise error
         super()._failed(running, error, may_repeat)
 
-    def wrapped(self, error: BaseException, name: str) -> Any:
-        if isinstance(error, ThreadEnded):
-            raise error
-        return super().wrapped(error, name)
-
     def shut_down_instance(self) -> None:
-        hook = getattr(self.instance, "__ray_shutdown__", None)
+        hook = getattr(self.actor.instance, "__ray_shutdown__", None)
         if hook is not None:
             hook()
 

@@ -1,6 +1,7 @@
 """Processes that run user code.
 
-`worker` receives calls and decides when each may begin; `executor` runs calls of all kinds. Calls of an actor that run beside others
+`worker` receives calls and decides when each may begin; `executor` runs calls of all kinds, with an `unpacker` for code and arguments, a
+`packer` for results and errors, and the `live_actor` that they share. Calls of an actor that run beside others
 belong to `concurrency_groups`: threads (`thread_group`) or coroutines (`loop_group`), behind the contract in `group_executor`.
 `stream_producer` sends the items of generators. `running` finds the call that running code belongs to; `exits` are the ways in which an
 actor ends itself. `devices` shows a task or actor its devices, `pinning` keeps it on its CPUs; `detached` are constructors of actors that
@@ -8,7 +9,7 @@ outlive their creators.
 
 ====================  ====================================================================================================
 inbox                 messages for the main thread, in order of arrival
-executor              calls user functions: unpickles arguments, runs the function, pickles the result or the error
+executor              calls user functions: unpacks code and arguments, runs the function, packs the result or the error
 concurrency group     calls of an actor that may run at the same time, up to a number
 group executor        the threads or the event loop of one concurrency group, with the queue of its calls
 final error           an exception that replaces a call's result: it was cancelled, or has called `exit_actor`

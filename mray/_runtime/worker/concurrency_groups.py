@@ -122,7 +122,7 @@ class ConcurrencyGroups:
             for group, size in groups.items():
                 executors[group] = ThreadGroupExecutor(self, size, group)
         self._executors = executors
-        self.executor.has_groups = True
+        self.executor.actor.has_groups = True
         self.executor.answer = self.executor.hold  # whoever ran the call knows when others have ended
         # The context object is shared, so its class is changed in place.
         self.worker.context.__class__ = GroupsContext
@@ -178,7 +178,7 @@ class ConcurrencyGroups:
         group_executor = executors.get(group)
         if group_executor is None:
             error = no_group(group, executors)
-            self.refuse(connection, call, self.executor.wrapped(error, self.executor.actor_prefix + call.method))
+            self.refuse(connection, call, self.executor.packer.wrapped(error, self.executor.actor.prefix + call.method))
             return
         group_executor.submit((connection, call))
 
@@ -206,8 +206,8 @@ class ConcurrencyGroups:
         """Record a call that begins. The group's thread."""
         connection, call = arrival
         executor = self.executor
-        name = executor.name_of(call, executor.actor_prefix + call.method)
-        running = kind(connection, call, name, executor.qualified_prefix + call.method, group_executor)
+        name = executor.name_of(call, executor.actor.prefix + call.method)
+        running = kind(connection, call, name, executor.actor.qualified_prefix + call.method, group_executor)
         self.running[call.task_id] = running
         return running
 

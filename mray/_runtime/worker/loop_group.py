@@ -78,7 +78,7 @@ class LoopGroupExecutor(GroupExecutor):
                 if not queue:  # taken back meanwhile
                     return
                 running = self._actor.begin(self, queue.popleft(), LoopCall)
-            if not self._unbegun and running.call.options is None and hasattr(self._actor.executor.bound(running.call), AT_ONCE):
+            if not self._unbegun and running.call.options is None and hasattr(self._actor.executor.unpacker.bound(running.call), AT_ONCE):
                 running.task = None
                 copy_context().run(self._run_at_once, running)
                 continue

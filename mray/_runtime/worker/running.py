@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mray._common.clock import perf_counter
 from mray._common.ids import TaskID
-from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
+from mray._common.invocations import MethodInvocation
 from mray._common.places import runs_users
 from mray._ipc.connection import Connection
-from mray._ipc.interrupts import InterruptGuard
 from mray._runtime.client.call_context import CallContext, Running
 from mray.exceptions import TaskCancelledError
+
+if TYPE_CHECKING:
+    from mray._runtime.worker.unpacker import Unpacker
 
 #: A call that is over: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and the resources of a task.
 Done = tuple[bytes, str | None, float, float, dict[str, float] | None]
@@ -37,23 +38,6 @@ class Cancelled(BaseException):
     def __init__(self, error: BaseException) -> None:
         super().__init__()
         self.error = error
-
-
-class CallRunner(Protocol):
-    """The executor, as a call needs it."""
-
-    @property
-    def guard(self) -> InterruptGuard: ...
-
-    def bound(self, call: MethodInvocation) -> Callable[..., Any]: ...
-
-    def function(self, call: TaskInvocation) -> Callable[..., Any]: ...
-
-    def begin_interruptible(self, task_id: bytes) -> None: ...
-
-    def arguments(self, connection: Connection, call: Invocation) -> tuple[Any, Any]: ...
-
-    def arguments_on_main(self, connection: Connection, call: Invocation) -> tuple[Any, Any]: ...
 
 
 class RunningCall(Running):
@@ -78,17 +62,17 @@ class RunningCall(Running):
         return options is not None and "stream" in options
 
     @abstractmethod
-    def begin(self, executor: CallRunner) -> Any:
+    def begin(self, unpacker: Unpacker) -> Any:
         """Run the user's code and return its value, which may be a coroutine or a generator."""
 
-    def end(self, _executor: CallRunner) -> None:
+    def end(self) -> None:
         """Shut out interrupts, and raise the error that replaces the value that the user's code has returned, if there is one."""
         if self.final_error is not None:
             raise self.final_error
         if self.canceled:
             raise TaskCancelledError(TaskID(self.task_id))
 
-    def outcome(self, _executor: CallRunner, error: BaseException) -> BaseException:
+    def outcome(self, error: BaseException) -> BaseException:
         """The error for the caller, after the user's code has raised this one."""
         return self.final_error or (TaskCancelledError(TaskID(self.task_id)) if self.canceled else error)
 
@@ -99,11 +83,11 @@ class ActorCall(RunningCall):
     __slots__ = ()
 
     @runs_users
-    def begin(self, executor: CallRunner) -> Any:
-        args, kwargs = executor.arguments_on_main(self.connection, self.call)
-        if executor.guard.late is not None:
-            executor.guard.raise_late()
-        return executor.bound(self.call)(*args, **kwargs)
+    def begin(self, unpacker: Unpacker) -> Any:
+        args, kwargs = unpacker.arguments_on_main(self.connection, self.call)
+        if unpacker.guard.late is not None:
+            unpacker.guard.raise_late()
+        return unpacker.bound(self.call)(*args, **kwargs)
 
 
 class TaskCall(RunningCall):
@@ -112,21 +96,21 @@ class TaskCall(RunningCall):
     __slots__ = ()
 
     @runs_users
-    def begin(self, executor: CallRunner) -> Any:
-        executor.begin_interruptible(self.task_id)
-        function = executor.function(self.call)
+    def begin(self, unpacker: Unpacker) -> Any:
+        unpacker.begin_interruptible(self.task_id)
+        function = unpacker.function(self.call)
         self.function_name = f"{function.__module__}.{self.call.name.rpartition('.')[2]}"
-        args, kwargs = executor.arguments_on_main(self.connection, self.call)
-        if executor.guard.late is not None:
-            executor.guard.raise_late()
+        args, kwargs = unpacker.arguments_on_main(self.connection, self.call)
+        if unpacker.guard.late is not None:
+            unpacker.guard.raise_late()
         # POINT task unpacked
         return function(*args, **kwargs)
 
-    def end(self, _executor: CallRunner) -> None:
+    def end(self) -> None:
         # POINT task returned
         pass
 
-    def outcome(self, _executor: CallRunner, error: BaseException) -> BaseException:
+    def outcome(self, error: BaseException) -> BaseException:
         return error
 
 
@@ -141,9 +125,9 @@ class GroupCall(RunningCall):
         self.began = perf_counter()
 
     @runs_users
-    def begin(self, executor: CallRunner) -> Any:
-        args, kwargs = executor.arguments(self.connection, self.call)
-        return executor.bound(self.call)(*args, **kwargs)
+    def begin(self, unpacker: Unpacker) -> Any:
+        args, kwargs = unpacker.arguments(self.connection, self.call)
+        return unpacker.bound(self.call)(*args, **kwargs)
 
 
 class LoopCall(GroupCall):
@@ -154,7 +138,7 @@ class LoopCall(GroupCall):
     #: Its task; None once it is over.
     task: Any
 
-    def outcome(self, _executor: CallRunner, error: BaseException) -> BaseException:
+    def outcome(self, error: BaseException) -> BaseException:
         # The loop has loaded it.
         is_cancelled = self.canceled or isinstance(error, sys.modules["asyncio"].CancelledError)
         return self.final_error or (Cancelled(error) if is_cancelled else error)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from functools import partial
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mray._api.ref_generator import StreamingGeneratorStats
 from mray._common import messages as m
@@ -30,6 +30,7 @@ from mray._common.places import runs_users
 from mray._ipc.connection import Connection
 from mray._objects.serializer import PLAIN_TYPES
 from mray._runtime.objects.owner import INLINE_BYTES
+from mray._runtime.worker.packer import Collected, Packer
 from mray._runtime.worker.running import RunningCall
 
 if TYPE_CHECKING:
@@ -46,25 +47,13 @@ LOOP_SECONDS = 0.02
 MOST_UNSENT = 1 << 20
 
 
-class ItemSender(Protocol):
-    """Makes messages of values (`mray._runtime.worker.executor`)."""
-
-    client: Client
-
-    def freeze(self, running: RunningCall, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result: ...
-
-    def settle(self) -> None: ...
-
-    def item_failure(self, running: RunningCall, error: BaseException) -> bytes | None: ...
-
-
 class Producer:
     """A running generator. `add` and `pause` belong to the thread that runs it; any thread may call the other methods."""
 
-    def __init__(self, executor: ItemSender, producers: Producers, running: RunningCall) -> None:
+    def __init__(self, producers: Producers, running: RunningCall) -> None:
         arrived, window, taken, dropped, per_yield, together = running.call.options["stream"]
-        self._executor = executor
-        self._reactor = executor.client.reactor
+        self._packer = producers.packer
+        self._reactor = producers.reactor
         self._running = running
         self._connection = running.connection
         self._task_id = running.task_id
@@ -94,7 +83,7 @@ class Producer:
 
     # ------------------------------------------------------------------------------------ items
     def add(self, value: Any) -> None:
-        """Send a value that was yielded. Raises as `Executor.freeze`."""
+        """Send a value that was yielded. Raises as `Packer.freeze`."""
         self._yielded = yielded = self._yielded + 1
         if yielded <= self._skipped:
             return
@@ -104,8 +93,8 @@ class Producer:
                 self._hold((m.PICKLED, payload, None), len(payload))
                 return
         name = return_id(self._task_id, yielded + 1)
-        form, payload, refs = self._executor.freeze(self._running, name, name, value, None)
-        self._executor.settle()
+        form, payload, refs = self._packer.freeze(self._running, name, name, value, None)
+        self._packer.settle()
         self._hold((form, payload, refs), 0 if form == m.SEGMENT else len(payload))
 
     def put(self, value: Any) -> None:
@@ -207,19 +196,14 @@ class Producer:
         return partial(setattr, self, "on_message", None)
 
 
-class Collected(list[Result]):
-    """The values that a generator with a fixed number of return values has yielded, and why the others are missing."""
-
-    failure = b""
-
-
 class Producers:
     """The producers of one worker."""
 
-    def __init__(self, executor: ItemSender) -> None:
-        self._executor = executor
+    def __init__(self, client: Client, packer: Packer) -> None:
+        self.reactor = client.reactor
+        self.packer = packer
         self._running: dict[bytes, Producer] = {}
-        self.handlers: dict[int, Callable[..., None]] = {m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop}
+        client.from_peers.on({m.STREAM_TAKEN: self._on_taken, m.STREAM_STOP: self._on_stop})
 
     @property
     def unread(self) -> int:
@@ -274,13 +258,13 @@ class Producers:
                 else:
                     place = len(values)
                     pin, object_id = return_id(task_id, place), return_id(task_id, place + 1)
-                    values.append(self._executor.freeze(running, pin, object_id, value, running.call.options))
+                    values.append(self.packer.freeze(running, pin, object_id, value, running.call.options))
             if len(values) < num_returns:
                 raise ValueError(f"Task returned {len(values)} objects, but num_returns={num_returns}.")
         except BaseException as error:
             if len(values) == num_returns and isinstance(error, Exception):
                 logger.exception("%s raised an error after it had yielded its num_returns=%d values", name, num_returns)
-            elif num_returns == 1 or (failure := self._executor.item_failure(running, error)) is None:
+            elif num_returns == 1 or (failure := self.packer.item_failure(running, error)) is None:
                 raise
             else:
                 values.failure = failure
@@ -328,11 +312,11 @@ class Producers:
     def _producer(self, running: RunningCall) -> Iterator[Producer]:
         """A producer while it runs; an exception becomes the last item, or is raised."""
         task_id = running.task_id
-        producer = self._running[task_id] = Producer(self._executor, self, running)
+        producer = self._running[task_id] = Producer(self, running)
         try:
             yield producer
         except BaseException as error:
-            failure = self._executor.item_failure(running, error)
+            failure = self.packer.item_failure(running, error)
             if failure is None:
                 raise
             producer.add_failure(failure)
@@ -340,7 +324,7 @@ class Producers:
             del self._running[task_id]
             producer.flush()
             if producer.together:
-                self._executor.client.reactor.wake()  # other producers may have waited for this one's items to be taken
+                self.reactor.wake()  # other producers may have waited for this one's items to be taken
 
     @runs_users
     def _drive(self, producer: Producer, generator: Iterator[Any]) -> None:

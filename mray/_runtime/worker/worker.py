@@ -123,7 +123,6 @@ class Worker(Resident):
                 m.LEASED: self._on_leased,
                 m.RECLAIM: self._on_reclaim,
                 m.CANCEL: self._on_cancel,
-                **self.executor.producers.handlers,
             }
         )
         #: Whether the main thread has other work than graphs. (One C call: it is called before and after each sleep.)
@@ -218,7 +217,7 @@ class Worker(Resident):
                         self.client.tensors.look_back(call.arguments)
                     connection.send(failed_reply(task_id, call.num_returns, pickle_error(TaskCancelledError(TaskID(task_id)))))
                 return
-        if self.executor.instance is not None:
+        if self.executor.actor.instance is not None:
             self.executor.cancel_running(task_id)
             self.executor.producers.stop(task_id)
             if recursive:
@@ -264,7 +263,7 @@ class Worker(Resident):
 
     def _holder_ended(self, end: Ended) -> None:
         """End a task's worker whose lease's holder gets no more answers of it. An actor goes on, and is called over another connection."""
-        if end.error is not None and self.executor.instance is None:
+        if end.error is not None and self.executor.actor.instance is None:
             self.fail(RaySystemError(str(end.error)))
 
     def fail(self, failure: RaySystemError) -> None:
@@ -379,7 +378,7 @@ class Worker(Resident):
             if code == m.TASK:
                 return executor.run_task(connection, fields)
             if code == m.FUNCTION:
-                executor.add_code(*fields)
+                executor.unpacker.add_code(*fields)
             elif code == m.LEASED:
                 self._lease(*fields)
             elif code == m.ACTOR_START:
@@ -444,7 +443,7 @@ class Worker(Resident):
         service = self.service
         try:
             assert service is not None
-            connection.send((m.GRAPHED, number, True, service.handle(verb, payload, self.executor.instance)))
+            connection.send((m.GRAPHED, number, True, service.handle(verb, payload, self.executor.actor.instance)))
         except Exception as error:
             connection.send((m.GRAPHED, number, False, pickle_error(error)))
         except KeyboardInterrupt:
@@ -454,7 +453,7 @@ class Worker(Resident):
     # ------------------------------------------------------------------------------------ blocking
     def lends(self) -> bool:
         """Whether a task runs that has CPUs which others could use while it waits."""
-        return self.executor.instance is None and self.context.task_id is not None and self._lease_cpus
+        return self.executor.actor.instance is None and self.context.task_id is not None and self._lease_cpus
 
     def block(self) -> Callable[[], None] | None:
         """Give back the CPUs of a task that is about to wait, and the tasks that queue behind it."""
@@ -569,14 +568,14 @@ class Worker(Resident):
             "beside": list(self.groups.running),
             "actor_id": context.actor_id or b"",
             "class_name": context.class_name or "",
-            "repr": executor.repr,
+            "repr": executor.actor.repr,
             "groups": self.groups.exist,
             "named": dict(executor.named),
             "blocked": self._blocked > 0,
             "queued": sum(code in _CALLS for _sender, code, _call in tuple(self.inbox)) + self.groups.queued(),
             "served": self.served,
             "recent": [(task, name, begin + epoch, end + epoch, held) for task, name, begin, end, held in list(self.recent)[-LISTED:]],
-            "failures": list(executor.failures),
+            "failures": list(executor.packer.failures),
         }
 
 
