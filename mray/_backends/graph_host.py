@@ -69,7 +69,7 @@ class Host:
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
         self._calls = CallSpans(worker)
         #: The queue of requests that are not answered at once: the worker's main thread takes them.
-        self._enqueue = None if worker is None else worker.enqueuing(m.GRAPH)
+        self._enqueue = None if worker is None else worker.main_thread.enqueuing(m.GRAPH)
         client.from_peers.replace(m.GRAPH, self._on_request)
         client.sections[GRAPHS] = lambda: graphs_of(self.graphs)
         client.sections[PICTURES] = lambda: pictures_of(self.graphs)

@@ -51,7 +51,7 @@ def make_host(client: Client, worker: Worker | None) -> Host:
 
     host = Host(client, worker)
     if worker is not None:
-        worker.service = host.service
+        worker.main_thread.service = host.service
     return host
 
 

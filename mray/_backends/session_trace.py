@@ -38,7 +38,7 @@ def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
     calls: list[tuple[str, str, int, int]] = []
     name = client.role
     if worker is not None:
-        calls = [_told(*call) for call in worker.recent.copy()]
+        calls = [_told(*call) for call in worker.main_thread.recent.copy()]
         name = worker.name
     detail = span_buffers.get().calls
     return {

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from types import SimpleNamespace
 
 import pytest
 
 from mray._common.concurrency import MOST_COROUTINES, SYSTEM_GROUP, concurrency_of, no_group, runs_out_of_order
 from mray._common.options import complete_actor_options
+from mray._runtime.worker.main_thread import MainThread
 from mray._runtime.worker.thread_group import BRIEF, COST, DEBT, ENOUGH, LONG, MOST_CREDIT, _Record
-from mray._runtime.worker.worker import Worker
 
 
 def options(**given):
@@ -87,17 +86,18 @@ def test_a_method_that_has_waited_is_not_brief_for_long():
 
 
 def test_the_main_thread_takes_up_work_when_it_reads_and_has_no_other():
-    graphs = SimpleNamespace(is_active=False)
-    worker = SimpleNamespace(_waits=True, _thread=threading.get_ident(), inbox=deque(), service=graphs, client=SimpleNamespace(node=None))
+    main = MainThread(SimpleNamespace(node=None))
 
-    def takes_up(**changes: object) -> bool:
-        worker.inbox.clear()
-        return Worker.take_up(SimpleNamespace(**{**vars(worker), **changes}), lambda: None)
+    def takes_up(*messages: object, waits: bool = True, here: bool = True, service: object = None) -> bool:
+        main.inbox.clear()
+        main.inbox.extend(messages)
+        main.waits, main.ident, main.service = waits, threading.get_ident() if here else 0, service
+        return main.take_up(lambda: None)
 
+    assert takes_up(service=SimpleNamespace(is_active=False))
+    assert len(main.inbox) == 1
     assert takes_up()
-    assert len(worker.inbox) == 1
-    assert takes_up(service=None)
-    assert not takes_up(_waits=False)
-    assert not takes_up(_thread=0)
+    assert not takes_up(waits=False)
+    assert not takes_up(here=False)
     assert not takes_up(service=SimpleNamespace(is_active=True))
-    assert not takes_up(inbox=deque([("the node", "EXIT", ())]))
+    assert not takes_up(("the node", "EXIT", ()))

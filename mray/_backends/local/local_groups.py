@@ -10,22 +10,14 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.run_token import ThreadEnded
 from mray._graph.actor.coroutines import own_loop, use_loop
-from mray._runtime.worker.concurrency_groups import ActorProcess, ConcurrencyGroups
+from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 
 if TYPE_CHECKING:
-    from mray._backends.local.local_process import Process
-
-
-class SimulatedActorProcess(ActorProcess, Protocol):
-    """The part of the worker that groups need."""
-
-    simulated: Process
-
-    def end(self, status: int) -> None: ...
+    from mray._backends.local.local_client import LocalClient
 
 
 def _runs_now(loop: Any) -> bool:
@@ -42,10 +34,7 @@ def _number_of(task: Any) -> tuple[int, str]:
 class LocalConcurrencyGroups(ConcurrencyGroups):
     """All concurrency groups of one actor."""
 
-    worker: SimulatedActorProcess
-
-    def _listen(self) -> None:
-        """No signal is meant for a simulated process."""
+    client: LocalClient
 
     def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
         construct = super().prepare(spec)
@@ -54,7 +43,7 @@ class LocalConcurrencyGroups(ConcurrencyGroups):
         return construct
 
     def start_thread(self, target: Callable[[], None], name: str) -> None:
-        process = self.worker.simulated
+        process = self.client.reactor.process
 
         def run() -> None:
             try:
@@ -86,7 +75,7 @@ class LocalConcurrencyGroups(ConcurrencyGroups):
         error = sys.exc_info()[1]
         if not isinstance(error, (ThreadEnded, GeneratorExit)):  # GeneratorExit is raised by `close_loops`
             sys.excepthook(*sys.exc_info())
-            self.worker.end(1)
+            self.client.reactor.process.end(1)
         asyncio = sys.modules.get("asyncio")
         if asyncio is not None and asyncio._get_running_loop() is not None:  # noqa: SLF001  (asyncio's)
             raise asyncio.CancelledError  # asyncio logs a task that ends with anything else

@@ -132,7 +132,7 @@ class LocalNode:
         """The life of a worker, on its simulated thread."""
         status: int | None = 0
         try:
-            worker.service = here.backend.host().service
+            worker.main_thread.service = here.backend.host().service
             worker.run()
         except ProcessExit as end:
             status = end.status

@@ -170,7 +170,7 @@ class LocalWorker(Worker):
         self.groups.finish(kind)
         self._leaving = True
         self._give_back_all()
-        client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
+        client.node.send((m.EXITING, kind, text, self.name, [*self.main_thread.recent][-LAST_TOLD:]))
         if kind != m.CAUSE_INIT:
             self._survive(self.executor.shut_down_instance)
         self.executor.let_go()

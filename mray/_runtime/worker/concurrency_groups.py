@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
@@ -31,9 +30,9 @@ from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
-from mray._runtime.worker.exits import TERMINATED
+from mray._runtime.worker.exits import TERMINATED, flush_output
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor
-from mray._runtime.worker.running import Done, GroupCall, GroupsContext
+from mray._runtime.worker.running import GroupCall, GroupsContext
 from mray._runtime.worker.thread_group import ThreadGroupExecutor
 from mray.exceptions import TaskCancelledError
 
@@ -41,40 +40,20 @@ if TYPE_CHECKING:
     import asyncio
 
     from mray._ipc.event_loop import MainLoop
-    from mray._runtime.client.call_context import CallContext
     from mray._runtime.client.client import Client
     from mray._runtime.worker.executor import Executor
+    from mray._runtime.worker.main_thread import MainThread
 
 _Call = TypeVar("_Call", bound=GroupCall)
-
-
-class ActorProcess(Protocol):
-    """The worker that the actor lives in."""
-
-    client: Client
-    executor: Executor
-    context: CallContext
-    #: Connections, codes and fields of messages for the main thread, in order.
-    inbox: deque[tuple[Connection, int, Any]]
-    #: Calls that are over, and the number of all.
-    recent: deque[Done]
-    served: int
-
-    #: Whether the main thread is about to sleep, or sleeps.
-    rests: bool
-
-    def rest(self) -> None: ...
-
-    def take_up(self, work: Callable[[], None]) -> bool: ...
 
 
 class ConcurrencyGroups:
     """All groups of one actor."""
 
-    def __init__(self, worker: ActorProcess) -> None:
-        self.worker = worker
-        self.client = worker.client
-        self.executor = worker.executor
+    def __init__(self, client: Client, executor: Executor, main_thread: MainThread) -> None:
+        self.client = client
+        self.executor = executor
+        self.main_thread = main_thread
         self.is_async = False
         #: None: no groups, calls go through the inbox.
         self._executors: dict[str, GroupExecutor] | None = None
@@ -112,7 +91,7 @@ class ConcurrencyGroups:
             self.main = MainLoop(self.client.reactor)
             group_executor = LoopGroupExecutor(self, most, "default", self.main.loop, self.main.notify)
             self.main.on_each_iteration(group_executor.begin)
-            self.main.before_sleep(self.worker.rest)
+            self.main.before_sleep(self.rest)
             executors[""] = group_executor
             self._warn_of_get()
             for group, size in groups.items():
@@ -123,9 +102,8 @@ class ConcurrencyGroups:
                 executors[group] = ThreadGroupExecutor(self, size, group)
         self._executors = executors
         self.executor.actor.has_groups = True
-        self.executor.answer = self.executor.hold  # whoever ran the call knows when others have ended
         # The context object is shared, so its class is changed in place.
-        self.worker.context.__class__ = GroupsContext
+        self.executor.context.__class__ = GroupsContext
         self.client.from_peers.replace(m.CALL, self._on_call)
         self.client.objects.reads_always = True
         return self._construct
@@ -134,9 +112,12 @@ class ConcurrencyGroups:
         """Start a thread of a group."""
         threading.Thread(target=target, name=name, daemon=True).start()
 
-    def take_up(self, work: Callable[[], None]) -> bool:
-        """Have the main thread call this next, if it reads and has no other work; whether it will. Reading thread."""
-        return self.worker.take_up(work)
+    def rest(self) -> None:
+        """The main thread is about to sleep: show that, and what the calls have written."""
+        self.main_thread.rests = True
+        if not self.running:
+            self.executor.idle_title()
+        flush_output()
 
     def _warn_of_get(self) -> None:
         """Have the first `get` that really waits warn that it holds up the loop."""
@@ -213,13 +194,13 @@ class ConcurrencyGroups:
 
     def end(self, running: GroupCall) -> None:
         """Record a call that was answered. The group's thread."""
-        worker = self.worker
+        main = self.main_thread
         del self.running[running.task_id]
-        if worker.rests and not self.running and self.main is None:  # else before the main thread sleeps
+        if main.rests and not self.running and self.main is None:  # else before the main thread sleeps
             self.executor.idle_title()
-        worker.recent.append((running.task_id, running.name, running.began, perf_counter(), None))
+        main.recent.append((running.task_id, running.name, running.began, perf_counter(), None))
         with self._lock:
-            worker.served += 1
+            main.served += 1
         end = self.executor.end
         if end is not None and not self._ending:
             self.leave(*end)
@@ -239,7 +220,7 @@ class ConcurrencyGroups:
         if kind != m.CAUSE_SCOPE:
             for group_executor in (self._executors or {}).values():
                 group_executor.drop_all()
-        self.worker.inbox.append((self.client.node, m.EXIT, (kind, text)))
+        self.main_thread.inbox.append((self.client.node, m.EXIT, (kind, text)))
         if self.main is not None:
             self.main.notify()
         self.client.reactor.wake()

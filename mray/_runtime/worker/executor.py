@@ -38,6 +38,7 @@ from mray._runtime.client.client import Client
 from mray._runtime.objects.owner import INLINE_BYTES
 from mray._runtime.worker.exits import EXITED, TERMINATED, Terminated, cause_of, exit_status
 from mray._runtime.worker.live_actor import LiveActor
+from mray._runtime.worker.main_thread import MainThread
 from mray._runtime.worker.packer import Packer
 from mray._runtime.worker.running import ActorCall, Cancelled, LoopCall, RunningCall, TaskCall
 from mray._runtime.worker.stream_producer import Producers
@@ -57,7 +58,7 @@ class Executor:
     title_class: type[processes.Title] = processes.Title
     packer_class: type[Packer] = Packer
 
-    def __init__(self, client: Client, context: CallContext, interrupts: Interrupts) -> None:
+    def __init__(self, client: Client, context: CallContext, interrupts: Interrupts, main_thread: MainThread) -> None:
         self.client = client
         self.context = context
         self.actor = LiveActor()
@@ -74,12 +75,9 @@ class Executor:
         #: Set when the worker is to end after the current call: (cause kind, text); and the process's exit status.
         self.end: tuple[str, str] | None = None
         self.status: int | None = None
-        #: Called before the constructor with the actor's spec; returns the function that runs it, None for a plain call in this thread.
-        self.prepare: Callable[[dict[str, Any]], Callable[..., None] | None] = lambda _spec: None
         #: (task id, function or method) of the last calls that were given names.
         self.named: deque[tuple[bytes, str]] = deque(maxlen=NAMED)
-        #: Sends the answer of a call, or holds it back for company.
-        self.answer: Callable[[Connection, tuple[Any, ...]], object] = self.hold
+        self._inbox = main_thread.inbox
 
     # ------------------------------------------------------------------------------------ running
     def run_method(self, connection: Connection, call: MethodInvocation) -> str:
@@ -176,10 +174,12 @@ class Executor:
         return count >= most
 
     # ------------------------------------------------------------------------------------ answering
-    @staticmethod
-    def hold(connection: Connection, message: tuple[Any, ...]) -> None:
-        """Hold an answer back for company."""
-        connection.post(message)
+    def _answer(self, connection: Connection, message: tuple[Any, ...]) -> None:
+        """Send the answer of a call at once when no other call waits, else with the answers of others."""
+        if self._inbox or self.actor.has_groups:  # where there are groups, it is known there when others have ended
+            connection.post(message)
+        else:
+            connection.send(message)
 
     def _reply(self, running: RunningCall, result: Any) -> None:
         connection, task_id = running.connection, running.task_id
@@ -189,7 +189,7 @@ class Executor:
                 if len(payload) <= INLINE_BYTES:
                     if self.client.borrowing.unacknowledged:
                         self.packer.settle()
-                    self.answer(connection, (m.REPLY, task_id, m.PICKLED, payload, None))
+                    self._answer(connection, (m.REPLY, task_id, m.PICKLED, payload, None))
                     return
             try:
                 value = self.packer.freeze(running, task_id, task_id + FIRST, result, running.call.options)
@@ -198,7 +198,7 @@ class Executor:
                 return
             self.packer.settle()
             # POINT result frozen
-            self.answer(connection, (m.REPLY, task_id, *value))
+            self._answer(connection, (m.REPLY, task_id, *value))
             return
         try:
             # POINT values returned
@@ -207,7 +207,7 @@ class Executor:
             self._failed(running, error)
             return
         self.packer.settle()
-        self.answer(connection, (m.REPLIES, task_id, values))
+        self._answer(connection, (m.REPLIES, task_id, values))
 
     def _failed(self, running: RunningCall, error: BaseException, may_repeat: bool = True) -> None:
         """Answer with the error, or have the caller repeat the call, or end the worker."""
@@ -253,8 +253,13 @@ class Executor:
         return cause
 
     # ------------------------------------------------------------------------------------ becoming an actor
-    def become(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> bytes | None:
-        """ACTOR_START: run the constructor. Returns the pickled error when it failed."""
+    def become(
+        self, actor_id: bytes, spec: dict[str, Any], incarnation: int, prepare: Callable[[dict[str, Any]], Callable[..., None] | None]
+    ) -> bytes | None:
+        """ACTOR_START: run the constructor. Returns the pickled error when it failed.
+
+        `prepare` is called before it, and returns the function that runs it; None for a plain call in this thread.
+        """
         context = self.context
         # POINT becomes actor
         context.actor_id = actor_id
@@ -275,7 +280,7 @@ class Executor:
             except Exception as error:
                 raise import_error(error, spec["class_name"], actor=True) from None
             self.actor.qualified_prefix = f"{cls.__module__}.{cls.__qualname__}."
-            construct = self.prepare(spec)
+            construct = prepare(spec)
             self.actor.instance = instance = cls.__new__(cls)  # before the arguments: their error shows its repr
             args, kwargs = self.unpacker.constructor_arguments(spec)
             # POINT constructor unpacked

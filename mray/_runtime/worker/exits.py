@@ -6,6 +6,8 @@ order: running calls end, then the user's hooks run, and the user's objects go (
 
 from __future__ import annotations
 
+import sys
+
 from mray._common import messages as m
 
 
@@ -38,3 +40,12 @@ def cause_of(error: SystemExit, name: str) -> tuple[str, str]:
     if isinstance(error, Terminated):
         return TERMINATED
     return (m.CAUSE_EXIT if error.code == 0 else m.CAUSE_CRASH), f"{name} raised {error!r}."
+
+
+def flush_output() -> None:
+    """Flush stdout and stderr, lines without an end too: the process may be killed while it is idle."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # closed or replaced by the user
+        pass

@@ -19,6 +19,7 @@ from mray._runtime.worker.running import GroupCall
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
     from mray._runtime.worker.executor import Executor
+    from mray._runtime.worker.main_thread import MainThread
 
 #: A call, and the connection that it came on.
 Arrival = tuple[Connection, MethodInvocation]
@@ -31,6 +32,7 @@ class GroupsOfActor(Protocol):
 
     client: Client
     executor: Executor
+    main_thread: MainThread
 
     def begin(self, group: GroupExecutor, arrival: Arrival, kind: type[_Call]) -> _Call: ...
 
@@ -43,8 +45,6 @@ class GroupsOfActor(Protocol):
     def leave(self, kind: str, text: str) -> None: ...
 
     def start_thread(self, target: Callable[[], None], name: str) -> None: ...
-
-    def take_up(self, work: Callable[[], None]) -> bool: ...
 
 
 class GroupExecutor(ABC):

@@ -67,7 +67,7 @@ class ThreadGroupExecutor(GroupExecutor):
             if self._idle:
                 wakeup = self._idle.pop()
                 is_brief = self._records[arrival[1].method].is_brief
-                if not (is_brief and self._actor.take_up(partial(self._work_in_place, wakeup, arrival))):
+                if not (is_brief and self._actor.main_thread.take_up(partial(self._work_in_place, wakeup, arrival))):
                     wakeup.release()
                 return
             if self._threads >= self._size:

@@ -6,7 +6,7 @@
     RECLAIM, BORROW, FETCH ... : answered at once
     node hangs up: the process ends at once
 
-The inbox is a deque; both sides use single C calls on it. Replies are posted and leave together when more calls wait, at once when none
+Replies are posted and leave together when more calls wait, at once when none
 does or when the calls are long.
 """
 
@@ -17,10 +17,9 @@ import contextlib
 import signal
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from mray._common import messages as m
 from mray._common.clock import perf_counter, time
@@ -41,10 +40,11 @@ from mray._runtime.processes.native_threads import VARIABLE, native_threads
 from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor, end_fork
-from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated
+from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated, flush_output
 from mray._runtime.worker.finalizing import end_children, finalize
+from mray._runtime.worker.main_thread import WORK, Arrived, MainThread, Service
 from mray._runtime.worker.pinning import Pinning
-from mray._runtime.worker.running import Done, current_call
+from mray._runtime.worker.running import current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
 #: The reply of a call that took longer is sent at once, in seconds.
@@ -52,29 +52,9 @@ _LONG = 100e-6
 #: Calls whose tensors are fetched while others run.
 _AHEAD = 2
 _CALLS = (m.CALL, m.TASK)
-#: The code of work in the inbox that is no message, but a function.
-_WORK = -1
-#: The connection that a message came on, its code, and its fields: of CALL and TASK the record.
-Arrived = tuple[Connection, int, Any]
-#: Finished calls that a timeline shows.
-RECENT = 10_000
-#: How many of them are listed; and how many it sends when it leaves.
+#: How many finished calls are listed; and how many it sends when it leaves.
 LISTED = 1000
 LAST_TOLD = 1000
-
-
-class Service(Protocol):
-    """Runs graphs in a worker (see `mray._graph.actor.loop`)."""
-
-    def handle(self, verb: str, payload: bytes, instance: Any) -> bytes: ...
-
-    def ready(self) -> bool: ...
-
-    def run(self, pending: Callable[[], object]) -> bool: ...
-
-    @property
-    def is_active(self) -> bool:
-        """Whether there is any graph."""
 
 
 class Worker(Resident):
@@ -89,23 +69,12 @@ class Worker(Resident):
         self.client = client
         self.context = CallContext()
         self.interrupts = self.interrupts_class(client, client.cancelling, self.context)
-        self.executor = self.executor_class(client, self.context, self.interrupts)
+        self.main_thread = main = MainThread(client)
+        self.inbox = main.inbox
+        self.executor = self.executor_class(client, self.context, self.interrupts, main)
         #: Runs the calls of an actor that runs several at once; it handles CALL then.
-        self.groups = self.groups_class(self)
-        self.executor.prepare = self.groups.prepare
-        self.executor.answer = self._answer
-        #: The thread that is in `run`; whether it waits for work; and whether it sleeps then, or is about to.
-        self._thread = 0
+        self.groups = self.groups_class(client, self.executor, main)
         self._pid = os.getpid()
-        self._waits = False
-        self.rests = False
-        #: Messages for the main thread, in the order of arrival.
-        self.inbox: deque[Arrived] = deque()
-        #: Graphs of the actor that lives here; set by the module that connects the process's parts.
-        self.service: Service | None = None
-        #: The number of calls that have been run, and the last of them: all that a call records for observers.
-        self.served = 0
-        self.recent: deque[Done] = deque(maxlen=RECENT)
         #: Threads of the task that wait in `get`: while there are any, tasks that arrive go back to their sender.
         self._blocked = 0
         #: Whether this worker ends: it takes no more tasks then.
@@ -117,7 +86,7 @@ class Worker(Resident):
         self._devices = Devices()
         client.from_peers.on(
             {
-                m.FUNCTION: self.enqueuing(m.FUNCTION),
+                m.FUNCTION: main.enqueuing(m.FUNCTION),
                 m.CALL: self._on_call,
                 m.TASK: self._on_task,
                 m.LEASED: self._on_leased,
@@ -127,21 +96,12 @@ class Worker(Resident):
         )
         #: Whether the main thread has other work than graphs. (One C call: it is called before and after each sleep.)
         self._pending: Callable[[], object] = self.inbox.__len__
-        client.from_node.on({m.ACTOR_START: self.enqueuing(m.ACTOR_START), m.EXIT: self.enqueuing(m.EXIT)})
+        client.from_node.on({m.ACTOR_START: main.enqueuing(m.ACTOR_START), m.EXIT: main.enqueuing(m.EXIT)})
         client.resident = self
         client.reactor.guard.terminated = self._terminated
         client.sections["work"] = self.work
 
     # ------------------------------------------------------------------------------------ reading thread
-    def enqueuing(self, code: int) -> Callable[..., None]:
-        """The handler of a message that the main thread is to serve."""
-        append = self.inbox.append
-
-        def enqueue(connection: Connection, *fields: Any) -> None:
-            append((connection, code, fields))
-
-        return enqueue
-
     def _on_leased(self, connection: Connection, *fields: Any) -> None:
         self.client.ends.then(connection.process, self._holder_ended)
         self.inbox.append((connection, m.LEASED, fields))
@@ -169,18 +129,6 @@ class Worker(Resident):
             connection.send((m.GIVEN_BACK, [call.task_id]))
         else:
             self.inbox.append((connection, m.TASK, call))
-
-    def take_up(self, work: Callable[[], None]) -> bool:
-        """Have the main thread call this next, if it is the thread that asks, has no graphs and nothing else to do; whether it will.
-
-        (Behind other work it could be left undone: that may be the end.)
-        """
-        if not self._waits or self.inbox or threading.get_ident() != self._thread:
-            return False
-        if self.service is not None and self.service.is_active:
-            return False
-        self.inbox.append((self.client.node, _WORK, work))
-        return True
 
     def _on_reclaim(self, connection: Connection, most: int) -> None:
         connection.send((m.GIVEN_BACK, self._take_back(connection, most)))
@@ -244,7 +192,7 @@ class Worker(Resident):
             if self.groups.is_async:
                 return AsyncioActorExit()
             return SystemExit(0) if running is None else final_error
-        is_main = threading.get_ident() == self._thread
+        is_main = threading.get_ident() == self.main_thread.ident
         running_here = self.context.running
         if is_main and running_here is not None:
             running_here.final_error = final_error
@@ -258,7 +206,7 @@ class Worker(Resident):
 
     def torn(self, error: Exception) -> None:
         sys.stderr.write(f"mray: {error}\n")
-        _flush_output()
+        flush_output()
         os._exit(1)
 
     def _holder_ended(self, end: Ended) -> None:
@@ -271,7 +219,7 @@ class Worker(Resident):
         text = str(failure)
         with contextlib.suppress(Exception):
             sys.stderr.write(f"{text}\n")
-            _flush_output()
+            flush_output()
         with contextlib.suppress(Exception):
             node = self.client.node
             node.send((m.EXITING, m.CAUSE_CRASH, text))
@@ -279,13 +227,6 @@ class Worker(Resident):
         os._exit(1)
 
     # ------------------------------------------------------------------------------------ main thread
-    def _answer(self, connection: Connection, message: tuple[Any, ...]) -> None:
-        """Send the answer of a call at once when no other call waits, else with the answers of others."""
-        if self.inbox:
-            connection.post(message)
-        else:
-            connection.send(message)
-
     def run(self) -> None:
         """Serve until told to end, or until user code or SIGTERM ends the worker."""
         # Two calls: no frame that has seen the actor is there when it leaves.
@@ -304,10 +245,11 @@ class Worker(Resident):
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
-        note = self.recent.append
+        main = self.main_thread
+        note = main.recent.append
         context = self.context
         reactor.guard.serves = True
-        self._thread = threading.get_ident()
+        main.ident = threading.get_ident()
         while True:
             if inbox:
                 reactor.activity += 1
@@ -320,7 +262,7 @@ class Worker(Resident):
                 # POINT call served
                 ended = perf_counter()
                 if code in _CALLS:
-                    self.served += 1
+                    main.served += 1
                     note((fields.task_id, name, began, ended, context.resources if code == m.TASK else None))
                 end = executor.end
                 if end is not None:  # (a group may reset it meanwhile, and put a message into the inbox)
@@ -330,7 +272,7 @@ class Worker(Resident):
                 else:
                     reactor.post_later(connection)
                 continue
-            service = self.service
+            service = main.service
             if service is not None:
                 # It spins by itself. While it is busy for long the background reader reads, and `pending` is true.
                 service.run(self._pending)
@@ -338,17 +280,11 @@ class Worker(Resident):
                     continue
             self._await(inbox.__len__, service)
 
-    def rest(self) -> None:
-        """The main thread is about to sleep: show that, and what the calls have written."""
-        self.rests = True
-        if not self.groups.running:
-            self.executor.idle_title()
-        _flush_output()
-
     def _await(self, pending: Callable[[], object], service: Service | None) -> None:
         wait_until = self.client.reactor.wait_until
         loop = self.groups.main
-        self._waits = True
+        main = self.main_thread
+        main.waits = True
         try:
             if loop is not None:
                 if service is None or not service.is_active:
@@ -357,14 +293,14 @@ class Worker(Resident):
                     ready = service.ready
                     loop.run_while_idle(lambda: pending() or ready(), spin=False)
             elif service is None or not service.is_active:
-                wait_until(pending, before_sleep=self.rest)
+                wait_until(pending, before_sleep=self.groups.rest)
             else:
                 ready = service.ready
-                wait_until(lambda: pending() or ready(), spin=False, before_sleep=self.rest)
+                wait_until(lambda: pending() or ready(), spin=False, before_sleep=self.groups.rest)
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
         finally:
-            self._waits = self.rests = False
+            main.waits = main.rests = False
 
     def _serve(self, connection: Connection, code: int, fields: Any) -> str | None:
         """Handle one message. Returns the name of a call, None for other messages."""
@@ -387,7 +323,7 @@ class Worker(Resident):
                 self._graph(connection, *fields)
             elif code == m.EXIT:
                 executor.end = executor.end or fields
-            elif code == _WORK:
+            elif code == WORK:
                 fields()
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
@@ -419,7 +355,7 @@ class Worker(Resident):
         context.runtime_env = spec.get("runtime_env") or {}
         context.placement = spec.get("current_group")
         self._set_up(spec)
-        failure = self.executor.become(actor_id, spec, incarnation)
+        failure = self.executor.become(actor_id, spec, incarnation, self.groups.prepare)
         # POINT actor constructed
         loop = self.groups.main
         if loop is not None:
@@ -440,7 +376,7 @@ class Worker(Resident):
         _set_threads(context.resources.get("CPU", 0), context.runtime_env)
 
     def _graph(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
-        service = self.service
+        service = self.main_thread.service
         try:
             assert service is not None
             connection.send((m.GRAPHED, number, True, service.handle(verb, payload, self.executor.actor.instance)))
@@ -516,7 +452,7 @@ class Worker(Resident):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for connection in tuple(client.peers.values()):
             connection.drain(1.0)
-        client.node.send((m.EXITING, kind, text, self.name, [*self.recent][-LAST_TOLD:]))
+        client.node.send((m.EXITING, kind, text, self.name, [*self.main_thread.recent][-LAST_TOLD:]))
         # POINT exit told
         crashes = kind == m.CAUSE_CRASH
         if kind != m.CAUSE_INIT:
@@ -560,6 +496,7 @@ class Worker(Resident):
         context, executor = self.context, self.executor
         running = context.running
         epoch = time() - perf_counter()
+        recent = list(self.main_thread.recent)[-LISTED:]
         return {
             "task_id": running.task_id if running else b"",
             "task": running.name if running else "",
@@ -573,8 +510,8 @@ class Worker(Resident):
             "named": dict(executor.named),
             "blocked": self._blocked > 0,
             "queued": sum(code in _CALLS for _sender, code, _call in tuple(self.inbox)) + self.groups.queued(),
-            "served": self.served,
-            "recent": [(task, name, begin + epoch, end + epoch, held) for task, name, begin, end, held in list(self.recent)[-LISTED:]],
+            "served": self.main_thread.served,
+            "recent": [(task, name, begin + epoch, end + epoch, held) for task, name, begin, end, held in recent],
             "failures": list(executor.packer.failures),
         }
 
@@ -585,15 +522,6 @@ def _survive(hook: Callable[[], object]) -> None:
         hook()
     except BaseException:
         sys.excepthook(*sys.exc_info())
-
-
-def _flush_output() -> None:
-    """Flush stdout and stderr, lines without an end too: the process may be killed while it is idle."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):  # closed or replaced by the user
-        pass
 
 
 def _set_threads(cpus: float, runtime_env: dict[str, Any]) -> None:
