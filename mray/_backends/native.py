@@ -235,7 +235,9 @@ class NativeBackend(PlacementCalls, Backend):
         task_id = new_task_id()
         client = self.client
         call, returned = _new_call(client, task_id, plan.code, plan.num_returns, options)
-        call.parent = self._context.task_id
+        running = self._context.running
+        if running is not None:
+            call.parent = running.task_id
         call.name = plan.label
         call.retries = plan.retries
         call.options = plan.call_options

@@ -27,7 +27,7 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from mray._common.device_tensors import carriers, restore_device_tensor
@@ -165,30 +165,32 @@ class Serialized:
                 rest = rest[written:]
                 start += written
 
-    def _parts(self, base: int) -> Iterator[tuple[int, bytes | memoryview]]:
+    def _parts(self, base: int) -> list[tuple[int, bytes | memoryview]]:
         """The pieces of the layout, and where each begins."""
         pickled = self.pickled
         buffers = self.buffers
         if not buffers:
-            yield 0, pickled
-            return
+            return [(0, pickled)]
         start = _PREFIX.size + _SPAN.size * len(buffers)
-        head = bytearray(_PREFIX.pack(len(buffers), self.has_tensors, len(pickled)))
         end = start + len(pickled)
-        yield start, pickled
+        parts: list[tuple[int, bytes | memoryview]] = [(start, pickled)]
+        spans = []
+        has_tensors = False
         elsewhere = self._elsewhere
         for number, buffer in enumerate(buffers):
             length = buffer.nbytes
             is_tensor = is_tensor_memory(buffer.obj)
+            has_tensors = has_tensors or is_tensor
             if number in elsewhere:
                 piece, offset = elsewhere[number]
-                head += _SPAN.pack(offset, length, piece + 1, is_tensor)
+                spans.append(_SPAN.pack(offset, length, piece + 1, is_tensor))
             else:
                 start = (end + _ALIGN - 1) // _ALIGN * _ALIGN
-                head += _SPAN.pack(base + start, length, 0, is_tensor)
+                spans.append(_SPAN.pack(base + start, length, 0, is_tensor))
                 end = start + length
-                yield start, buffer
-        yield 0, bytes(head)
+                parts.append((start, buffer))
+        parts.append((0, b"".join((_PREFIX.pack(len(buffers), has_tensors, len(pickled)), *spans))))
+        return parts
 
 
 def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None = None, leave_type: type | None = None) -> Serialized:

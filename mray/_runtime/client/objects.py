@@ -135,9 +135,9 @@ class Objects:
             return [value_of(entry) for entry in entries]
 
     def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
-        """As `get`, the value of one ref: a pickle that came with a message, mostly."""
+        """As `get`, the value of one ref."""
         entry = ref._entry
-        if type(entry) is self._client.entry and (entry.form is None or entry.form == m.PICKLED) and entry.owner is None:
+        if type(entry) is self._client.entry and entry.form != m.FAILED and entry.owner is None:
             if entry.form is None:
                 entries = (entry,)
                 try:
@@ -147,6 +147,8 @@ class Objects:
                     raise
             if entry.form == m.PICKLED:
                 return deserialize(m.PICKLED, entry.payload)
+            if entry.form == m.SEGMENT and timeout is None:
+                return self.read_segment(entry, None, ref._id)
         return self.get((ref,), timeout)[0]
 
     @classmethod

@@ -10,6 +10,7 @@ In every client. A large value goes into shared memory while there is room, else
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import weakref
 from collections.abc import Iterable, Sequence
@@ -117,7 +118,11 @@ class Owner(Part):
 
         Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
         """
-        payload = self._find_room(value, owner)
+        self.client.reactor.run_deferred()  # segments of dropped refs, first of all
+        try:
+            payload = self.store.write(value, owner)
+        except ObjectStoreFullError as full:
+            payload = self._store_elsewhere(value, owner, full)
         # POINT value stored
         client = self.client
         if owner != client.process:  # one that has died would never free it
@@ -125,20 +130,15 @@ class Owner(Part):
                 client.ends.then(owner, self._owner_ended)
         return payload
 
-    def _find_room(self, value: Serialized, owner: str) -> Payload:
-        self.client.reactor.run_deferred()  # segments of dropped refs, first of all
+    def _store_elsewhere(self, value: Serialized, owner: str, full: ObjectStoreFullError) -> Payload:
+        """As `store_value`, where memory has no room: in what others give back, or on disk."""
         store = self.store
-        try:
-            return store.write(value, owner)
-        except ObjectStoreFullError:
-            if store.others_could_make_room(value.size):
-                self.client.ask(m.QUERY, "trim", [])
-                try:
-                    return store.write(value, owner)
-                except ObjectStoreFullError:
-                    pass
-            if not self.client.facts["spilling"]:
-                raise
+        if store.others_could_make_room(value.size):
+            self.client.ask(m.QUERY, "trim", [])
+            with contextlib.suppress(ObjectStoreFullError):
+                return store.write(value, owner)
+        if not self.client.facts["spilling"]:
+            raise full
         payload = store.spill(value, owner)
         # POINT value spilled
         self.client.node.send((m.SPILLED,))
@@ -200,8 +200,10 @@ class OwnSegments:
 
     def guard(self, payload: Payload) -> Guard:
         """The guard that frees the segment of a value when it ends."""
-        self.claim(payload)
-        return Guard(self._owner.client.reactor.defer, self.free, payload[0], payload[2])
+        client = self._owner.client
+        if payload[2] != client.process:
+            self._claimed.add(payload[0])
+        return Guard(client.reactor.defer, self.free, payload[0], payload[2])
 
     def expose(self, names: Iterable[str]) -> None:
         """Never use these segments again: a process that held them has died, and others may have their memory mapped."""
