@@ -1,6 +1,6 @@
-"""The part of a worker that serves compiled graphs, made at the first request for it, or before the worker is forked.
+"""`Graphs`: the part of a process that has its compiled graphs, whose host is made when it is needed.
 
-In a worker; entered by its reading thread (a driver's request) or by any thread of user code that compiles a graph of its own.
+In a driver or a worker; entered by the reading thread (a driver's request) or by any thread of user code that compiles a graph.
 
 The graphs' modules are a quarter of what a worker needs, and most sessions run no graph. So the zygote imports them for all workers only
 where they are expected: when the driver's program has imported them before `init`, or when anybody may join the session later
@@ -10,7 +10,6 @@ where they are expected: when the driver's program has imported them before `ini
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -25,34 +24,43 @@ if TYPE_CHECKING:
 GRAPH_MODULE = "mray._backends.graph_host"
 
 
-def offer_graphs(worker: Worker, host: Callable[[], object]) -> None:
-    """Let this worker take part in graphs: from now on where their modules are imported already, else from the first request.
+class Graphs:
+    """The graphs of a process."""
 
-    `host` makes the part of this process that serves graphs, if there is none yet.
-    """
-    worker.client.sections["trace"] = lambda: _trace_of(worker)
-    if GRAPH_MODULE in sys.modules:
-        host()
+    def __init__(self, client: Client, worker: Worker | None) -> None:
+        self._client = client
+        self._worker = worker
+        #: The host, once there is one.
+        self.made: Host | None = None
+        client.from_peers.on({m.GRAPH: self._on_first_request})
 
+    def host(self) -> Host:
+        """The host of this process's graphs; made once. Any thread."""
+        if self.made is None:
+            with self._client.lock:  # a worker's two threads may be the first at the same time
+                if self.made is None:
+                    self.made = self._make()
+        return self.made
 
-def first_request(client: Client, host: Callable[[], object]) -> Callable[..., None]:
-    """The handler of the first request for a graph in a process without a host: it makes one, in the reading thread."""
+    def _make(self) -> Host:
+        from mray._backends.graph_host import Host  # noqa: PLC0415
 
-    def handle(connection: Connection, *fields: Any) -> None:
-        host()  # which puts its own handler in this one's place
-        client.from_peers[m.GRAPH](connection, *fields)
+        host = Host(self._client, self._worker)
+        if self._worker is not None:
+            self._worker.main_thread.service = host.service
+        return host
 
-    return handle
+    def _on_first_request(self, connection: Connection, *fields: Any) -> None:
+        self.host()  # which puts its own handler in this one's place
+        self._client.from_peers[m.GRAPH](connection, *fields)
 
-
-def make_host(client: Client, worker: Worker | None) -> Host:
-    """A host of this process's graphs, which needs one."""
-    from mray._backends.graph_host import Host  # noqa: PLC0415
-
-    host = Host(client, worker)
-    if worker is not None:
-        worker.main_thread.service = host.service
-    return host
+    def offer(self) -> None:
+        """Let this worker take part in graphs: from now on where their modules are imported already, else from the first request."""
+        assert self._worker is not None
+        worker = self._worker
+        self._client.sections["trace"] = lambda: _trace_of(worker)
+        if GRAPH_MODULE in sys.modules:
+            self.host()
 
 
 def _trace_of(worker: Worker) -> Any:

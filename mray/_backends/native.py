@@ -18,7 +18,7 @@ from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
 from mray._api.remote_function import MOST_KEPT
-from mray._backends.lazy_graphs import first_request, make_host
+from mray._backends.lazy_graphs import Graphs
 from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._caller.actor_queue import ASKED, UNKNOWN
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from mray._api.actor_handle import ActorHandle
     from mray._api.blueprint import ActorMethodSpec
-    from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport
     from mray._graph.caller.compiled import CompiledGraph
@@ -110,6 +109,10 @@ def of_part(path: str) -> Any:
 class NativeBackend(PlacementCalls, Backend):
     """One process's share of the native engine."""
 
+    #: The in-process engine has another one.
+    graphs_class: type[Graphs] = Graphs
+
+    host = of_part("graphs.host")
     end_threads = of_part("client.reactor.end_threads")
     put = of_part("client.owner.put")
     get = of_part("client.objects.get")
@@ -134,8 +137,8 @@ class NativeBackend(PlacementCalls, Backend):
         self._worker = worker
         self._context: CallContext = worker.context if worker is not None else CallContext()
         self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
-        self.graph_host: Host | None = None
-        client.from_peers.on({m.STREAM_ITEMS: listener(client), m.GRAPH: first_request(client, self.host)})
+        self.graphs = self.graphs_class(client, worker)
+        client.from_peers.on({m.STREAM_ITEMS: listener(client)})
 
     @classmethod
     def start(cls, options: SessionOptions) -> NativeBackend:
@@ -175,7 +178,7 @@ class NativeBackend(PlacementCalls, Backend):
         with guarded(), ExitStack() as ending:
             if self._printer is not None:
                 ending.callback(self._printer.flush)
-            host = self.graph_host
+            host = self.graphs.made
             if host is not None:
                 ending.callback(host.settle)
             ending.callback(end)
@@ -603,16 +606,6 @@ class NativeBackend(PlacementCalls, Backend):
             raise ValueError(f"Compiled graph {handle.plan.graph_id} belongs to another session.")
         graph: Any = find_graph(self.host(), handle.plan.graph_id) if handle.owner == self.client.process else None
         return graph or copy_of(self.host(), handle)
-
-    def host(self) -> Host:
-        """The host of this process's graphs; made once. Any thread."""
-        host = self.graph_host
-        if host is None:
-            with self.client.lock:  # a worker's two threads may be the first at the same time
-                host = self.graph_host
-                if host is None:
-                    host = self.graph_host = make_host(self.client, self._worker)
-        return host
 
 
 def _new_call(

@@ -13,7 +13,6 @@ from typing import Any
 
 from mray._api.current import set_backend
 from mray._api.logging_config import LoggingConfig
-from mray._backends.lazy_graphs import offer_graphs
 from mray._backends.native import NativeBackend
 from mray._common.kept import os, socket
 from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE, SETTING_UP
@@ -59,7 +58,7 @@ def worker_main(start: dict[str, Any]) -> int:
         raise
     backend = NativeBackend(client, None, worker)
     set_backend(backend)
-    offer_graphs(worker, backend.host)
+    backend.graphs.offer()
     client.reactor.start_background_reader()
     client.reactor.guard.install()
     worker.run()

@@ -187,7 +187,7 @@ class LocalBackend(Backend):
     def shutdown(self) -> None:
         if self.run_token.closed:
             return
-        host = self.driver.backend.graph_host
+        host = self.driver.backend.graphs.made
         if host is not None:
             host.close()
         # Threads of the user's own that wait get the error, and leave.

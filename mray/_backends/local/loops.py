@@ -15,7 +15,8 @@ from __future__ import annotations
 import selectors
 import weakref
 from asyncio import base_events, events, selector_events
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from mray._backends.local.run_token import RunToken
@@ -24,6 +25,10 @@ from mray._ipc.event_loop import LoopSelector
 
 class CooperativeSelector(selectors.BaseSelector):
     """The selector of a loop, with `inner` for its descriptors. For the loop's thread."""
+
+    register, unregister, modify, get_key, get_map, close = (
+        property(attrgetter(f"inner.{name}")) for name in ("register", "unregister", "modify", "get_key", "get_map", "close")
+    )
 
     def __init__(self, run_token: RunToken, inner: selectors.BaseSelector, ready: Callable[[], bool]) -> None:
         self._run_token = run_token
@@ -43,24 +48,6 @@ class CooperativeSelector(selectors.BaseSelector):
 
     def _is_due(self) -> bool:
         return self._ready() or bool(self.inner.select(0))
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self.inner.register(fileobj, events, data)
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self.inner.unregister(fileobj)
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self.inner.modify(fileobj, events, data)
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        return self.inner.get_key(fileobj)
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self.inner.get_map()
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 class Loops:

@@ -18,7 +18,7 @@ from mray._common.protocol import MESSAGES, Ways
 from mray._ipc.connection import ProtocolViolationError
 
 #: The connection, then the fields of the message.
-Handler = Callable[..., None]
+Handler = Callable[..., object]
 #: The connection, the error, the error pickled, then the fields of the message whose handler has failed.
 Failure = Callable[..., None]
 

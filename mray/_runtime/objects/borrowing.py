@@ -95,7 +95,7 @@ class Borrowing(Part):
                 m.OBJECT: self._on_object,
                 m.ABSENT: self._on_absent,
                 m.FREE_SEGMENT: self._on_free_segment,
-                m.UNPIN: self.unpin,
+                m.UNPIN: self.lender.unpinned,
             },
             {m.FETCH: self._fetch_failed, m.OBJECT: self._object_failed},
         )
@@ -113,11 +113,6 @@ class Borrowing(Part):
             table.words[self._client.facts["row"] * ROW_WORDS + LENT] = lent
 
     # ------------------------------------------------------------------------------------ as borrower
-    @property
-    def unacknowledged(self) -> int:
-        """The count of acknowledgements that a reply has to wait for."""
-        return self.borrower.unacknowledged
-
     def restore(self, object_id: bytes, owner: str) -> ObjectRef:
         """The ref behind a pickled (id, owner). Takes the lock itself: called while values are unpickled."""
         if not is_of_session_of(owner, self._client.process):
@@ -350,10 +345,6 @@ class Borrowing(Part):
         """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
         self.lender.pinned(connection, task_id, refs)
         # POINT reply pinned
-
-    def unpin(self, connection: Connection, task_id: bytes) -> None:
-        """Let go of the refs inside a reply: its receiver has borrowed them, or it is not sent."""
-        self.lender.unpinned(connection, task_id)
 
     # ------------------------------------------------------------------------------------ actor handles
     def token(self, actor_id: bytes, then: Callable[[], None] | None = None, *, held: bool = False) -> ActorToken:

@@ -25,11 +25,7 @@ from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
-from mray._objects.remote_error import (
-    dependency_error,
-    import_error,
-    pickle_error,
-)
+from mray._objects.remote_error import dependency_error, import_error, pickle_error
 from mray._objects.serializer import is_plain
 from mray._runtime.client.call_context import CallContext, Running
 from mray._runtime.client.calls import failed_reply
@@ -187,7 +183,7 @@ class Executor:
             if is_plain(result) and not running.awaited:
                 payload = pickle.dumps(result, 5)
                 if len(payload) <= INLINE_BYTES:
-                    if self.client.borrowing.unacknowledged:
+                    if self.client.borrowing.borrower.unacknowledged:
                         self.packer.settle()
                     self._answer(connection, (m.REPLY, task_id, m.PICKLED, payload, None))
                     return

@@ -127,7 +127,7 @@ class Packer:
         except BaseException:
             with self._client.lock:
                 for index in range(len(values)):
-                    self._client.borrowing.unpin(connection, return_id(task_id, index))
+                    self._client.borrowing.lender.unpinned(connection, return_id(task_id, index))
             for index, (form, payload, _refs) in [*enumerate(values), *stored.items()]:
                 self._free(return_id(task_id, index + 1), form, payload)
             raise
@@ -143,10 +143,10 @@ class Packer:
 
     def settle(self) -> None:
         """Wait until owners have counted our borrows: the caller lets go of refs that it passed as soon as it has the reply."""
-        borrowing = self._client.borrowing
-        while borrowing.unacknowledged:
+        borrower = self._client.borrowing.borrower
+        while borrower.unacknowledged:
             with contextlib.suppress(KeyboardInterrupt):  # it came too late to cancel the task
-                self._client.reactor.wait_until(lambda: not borrowing.unacknowledged)
+                self._client.reactor.wait_until(lambda: not borrower.unacknowledged)
 
     # ------------------------------------------------------------------------------------ errors
     def wrapped(self, error: BaseException, name: str) -> RayTaskError:
