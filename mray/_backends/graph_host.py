@@ -28,8 +28,8 @@ from mray._graph.graph_messages import AT_ONCE, ATTACH, COPY, ENDED, REPORT
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
+from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Ask
-from mray._ipc.slots import sweep_orphans
 from mray._objects.remote_error import pickle_error, task_error
 from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
@@ -274,7 +274,7 @@ class Host:
 
     def settle(self) -> None:
         """All processes of the session are gone: nobody has memory of this one open any more."""
-        sweep_orphans()
+        sweep_closed()
         settle_devices(SETTLING)
 
 

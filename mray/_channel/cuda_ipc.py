@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mray._channel.base import NOTHING, Failed
-from mray._channel.leases import Borrower, Lender, sweep_orphans
+from mray._channel.leases import Borrower, Lender
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
@@ -44,6 +44,7 @@ from mray._device.timelines import Peers, retire_later, sweep_retired
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import RingLayout
+from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Ask, Segment
 from mray._objects.serializer import Serialized
 
@@ -162,7 +163,7 @@ class CudaIpcWriter(ShmWriter):
         complete.
         """
         self._lender.sweep()  # hears their words
-        if self._opens is not None or self._lender.lent or self._device_seen < 0:
+        if self._opens is not None or self._lender.out or self._device_seen < 0:
             return value, None
         device, self._device_seen = self._platform.devices[self._device_seen], -1
         try:
@@ -218,7 +219,7 @@ class CudaIpcWriter(ShmWriter):
             **super().statistics(),
             "device_copied": departures.copied,
             "device_refused": departures.refused,
-            "device_leases": self._lender.lent,
+            "device_leases": len(self._lender.out),
             "device_bytes": departures.held,
             "device_unopened": int(self._opens is False),
         }
@@ -342,7 +343,7 @@ def trim_pools() -> bool:
 
     Any thread. Waits for nobody, but closing memory waits for what this process has queued on its devices.
     """
-    is_ended = sweep_orphans()
+    is_ended = sweep_closed()
     if not sweep_retired() or not is_ended:
         return False
     try:

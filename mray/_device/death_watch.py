@@ -115,19 +115,5 @@ def when_dead(process: tuple[int, int], callback: Callable[[], None]) -> Callabl
     return cancel
 
 
-def is_dead(process: tuple[int, int]) -> bool:
-    """Whether a process is known to be dead. `process`: its pid and when it was started."""
-    pid, started = process
-    if pid == kernel_pid():
-        return start_of(pid) not in (0, started)
-    try:
-        with PidFd(pid) as found:
-            return found.wait(0) or start_of(pid) not in (0, started)
-    except ProcessLookupError:
-        return True
-    except OSError as error:  # a kernel without pidfds; or no descriptor is left
-        return error.errno == errno.ENOSYS and start_of(pid) != started
-
-
 def _do_nothing() -> None:
     """There is no watch to end."""

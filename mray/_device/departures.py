@@ -27,13 +27,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mray._device.death_watch import is_dead
 from mray._device.device import CaptureError, Device, NotExportedError, NotOpenedError, Platform
 from mray._device.device_faults import promise
 from mray._device.lending import lend_stream, return_stream
 from mray._device.memory_pool import Block, MemoryPool, block_size, pool_of
 from mray._device.pinned_memory import owner_of
 from mray._device.timelines import Peers, Where, mark
+from mray._ipc.pidfd import is_dead
 
 #: Blocks that an edge keeps for its next messages, so that tensors of one shape lie at the same few addresses.
 MOST_SPARE = 16

@@ -18,10 +18,11 @@ from struct import Struct
 
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
-from mray._device.death_watch import is_dead, when_dead
+from mray._device.death_watch import when_dead
 from mray._device.device import Device, DeviceFaultError, NotOpenedError
 from mray._device.device_faults import report
 from mray._device.pinned_memory import PinnedMemory, owner_of
+from mray._ipc.pidfd import is_dead
 
 #: The place of regions in pinned memory of the host. That of others is the uuid of their device.
 HOST = "host"

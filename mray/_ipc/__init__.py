@@ -3,6 +3,7 @@
     segment, table          named shared memory; the session's table of one-writer words
     mapped                  what others wrote, mapped copy-on-write: whose memory a value lies in, and how to pass it on
     layout, ring, slots     rings of slots in a segment: how graphs pass values
+    ring_loans              what readers of a ring hold beside its slots, until they say otherwise or are dead
     connection, reactor     framed messages over unix sockets; the one place where a process waits
     ring_pair               two rings beside a connection that talks often: messages without the kernel while both ends are awake
     listener, introductions acceptors of connections; connections that the node makes for two processes

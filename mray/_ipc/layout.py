@@ -4,11 +4,11 @@ A ring is a region of a segment that one process writes and `readers` processes 
 eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
 
     line 0   WRITER LINE    PUBLISHED | WANTED | - | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
-    then     READER BLOCK   one per reader: a line CONSUMED | - | READER_PID | READER_STARTED | HOLDS | ...,
+    then     READER BLOCK   one per reader: a line CONSUMED | - | PID | STARTED | HOLDS | ...,
                             then RELEASED[slot] for each payload slot
     then     ENTRIES        `entries` times `entry_bytes`: FORM | LENGTH | the payload itself
-    then     LEASE BOARDS   only with `leases`: a line PID | STARTED | ... of the writer, then one board per reader:
-                            a line PID | STARTED | OPEN | ..., then for each lease two lines
+    then     LEASE BOARDS   only with `leases`: a line - | - | PID | STARTED | ... of the writer, then one board per reader:
+                            a line - | - | PID | STARTED | HOLDS | ..., then for each lease two lines
                             ENDED | NOTE_LENGTH (with the use, above eight bits) | NOTE (112 bytes)
 
 The writer of each word (law: every word has exactly one):
@@ -20,8 +20,7 @@ PUBLISHED counts the messages written since the beginning and CONSUMED those tha
 number n lies in entry ``n % entries`` and the writer may write it once ``n - CONSUMED < entries`` for every reader.
 WANTED is one while the writer waits for room: a reader that sees it rings the writer's doorbell after consuming.
 RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`), and ENDED the same of a
-lease, with a NOTE from the reader (`mray._channel.leases`). HOLDS is one from the reader's opening until it is closed and nothing lives
-any more that was passed on to it; READER_PID and READER_STARTED say which process it is, should it never get so far.
+lease, with a NOTE from the reader (`mray._channel.leases`). HOLDS, PID and STARTED: see `mray._ipc.ring_loans`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from struct import Struct
 from mray._ipc.segment import PAGE, round_up
 
 #: Changes with any change of the layout; a process that maps a ring of another version refuses it.
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 
 WORD = 8
 LINE_WORDS = 8
@@ -48,14 +47,12 @@ SLOTS = 7
 
 # ---------------------------------------------------------------------------------- a reader's block
 CONSUMED = 0
-READER_PID = 2
-READER_STARTED = 3
+#: Also of a board.
+PID = 2
+STARTED = 3
 HOLDS = 4
 
-# ------------------------------------------------------------- a process on the boards, and a lease on a reader's
-PID = 0
-STARTED = 1
-OPEN = 2
+# ---------------------------------------------------------------------------------- a lease on a reader's board
 ENDED = 0
 NOTE_LENGTH = 1
 NOTE = 2

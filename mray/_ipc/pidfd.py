@@ -6,11 +6,14 @@ In any process. A pid may belong to another process as soon as its own has been 
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import signal
 from collections.abc import Callable
 
 from mray._common.kept import os
+from mray._common.process_local import kernel_pid
+from mray._ipc.process import start_of
 from mray._ipc.watching import Watching
 
 
@@ -70,3 +73,17 @@ class PidFd:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+def is_dead(process: tuple[int, int]) -> bool:
+    """Whether a process is known to be dead. `process`: its pid and when it was started."""
+    pid, started = process
+    if pid == kernel_pid():
+        return start_of(pid) not in (0, started)
+    try:
+        with PidFd(pid) as found:
+            return found.wait(0) or start_of(pid) not in (0, started)
+    except ProcessLookupError:
+        return True
+    except OSError as error:  # a kernel without pidfds; or no descriptor is left
+        return error.errno == errno.ENOSYS and start_of(pid) != started

@@ -25,10 +25,8 @@ finds none left copies.
     A: claim ---- place ----> B: open (a pin) ... lend(value) ---- number, B's descriptor ----> C: borrow (pins of A's segment)
     A's RELEASED[slot] of B <- the pin dies <- B lets go of the value <---- B's RELEASED[number] of C <- the last pin dies
 
-A loan outlives the ends of its ring, for a value that was read stays valid: what readers have not released when the writer closes becomes
-an *orphan*, kept until they have, or are dead; and what a reader holds it releases after its own close, too. A reader that has closed and
-holds nothing says so by HOLDS, for it will never release messages that it never took. Orphans are looked at when other ends are made, lend
-or close, and when all members of a graph have left it.
+Loans outlive the ends of their ring (`mray._ipc.ring_loans`); what a reader holds it releases after its own close, too. Those of closed
+writers are looked at when other ends are made or lend, and when all members of a graph have left it.
 
 Releases come from finalizers, which may run between any two byte codes of any thread: all they do is write one word of
 their own.
@@ -38,9 +36,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from struct import Struct
 from typing import Any
 
@@ -50,8 +47,8 @@ from mray._ipc import layout as at
 from mray._ipc.limits import above_limit, exhausted
 from mray._ipc.mapped import Mapped, Origin, open_origin
 from mray._ipc.memory_order import publish_fence, trust_fence
-from mray._ipc.process import start_of
 from mray._ipc.ring import DamagedError, RingWriter
+from mray._ipc.ring_loans import RingLoans, sign, sweep_closed
 from mray._ipc.segment import Ask, Descriptor, Segment, for_what, new_nonce, open_memory, unlink
 from mray.exceptions import ObjectStoreFullError
 
@@ -137,14 +134,14 @@ class SlotWriter:
         self._most = most
         self._uses = 0
         self._slots: list[Slot] = []
-        self._loans: list[Slot] = []
+        self._loans = _PassedOn(words[:], released)
         #: Segments whose names somebody may still need, with their first messages: whoever has consumed it has mapped the segment.
         self._named: list[tuple[int, Segment]] = []
         #: How many slots were given away to readers that hold on to them.
         self.given_away = 0
         #: How many values were passed on without a copy.
         self.passed_on = 0
-        sweep_orphans()
+        sweep_closed()
 
     def claim(self, size: int) -> Slot:
         """A slot of at least `size` bytes that nobody reads; raises ObjectStoreFullError when memory is full."""
@@ -163,14 +160,14 @@ class SlotWriter:
         slot.use = 0
         if slot.keep is not None:
             self.passed_on -= 1
-            self.end_loans()
+            slot.keep = None
+            del self._loans.out[slot.index]
 
     def lend(self, keep: object) -> Slot | None:
         """A slot without memory that keeps something alive until every reader has released it; None: none is left."""
         self.end_loans()
-        if _orphans:
-            sweep_orphans()
-        if len(self._loans) >= self._most // 2:
+        sweep_closed()
+        if len(self._loans.out) >= self._most // 2:
             return None
         slot = next((slot for slot in self._slots if slot.segment is None and slot.keep is None), None)
         if slot is None:
@@ -181,7 +178,7 @@ class SlotWriter:
         slot.use = self._uses
         slot.keep = keep
         self.passed_on += 1
-        self._loans.append(slot)
+        self._loans.out[slot.index] = slot.use, slot
         return slot
 
     def _add(self) -> Slot | None:
@@ -201,13 +198,7 @@ class SlotWriter:
 
     def end_loans(self) -> None:
         """Let go of what every reader has released. Happens with every large message, too."""
-        if self._loans:
-            ended = [slot for slot in self._loans if self._free(slot)]
-            if ended:
-                trust_fence()
-                self._loans = [slot for slot in self._loans if slot not in ended]
-                for slot in ended:
-                    slot.keep = None
+        self._loans.sweep()
 
     def _free(self, slot: Slot) -> bool:
         words = self._words
@@ -221,8 +212,8 @@ class SlotWriter:
     def _choose(self, size: int) -> Slot:
         if self._named:
             self._tidy()
-        if self._loans:
-            self.end_loans()
+        if self._loans.out:
+            self._loans.sweep()
         fitting: Slot | None = None
         least = 0
         other: Slot | None = None
@@ -288,7 +279,7 @@ class SlotWriter:
             "bytes": self.held(),
             "given_away": self.given_away,
             "passed_on": self.passed_on,
-            "on_loan": sum(not self._free(slot) for slot in self._loans),
+            "on_loan": self._loans.held(),
         }
 
     def close(self) -> None:
@@ -299,68 +290,23 @@ class SlotWriter:
         for slot in self._slots:
             slot.empty()
         self._slots.clear()
-        self.end_loans()
-        if self._loans:
-            _orphans.append(_Orphans(self._words[:], self._released, self._loans))
-        self._loans = []
+        self._loans.close()
         self._words.release()
-        sweep_orphans()
 
 
-class _Orphans:
-    """Loans of closed writers that readers have not released."""
+class _PassedOn(RingLoans[Slot]):
+    """The slots without memory that keep something alive for readers."""
 
-    __slots__ = ("_loans", "_released", "_words")
+    __slots__ = ()
 
-    def __init__(self, words: memoryview, released: list[int], loans: list[Slot]) -> None:
-        self._words = words
-        self._released = released
-        self._loans = loans
-
-    def are_over(self) -> bool:
-        """Let go of what everybody has released; whether nothing is left."""
-        words = self._words
-        holders = [first for first in self._released if _may_hold(words, first)]
-        ended = [slot for slot in self._loans if all(words[first + slot.index] == slot.use for first in holders)]
-        if ended:
-            # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
-            trust_fence()
-            self._loans = [slot for slot in self._loans if slot not in ended]
-            dead = [first for first in self._released if first not in holders and words[first - at.LINE_WORDS + at.HOLDS]]
-            for slot in ended:
-                if any(words[first + slot.index] != slot.use for first in dead):
-                    _expose(slot.keep)
-                slot.keep = None
-        return not self._loans
-
-
-def _expose(keep: object) -> None:
-    """A reader has died that held this, and may have passed it on: the memory must never have other contents."""
-    for each in keep if isinstance(keep, (tuple, list)) else ():
-        if isinstance(each, Descriptor):
-            each.exposed = True
-
-
-def _may_hold(words: memoryview, first: int) -> bool:
-    """Whether the reader whose RELEASED[0] this is may hold, or may still map, what was passed on to it."""
-    line = first - at.LINE_WORDS
-    return bool(words[line + at.HOLDS]) and start_of(words[line + at.READER_PID]) == words[line + at.READER_STARTED]
-
-
-_orphans: list[_Orphans] = []
-_sweeping = threading.Lock()
-
-
-def sweep_orphans() -> bool:
-    """Let go of what closed writers had passed on, and everybody has released by now; whether none is left. Any thread, finalizers too."""
-    if _orphans and _sweeping.acquire(False):
-        try:
-            for orphans in tuple(_orphans):
-                if orphans.are_over():
-                    _orphans.remove(orphans)
-        finally:
-            _sweeping.release()
-    return not _orphans
+    def over(self, number: int, use: int, thing: Slot, dead: Collection[int]) -> bool:
+        if any(self._words[first + number] != use for first in dead):
+            # It may have been passed on by the dead: the memory must never have other contents.
+            for each in thing.keep if isinstance(thing.keep, (tuple, list)) else ():
+                if isinstance(each, Descriptor):
+                    each.exposed = True
+        thing.keep = None
+        return True
 
 
 class Attached:
@@ -425,10 +371,7 @@ class SlotReader:
         self._borrowed: dict[str, Borrowed] = {}
         self._copies = 0
         line = released - at.LINE_WORDS
-        words[line + at.READER_PID] = kernel_pid()
-        words[line + at.READER_STARTED] = start_of(kernel_pid())
-        publish_fence()
-        words[line + at.HOLDS] = 1
+        sign(words, line)
         #: Held by this reader and by what was passed on to it.
         self._holder: _Holder | None = _Holder(words[:], line + at.HOLDS)
 
@@ -587,7 +530,7 @@ class _Holder:
 
     def __del__(self) -> None:
         if kernel_pid() == self._process:
-            # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
+            # SYNC POINT loan: last read, NOTE, fence, its word | read its word, fence, read NOTE, overwrite.
             publish_fence()
             self.words[self._index] = 0
 
@@ -597,7 +540,7 @@ def _loan_releaser(holder: _Holder, index: int, use: int) -> Callable[[], None]:
 
     def release() -> None:
         if kernel_pid() == process:
-            # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
+            # SYNC POINT loan: last read, NOTE, fence, its word | read its word, fence, read NOTE, overwrite.
             publish_fence()
             holder.words[index] = use
 

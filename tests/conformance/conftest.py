@@ -13,8 +13,9 @@ from mray._channel.shm import ShmReader, ShmWriter
 from mray._ipc.doorbell import Doorbell, new_wakeup_fd
 from mray._ipc.layout import RingLayout
 from mray._ipc.ring import RingWriter
+from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Segment
-from mray._ipc.slots import sweep_orphans, unlink_all
+from mray._ipc.slots import unlink_all
 from mray._ipc.table import SessionTable
 
 Ends = tuple[ChannelWriter, list[ChannelReader]]
@@ -59,7 +60,7 @@ class Shared:
 
     def close(self) -> None:
         self.close_rings()
-        sweep_orphans()
+        sweep_closed()
         for doorbell in self.doorbells:
             doorbell.close()
         self.table.close()

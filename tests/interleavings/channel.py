@@ -29,7 +29,7 @@ def formatted(ring: str, layout: RingLayout, readers: Sequence[int]) -> dict[Any
     facts |= {at.READERS: layout.readers, at.SLOTS: layout.slots}
     for reader, pid in enumerate(readers):
         line = layout.reader_block(reader)
-        facts |= {line + at.READER_PID: pid, line + at.READER_STARTED: pid, line + at.HOLDS: 1}
+        facts |= {line + at.PID: pid, line + at.STARTED: pid, line + at.HOLDS: 1}
     return {(ring, word): value for word, value in facts.items()}
 
 

@@ -14,9 +14,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from mray._channel import leases
 from mray._channel.leases import Borrower, Lender
 from mray._ipc import layout as at
+from mray._ipc import ring_loans
 from mray._ipc.layout import RingLayout
 from mray._ipc.ring import RingReader, RingWriter
 from tests.interleavings import explorer
@@ -51,8 +51,7 @@ class Lending:
         layout = self.layout
         facts = formatted("ring", layout, [2 + reader for reader in range(len(self.readers))])
         for line, pid in [(layout.lender, 1), *((layout.board(reader), 2 + reader) for reader in range(len(self.readers)))]:
-            facts |= {("ring", line + at.PID): pid, ("ring", line + at.STARTED): pid}
-        facts |= {("ring", layout.board(reader) + at.OPEN): 1 for reader in range(len(self.readers))}
+            facts |= {("ring", line + at.PID): pid, ("ring", line + at.STARTED): pid, ("ring", line + at.HOLDS): 1}
         explorer.current = run = Run([], facts, SEQUENTIAL)
         try:
             self._make_writer(run, _Lent(lambda _notes: None))
@@ -107,7 +106,7 @@ class Lending:
             return not awaited
 
         def knows() -> Any:
-            return lent, tuple(awaited), ring.next, tuple(lender._free), tuple(lender._lent), tuple(lender._notes.items()), lender._closed
+            return lent, tuple(awaited), ring.next, tuple(lender._free), tuple(lender.out), tuple(lender._notes.items()), lender._is_closed
 
         process.knows(knows)
         for number in range(self.before, len(self.notes)):
@@ -122,7 +121,7 @@ class Lending:
                 doorbell.ring()
         freed: list[bool] = []
         lender.close(lambda: freed.append(True))
-        process.wait_until(lambda: leases.sweep_orphans(), knows())
+        process.wait_until(ring_loans.sweep_closed, knows())
         process.wait_until(is_free, knows())
         run.access(WRITE, BLOCK, -1)
         assert freed == [True]

@@ -14,7 +14,7 @@ from typing import Any
 
 from mray._channel.base import NOTHING, Failed
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._ipc import slots
+from mray._ipc import ring_loans
 from mray._ipc.layout import RingLayout
 from tests.interleavings.channel import array, failure, formatted
 from tests.interleavings.explorer import SEQUENTIAL, Explored, Explorer, Outcome, Run
@@ -86,9 +86,9 @@ class PassingOn:
                 writer.close()
                 doorbell.ring()
         if not self.closes:
-            process.wait_until(lambda: (writer.end_loans(), not writer._slots._loans)[1], got, writer)
+            process.wait_until(lambda: (writer.end_loans(), not writer._slots._loans.out)[1], got, writer)
         # The reader rings when it is done; if it dies, that is heard, too.
-        process.wait_until(lambda: (slots.sweep_orphans(), not slots._orphans)[1], got)
+        process.wait_until(lambda: ring_loans.sweep_closed(), got)
         return got
 
     def read(self, run: Run) -> list[bytes]:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from mray._channel import leases, shm
-from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, semaphore, slots, spin
+from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, ring_loans, semaphore, slots, spin
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
 from tests.interleavings.explorer import (
@@ -505,7 +505,7 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
-_MODULES = (doorbell, leases, reactor, ring, shm, slots)
+_MODULES = (doorbell, leases, reactor, ring, ring_loans, shm, slots)
 
 
 @contextlib.contextmanager
@@ -532,12 +532,10 @@ def in_place(order: str = SEQUENTIAL) -> Iterator[None]:
         patch.setattr(shm, "memoryview", _view, raising=False)
         patch.setattr(slots, "_map_of", _map_of)
         patch.setattr(slots, "kernel_pid", _getpid)
-        patch.setattr(slots, "start_of", _start_of)
-        patch.setattr(slots, "_orphans", PerProcess("orphans"))
-        patch.setattr(leases, "kernel_pid", _getpid)
-        patch.setattr(leases, "start_of", _start_of)
-        patch.setattr(leases, "is_dead", lambda process: _start_of(process[0]) != process[1])
-        patch.setattr(leases, "_orphans", PerProcess("leases"))
+        patch.setattr(ring_loans, "kernel_pid", _getpid)
+        patch.setattr(ring_loans, "start_of", _start_of)
+        patch.setattr(ring_loans, "is_dead", lambda process: _start_of(process[0]) != process[1])
+        patch.setattr(ring_loans, "_closed", PerProcess("closed loans"))
         patch.setattr(shm, "encode_array", _encode_array)
         patch.setattr(shm, "decode_array", _decode_array)
         patch.setattr(shm, "LEAST_PASSED_ON", GRAIN)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mray._ipc import slots
+from mray._ipc import ring_loans, slots
+from mray._ipc.ring_loans import RingLoans
 from mray._ipc.slots import SlotReader, SlotWriter
 from tests.full import full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
@@ -62,13 +63,17 @@ def test_who_passes_on_may_die_while_accesses_pass_each_other(victim: str) -> No
 
 MUTANTS = [
     # As it was once: what a writer had passed on was let go when it closed, whoever held it.
-    pytest.param(SlotWriter.close, "_orphans.append(", "(lambda _orphans: None)(", {}, id="forgets its loans when it closes"),
+    pytest.param(SlotWriter.close, "self._loans.close()", "self._loans.out.clear()", {}, id="forgets its loans when it closes"),
     pytest.param(SlotWriter.lend, "slot.keep = keep", "slot.keep = True", {"closes": False}, id="keeps nothing alive"),
     pytest.param(SlotReader.borrow, "pins = []", "pins = []; loan._release()", {"closes": False}, id="releases what it has just mapped"),
-    pytest.param(SlotReader.close, "self._holder = None", "self._holder.__del__()", {}, id="says at its close that it holds nothing"),
+    pytest.param(
+        SlotReader.close, "self._holder = None", "self._holder.__del__()", {"leaves": True}, id="says at its close that it holds nothing"
+    ),
     pytest.param(slots._loan_releaser, "holder.words[index] = use", "pass", {"closes": False}, id="never releases"),
-    pytest.param(slots._Orphans.are_over, "== slot.use", "<= slot.use", {}, id="ends orphans that are held"),
-    pytest.param(slots._may_hold, "words[line + at.HOLDS]", "False", {}, id="takes every reader for gone"),
+    pytest.param(RingLoans._end, "!= use", "> use", {}, id="ends what is held"),
+    pytest.param(
+        RingLoans.is_settled, "if words[first - at.LINE_WORDS + at.HOLDS]", "if False", {"leaves": True}, id="takes every reader for gone"
+    ),
 ]
 
 
@@ -86,6 +91,5 @@ def test_a_loan_that_is_released_without_a_fence_is_caught() -> None:
 
 def test_who_waits_for_the_dead_to_release_is_caught() -> None:
     """The relay keeps for ever what a reader has held that died."""
-    lives = "start_of(words[line + at.READER_PID]) == words[line + at.READER_STARTED]"
-    with mutated(slots._may_hold, lives, "True"), pytest.raises(Violation):
+    with mutated(ring_loans.has_died, "return is_dead", "return None is is_dead"), pytest.raises(Violation):
         PassingOn(values=1).explore(victim="reader")

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from mray._channel.leases import Borrower, Lender, sweep_orphans
-from mray._device.death_watch import is_dead
+from mray._channel.leases import Borrower, Lender
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
+from mray._ipc.pidfd import is_dead
 from mray._ipc.process import start_of
+from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Segment
 
 LEASES = 3
@@ -57,8 +58,8 @@ class Boards:
         for borrower in self.borrowers:
             with contextlib.suppress(ValueError):  # the test has done so
                 borrower.gone()
-        self.lender.close()
-        assert sweep_orphans()
+        self.lender.close(lambda: None)
+        assert sweep_closed()
         self.segment.close()
 
 
@@ -77,7 +78,7 @@ def test_a_thing_comes_back_when_the_last_reader_has_let_go_with_everybodys_note
     boards.borrowers[0].end(lease, use, b"")
     boards.lender.sweep()
     assert thing.notes == [(1, b"one")]
-    assert boards.lender.lent == 0
+    assert not boards.lender.out
 
 
 def test_a_lease_is_used_again_and_an_old_end_does_not_end_the_new_use(boards: Boards) -> None:
@@ -114,16 +115,18 @@ def test_nothing_is_lent_beyond_the_leases_and_a_message_not_sent_gives_its_leas
 
 def test_what_is_lent_when_the_lender_closes_comes_back_later(boards: Boards) -> None:
     thing, lease, use = boards.give_out()
-    boards.lender.close()
-    boards.lender.close()
-    assert not sweep_orphans()
+    over: list[bool] = []
+    boards.lender.close(lambda: over.append(True))
+    boards.lender.close(lambda: over.append(True))
+    assert not sweep_closed()
     for borrower in boards.borrowers:
         borrower.end(lease, use, b"late")
-    assert not sweep_orphans(), "readers still have memory open"
+    assert not sweep_closed(), "readers still have memory open"
     assert thing.notes == [(0, b"late"), (1, b"late")]
     for borrower in boards.borrowers:
         borrower.gone()
-    assert sweep_orphans()
+    assert sweep_closed()
+    assert over == [True]
 
 
 def test_the_dead_hold_nothing(boards: Boards) -> None:
@@ -134,14 +137,14 @@ def test_the_dead_hold_nothing(boards: Boards) -> None:
     words = boards.segment.words()
     words[board + at.PID], words[board + at.STARTED] = child.pid, start_of(child.pid)
     words.release()
-    boards.lender.close()
+    boards.lender.close(lambda: None)
     boards.borrowers[0].end(lease, use, b"")
     boards.borrowers[0].gone()
-    assert not sweep_orphans()
+    assert not sweep_closed()
     assert thing.notes is None
     child.kill()
     child.communicate()
-    assert sweep_orphans()
+    assert sweep_closed()
     assert thing.notes == []
 
 

@@ -51,8 +51,8 @@ from mray._graph.trials import answer
 from mray._graph.watch.graph_profilers import ProgramProfilers
 from mray._graph.watch.probes import Probe
 from mray._graph.watch.profiled import profile, unprofile
+from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Segment
-from mray._ipc.slots import sweep_orphans
 from mray._ipc.spin import MAX_PROCESSES_PER_CORE, AdaptiveSpinner
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import deserialize
@@ -278,7 +278,7 @@ class GraphService:
             return self.attaching(payload)()
         if verb == STOP:
             self._stop(payload.decode())
-            return b"" if sweep_orphans() else LENT
+            return b"" if sweep_closed() else LENT
         if verb == STATISTICS:
             return self._statistics(payload.decode())
         if verb in (PROFILE, PROFILE_NOW):
@@ -290,7 +290,7 @@ class GraphService:
         if verb in (OFFER, TRY, WITHDRAW):
             return answer(verb, payload)
         if verb == TRIM:
-            sweep_orphans()
+            sweep_closed()
             settle_devices(SETTLING)
             return b""
         raise ValueError(f"an actor cannot {verb!r} a graph")

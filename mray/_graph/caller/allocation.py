@@ -25,8 +25,9 @@ from mray._graph.graph_messages import ALLOCATE, ATTACH, ENDED, LENT, STOP, TRIM
 from mray._graph.host import GraphHost, Pending, raise_death, weakly
 from mray._graph.plan import DRIVER, Assignment, Plan, Profilers
 from mray._ipc.ring import RingWriter
+from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Segment, for_what
-from mray._ipc.slots import sweep_orphans, unlink_all
+from mray._ipc.slots import unlink_all
 from mray._objects.remote_error import pickle_error
 from mray._trace.torch_profiler import FOLDER
 from mray.exceptions import ObjectStoreFullError
@@ -197,7 +198,7 @@ class Allocation:
         self.ends.close()
         # POINT graph ends closed
         unlink_all(self.prefix)
-        sweep_orphans()
+        sweep_closed()
         lending = [channel for channel in self.plan.channels if channel.transport in DEVICE]
         trimmed = {endpoint for channel in lending for endpoint in (channel.writer, *channel.readers)} - {DRIVER}
         trimmed.update(endpoint for endpoint, pending in self._left.items() if _lent(pending))
