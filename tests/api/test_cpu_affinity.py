@@ -90,8 +90,11 @@ def test_children_of_a_pinned_task_are_not_pinned(ray_session):
     assert ray.get(parent.options(cpu_affinity=[ONE]).remote()) == ([ALLOWED], [ALLOWED[:1]])
 
 
-def test_automatic_places_are_disjoint_as_long_as_there_are_cpus(ray_session):
+def test_automatic_places_are_disjoint_as_long_as_there_are_cpus(ray_session, eventually):
+    from mray.util.state import list_workers
+
     ray = ray_session
+    eventually(lambda: not any(worker.cpu_affinity for worker in list_workers(detail=True)), what="leases of pinned tasks go back")
 
     @ray.remote(cpu_affinity="auto")
     class Actor:
