@@ -7,11 +7,9 @@ from typing import Any, Protocol
 
 from mray._scheduler.actors import Actors
 from mray._scheduler.placement import Groups
-from mray._scheduler.policy import shown_variables
 from mray._scheduler.records import Tenant
-from mray._scheduler.resources import ResourcePool, to_quantities
+from mray._scheduler.resources import ResourcePool
 from mray._scheduler.tenant_queue import DemandQueue
-from mray._scheduler.workers import WorkerPool
 
 
 class ListingsContext(Protocol):
@@ -19,7 +17,6 @@ class ListingsContext(Protocol):
 
     pool: ResourcePool
     queue: DemandQueue
-    workers: WorkerPool
     actors: Actors
     groups: Groups
 
@@ -49,21 +46,6 @@ class Listings:
 
     def actors(self) -> list[dict[str, Any]]:
         return self._context.actors.listing()
-
-    def workers(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "process": worker.process,
-                "pid": worker.pid,
-                "state": worker.state,
-                "environment": shown_variables(worker.environment),
-                "tenant": worker.tenant.label if worker.tenant is not None else "",
-            }
-            for worker in self._context.workers.workers.values()
-        ]
-
-    def demands(self) -> list[dict[str, Any]]:
-        return [{"label": tenant.label, "resources": to_quantities(tenant.placement)} for tenant in self._context.queue.waiting()]
 
     def waits(self) -> list[str]:
         """Sentences about what waits for resources, and who has these."""

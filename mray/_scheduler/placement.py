@@ -370,10 +370,8 @@ class Groups:
             "state": group.state,
             "bundles": [to_quantities(bundle) for bundle in group.bundles],
             "free": [to_quantities({name: max(0, units) for name, units in pool.free.items() if name != FREE}) for pool in group.pools],
-            "detached": group.detached,
-            "owner": group.owner,
-            "job": group.job,
-            "actor_id": group.actor or b"",
+            "is_detached": group.detached,
+            "creator_job_id": group.job,
             "impossible": group.impossible,
         }
 

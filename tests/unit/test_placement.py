@@ -103,7 +103,7 @@ def test_a_demand_of_one_bundle_waits_for_that_bundle():
     first, second = stage.ask_in(group, 0, CPU=1), stage.ask_in(group, 0, CPU=1)
     other = stage.ask_in(group, 1, CPU=1)
     assert {grant[0] for grant in stage.grants()} == {first, other}
-    assert [demand["label"] for demand in Listings(stage.scheduler).demands()] == ["task f"]
+    assert [tenant.label for tenant in stage.scheduler.queue.waiting()] == ["task f"]
     assert second
 
 

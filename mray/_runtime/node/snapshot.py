@@ -1,7 +1,7 @@
 """The state of the node's session as rows of builtin values, for observers.
 
 In the node, on its one thread: one walk over the scheduler's records per query, and between queries nothing but records of dead workers.
-The rows are raw; names and meanings for users are those of the records in `mray.util.state.common`.
+Facts that are columns of the records in `mray.util.state.common` have their names.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from mray._common.clock import time
 from mray._common.history import History
 from mray._common.kept import os
 from mray._ipc.connection import ProtocolViolationError
-from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, STATE
+from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.members import Members
 from mray._runtime.processes.object_counts import count_objects
-from mray._scheduler.policy import shown_variables
-from mray._scheduler.records import ActorRecord, GrantedLease, WorkerRecord
+from mray._scheduler.records import ActorRecord, WorkerRecord
 from mray._scheduler.resources import FREE, to_quantities
-from mray._scheduler.root_names import job_of, root_of
 from mray._scheduler.scheduler import Scheduler
 
 #: Queries that an observer may send to the node.
@@ -94,7 +92,6 @@ def snapshot(view: View) -> dict[str, Any]:
     jobs = view.jobs.listing()
     first = jobs[0] if jobs and not facts["persistent"] else None
     return {
-        "time": time(),
         "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent")},
         "jobs": jobs,
         "session_name": facts["session_name"],
@@ -108,11 +105,9 @@ def snapshot(view: View) -> dict[str, Any]:
         "zygote_pid": view.zygote_pid(),
         "resources": scheduler.pool.quantities(),
         "available": scheduler.pool.available(),
-        "gpus": [str(gpu) for gpu in scheduler.pool.gpu_ids],
         "actors": scheduler.actors.listing(dead=True),
         "workers": [_worker(worker) for worker in scheduler.workers.workers.values()],
         "dead_workers": list(view.dead_workers),
-        "leases": [_lease(lease) for lease in scheduler.leases.values()],
         "demands": [describe_demand(tenant) for tenant in scheduler.queue.waiting()],
         "placement_groups": scheduler.groups.listing(),
         "processes": list(_processes(view.members)),
@@ -126,10 +121,9 @@ def _processes(members: Members) -> Iterable[dict[str, Any]]:
             "process": process,
             "role": connection.role,
             "pid": connection.pid,
-            "state": members.word(process, STATE),
-            "bytes": members.word(process, BYTES),
-            "pooled": members.word(process, POOLED),
-            "spilled": members.word(process, SPILLED),
+            "object_store_bytes": members.word(process, BYTES),
+            "pooled_bytes": members.word(process, POOLED),
+            "spilled_bytes": members.word(process, SPILLED),
         }
 
 
@@ -139,13 +133,10 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
         "process": worker.process,
         "pid": worker.pid,
         "state": worker.state,
-        "environment": shown_variables(worker.environment),
         "tenant": tenant.label if tenant is not None else "",
-        "job": job_of(root_of(worker.environment)),
         "actor_id": tenant.id.hex() if isinstance(tenant, ActorRecord) else "",
-        "gpus": [str(gpu) for gpu in worker.gpus or ()],
-        "cpus": list(tenant.cpus) if tenant is not None else [],
-        "ends": list(worker.intended) if worker.intended is not None else None,
+        "gpu_ids": [str(gpu) for gpu in worker.gpus or ()],
+        "cpu_affinity": list(tenant.cpus) if tenant is not None else [],
     }
 
 
@@ -154,16 +145,6 @@ def dead_worker(worker: WorkerRecord | None, process: str, cause: Cause) -> dict
     intended = worker.intended if worker is not None else None
     ends = list(intended) if intended is not None else None
     return {"process": process, "pid": cause.pid, "status": cause.status, "cause": ends, "end": time()}
-
-
-def _lease(lease: GrantedLease) -> dict[str, Any]:
-    return {
-        "label": lease.label,
-        "client": lease.client.process,
-        "process": lease.worker.process if lease.worker is not None else "",
-        "resources": to_quantities({name: units for name, units in lease.amounts.items() if name != FREE}),
-        "blocked": lease.holding is not None and lease.holding.lent,
-    }
 
 
 def describe_demand(tenant: Any) -> dict[str, Any]:

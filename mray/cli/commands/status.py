@@ -68,7 +68,7 @@ def status_of(view: View) -> dict[str, Any]:
             if not name.startswith("node:")
         },
         "object_store_bytes": record.object_store_bytes,
-        "pooled_bytes": sum(row["pooled"] for row in view.processes.values()),
+        "pooled_bytes": sum(row["pooled_bytes"] for row in view.processes.values()),
         "spilled_bytes": node["spilled_bytes"],
         "spilled_objects": node["spilled_objects"],
         "actors": dict(Counter(row.state for row in actors(view))),

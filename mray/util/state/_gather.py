@@ -53,6 +53,8 @@ _EXITS = {
     m.CAUSE_CRASH: "SYSTEM_ERROR",
 }
 _CREATION_ERRORS = {m.CAUSE_INIT: "TASK_EXECUTION_EXCEPTION", m.CAUSE_REFUSED: "ACTOR_UNSCHEDULABLE_ERROR"}
+#: Of a worker that has not joined yet.
+_NO_MEMORY = {"object_store_bytes": 0, "pooled_bytes": 0, "spilled_bytes": 0}
 _DRIVER_TASK = (b"\xff" * 8 + NO_ACTOR).hex()
 
 
@@ -143,19 +145,14 @@ def actors(view: View) -> Iterator[ActorState]:
             actor,
             actor_id=actor["actor_id"].hex(),
             state="DEPENDENCIES_UNREADY" if actor["announced"] else _ACTOR_STATES[actor["state"]],
-            job_id=actor["job"],
             node_id=view.node_id if actor["pid"] else None,
             ray_namespace=actor["namespace"],
-            required_resources=actor["resources"],
             serialized_runtime_env=json.dumps({"env_vars": actor["environment"]} if actor["environment"] else {}),
             death_cause=None if cause is None else dict(zip(("kind", "text", "pid", "status"), cause, strict=False)),
-            is_detached=actor["detached"],
             placement_group_id=actor["placement_group_id"].hex() if actor["placement_group_id"] else None,
             repr_name="" if shown in (actor["class_name"], f"<{actor['class_name']}>") else shown,
-            num_restarts=actor["incarnation"],
             worker_id=worker_id(actor["process"]),
             owner_id=worker_id(actor["owner"]),
-            num_holders=actor["holders"],
             current_task=work.get("task", ""),
             num_queued=work.get("queued", 0),
             num_finished=work.get("served", 0),
@@ -275,7 +272,7 @@ def _creation(view: View, actor: Row) -> TaskState:
     elif actor["state"] == "dead" and cause is not None and (cause[0] in (m.CAUSE_INIT, m.CAUSE_REFUSED) or not cause[2]):
         state = "FAILED"
     kind, text = (_CREATION_ERRORS.get(cause[0], "ACTOR_DIED"), cause[1]) if state == "FAILED" else (None, None)
-    row = {"task_id": b"\xff" * 8 + actor["actor_id"], "parent": actor["parent"], "required_resources": actor["resources"]}
+    row = {"task_id": b"\xff" * 8 + actor["actor_id"], "parent": actor["parent"], "required_resources": actor["required_resources"]}
     what = {"name": name, "func_or_class_name": name, "state": state, "type": "ACTOR_CREATION_TASK", "worker_pid": actor["pid"] or None}
     return _task(view, row, actor["process"], actor["owner"], error_type=kind, error_message=text, **what)
 
@@ -318,7 +315,7 @@ def workers(view: View) -> Iterator[WorkerState]:
         work, actor = answers.get("work") or {}, actors.get(process)
         yield made(
             WorkerState,
-            {"actor_id": "", **record},
+            {"actor_id": "", "gpu_ids": [], "cpu_affinity": [], **_NO_MEMORY, **record, **(known or {})},
             worker_id=worker_id(process),
             is_alive=True,
             worker_type="DRIVER" if known is not None and known["role"] == m.ROLE_DRIVER else "WORKER",
@@ -334,11 +331,6 @@ def workers(view: View) -> Iterator[WorkerState]:
             num_finished=work.get("served"),
             waits_for=list(_debts(view, answers)),
             waits_in_graphs=list(_edges_awaited(view, answers)),
-            gpu_ids=record.get("gpus", []),
-            cpu_affinity=record.get("cpus", []),
-            object_store_bytes=known["bytes"] if known is not None else 0,
-            pooled_bytes=known["pooled"] if known is not None else 0,
-            spilled_bytes=known["spilled"] if known is not None else 0,
             gpu_bytes=on_gpus.get(pid),
             **(facts_of(pid) if view.detail and pid else {}),
         )
@@ -396,7 +388,7 @@ def _edges_awaited(view: View, answers: Row) -> Iterator[str]:
 def nodes(view: View) -> Iterator[NodeState]:
     facts = view.node["facts"]
     pid = view.node["node_pid"]
-    used = sum(process["bytes"] for process in view.processes.values())
+    used = sum(process["object_store_bytes"] for process in view.processes.values())
     # Nobody reserves room for objects: there is as much as is not full.
     free = {**view.node["available"], "object_store_memory": view.node["object_store_memory"] - used}
     yield NodeState(
@@ -440,12 +432,10 @@ def placement_groups(view: View) -> Iterator[PlacementGroupState]:
             PlacementGroupState,
             group,
             placement_group_id=group["placement_group_id"].hex(),
-            creator_job_id=group["job"],
             bundles=[
                 {"bundle_id": index, "node_id": view.node_id if created else None, "unit_resources": bundle}
                 for index, bundle in enumerate(group["bundles"])
             ],
-            is_detached=group["detached"],
             stats={"scheduling_state": scheduling_state(group), "reason": group["impossible"]},
         )
 
