@@ -160,6 +160,18 @@ class ActorBlueprint:
         )
         return _known.setdefault(blueprint.uuid, blueprint)
 
+    def code(self) -> Any:
+        """The class, to be pickled. It goes by its name where it has one, so methods that were put in it after its body go along."""
+        user_class = cast(type, self.cls)
+        names = {(base.__module__, base.__qualname__) for base in user_class.__mro__}
+        later = {
+            name: member
+            for name, member in _members(user_class).items()
+            if isinstance(member, types.FunctionType)
+            if (member.__module__, member.__qualname__.removesuffix(f".{name}")) not in names
+        }
+        return _Altered(user_class, later) if later else user_class
+
     def wire(self) -> bytes:
         """Everything but the class and decorators of calls, for `from_wire` in any process."""
         if self._wire is None:
@@ -189,6 +201,21 @@ class ActorBlueprint:
         # The class may be an empty shell yet: it is being unpickled, and this object is one of its methods' globals.
         if self.cls is None:
             self.cls = user_class
+
+
+class _Altered:
+    """A class that is unpickled with other methods: as a subclass, for the class itself may be in use there."""
+
+    def __init__(self, cls: type, methods: dict[str, Any]) -> None:
+        self._parts = cls, methods
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _alter, self._parts
+
+
+def _alter(cls: type, methods: dict[str, Any]) -> type:
+    names = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(cls)(cls.__name__, (cls,), {**names, **methods})
 
 
 #: The blueprints of this process.

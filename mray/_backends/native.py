@@ -256,7 +256,7 @@ class NativeBackend(PlacementCalls, Backend):
 
     def _plan(self, function: Any, options: dict[str, Any], environment: dict[str, Any]) -> _Plan:
         """Pickle the function, find the pool of its resources and environment; once per function and options."""
-        code = self._code(function, "function", function.function)
+        code = self._code(function, "function")
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
         place = place_of(options, self._context.placement, function, resources, resources)
@@ -295,11 +295,12 @@ class NativeBackend(PlacementCalls, Backend):
             pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(self.client, demand, refused)
         return _Plan(pool, (*code, function.name), options, label, call_options or None)
 
-    def _code(self, owner: Any, kind: str, value: Any) -> tuple[bytes, bytes]:
+    def _code(self, owner: Any, kind: str) -> tuple[bytes, bytes]:
         """(id, pickle) of a function or class; pickled at its first use, so that later changes of what it captured do not count."""
         exports = self.exports(owner)
         code = exports.get("code")
         if code is None:
+            value = owner.code() if kind == "actor class" else owner.function
             name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
             try:
                 pickled = cloud_dumps(value)
@@ -337,7 +338,7 @@ class NativeBackend(PlacementCalls, Backend):
             existing = self._held_by_name(options["name"], namespace)
             if existing is not None:
                 return existing
-        _code_id, code = self._code(blueprint, "actor class", blueprint.cls)
+        _code_id, code = self._code(blueprint, "actor class")
         environment = merge_environments(self._context.runtime_env or self._base_env, options["runtime_env"], client.session_dir)
         actor_id = new_actor_id(client.process)
         call = Call(new_task_id(actor_id), "__init__", 0, None)

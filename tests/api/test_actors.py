@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 import time
 
@@ -150,6 +151,12 @@ def test_class_attributes_and_static_methods_are_there(ray_session):
     actor = A.remote()
     assert ray.get(actor.f.remote()) == ("A", 2, (1,))
     assert ray.get(actor.static.remote(5)) == 6
+
+
+def test_methods_that_were_put_in_a_class_of_a_module_go_along_with_it(ray_session, monkeypatch):
+    monkeypatch.setattr(queue.Queue, "qsize", lambda _self: 42)
+    actor = ray_session.remote(queue.Queue).remote(maxsize=1)
+    assert ray_session.get([actor.qsize.remote(), actor.full.remote(), actor.empty.remote()], timeout=30) == [42, False, True]
 
 
 def test_the_class_tells_what_it_was_decorated_with(ray):
