@@ -26,7 +26,7 @@ def shipped(owner: Any, kind: str, value: Any, arrival: Arrival) -> Shipped:
     """The user's function or class with its bytes, as it is now; TypeError when it cannot be pickled (see `serialization_error`)."""
     try:
         with into_bytes():
-            payload = ray.cloudpickle.dumps(value)
+            payload = ray.cloudpickle.dumps(owner.code() if kind == "actor class" else value)
     except UNPICKLABLE as error:
         name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
         raise serialization_error(error, value, f"the {kind} {name}") from error
