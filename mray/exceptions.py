@@ -421,6 +421,10 @@ class GetTimeoutError(RayError, TimeoutError):
     """The value did not come in time. The ref stays good: ask again."""
 
 
+class PlacementGroupUnschedulableError(TaskUnschedulableError, GetTimeoutError):
+    """The placement group can never be created on this machine. Ray waits for another one, and says at last that time is up."""
+
+
 class PlasmaObjectNotAvailable(RayError):
     """The value was not in the store."""
 

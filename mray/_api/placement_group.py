@@ -51,8 +51,8 @@ class PlacementGroup:
     def ready(self) -> ObjectRef:
         """A ref whose value is this group, as soon as all its bundles are reserved. Needs no resources; returns at once.
 
-        `get` of it raises TaskPlacementGroupRemoved when the group is removed, and TaskUnschedulableError, at once, when this machine can
-        never give what it asks for. Any thread.
+        `get` of it raises TaskPlacementGroupRemoved when the group is removed, and PlacementGroupUnschedulableError, at once, when this
+        machine can never give what it asks for: a GetTimeoutError too, as which Ray says so when the time is up. Any thread.
         """
         backend = current_backend()
         if self.is_empty:

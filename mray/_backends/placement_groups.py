@@ -15,7 +15,7 @@ from mray._common.ids import PlacementGroupID, new_object_id, new_placement_grou
 from mray._common.labels import selects
 from mray._common.placement_options import NODE_ID_LABEL, check_fit, is_group_strategy, launch_hooks, why_no_node
 from mray._objects.remote_error import pickle_error
-from mray.exceptions import RaySystemError, TaskPlacementGroupRemoved, TaskUnschedulableError
+from mray.exceptions import PlacementGroupUnschedulableError, RaySystemError, TaskPlacementGroupRemoved, TaskUnschedulableError
 
 if TYPE_CHECKING:
     from mray._runtime.client.calls import Call
@@ -87,7 +87,7 @@ class PlacementCalls:
         error = _group_error(answer.error)
         if isinstance(error, TaskPlacementGroupRemoved):
             raise Exception(f"Placement group {PlacementGroupID(group_id)} does not exist.")  # Ray's class
-        if isinstance(error, TaskUnschedulableError):
+        if isinstance(error, PlacementGroupUnschedulableError):
             client.unschedulable.tell(error.error_message)
             return False
         raise error
@@ -99,7 +99,7 @@ def _group_error(error: BaseException) -> BaseException:
     if m.GROUP_REMOVED in text:
         return TaskPlacementGroupRemoved()
     if isinstance(error, RaySystemError) and "can never be created" in text:
-        return TaskUnschedulableError(text)
+        return PlacementGroupUnschedulableError(text)
     return error
 
 

@@ -63,6 +63,7 @@ SAMPLES: list[BaseException] = [
     x.ActorUnavailableError("restarting", b"\x01" * 16),
     x.ActorUnschedulableError("t"),
     x.TaskUnschedulableError("t"),
+    x.PlacementGroupUnschedulableError("t"),
     x.ActorAlreadyExistsError("t"),
     x.GetTimeoutError("t"),
     x.ObjectStoreFullError("t"),

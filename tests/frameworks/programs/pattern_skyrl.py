@@ -11,7 +11,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 def wait_until_ready(group: PlacementGroup, seconds: float) -> None:
     try:
         ray.get(group.ready(), timeout=seconds)
-    except (ray.exceptions.GetTimeoutError, ray.exceptions.TaskUnschedulableError) as error:  # mray says at once that it never will be
+    except ray.exceptions.GetTimeoutError as error:
         raise RuntimeError(f"no room for {group.bundle_specs}: {ray.cluster_resources()}") from error
 
 
