@@ -214,7 +214,7 @@ def init(
     if web and options.backend == "ray":
         raise ValueError("web=True shows sessions of mray; Ray has a dashboard of its own.")
     context = RayContext(start(options).facts())
-    if context["address"] == "local":
+    if options.address in (None, "local"):
         logger.info("Started a local %s instance.", "Ray" if options.backend == "ray" else "mray")
     else:
         logger.info("Connected to %s at %s.", "Ray cluster" if options.backend == "ray" else "the mray session", context["address"])

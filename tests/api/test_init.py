@@ -9,10 +9,13 @@ import inspect
 import json
 import os
 import tempfile
+import textwrap
 import threading
 import types
 
 import pytest
+
+from tests.api.conftest import MODULE
 
 FUNCTIONS = {
     "available_resources", "cancel", "cluster_resources", "get", "get_actor", "get_gpu_ids", "get_runtime_context",
@@ -584,3 +587,77 @@ def test_a_module_that_cannot_be_preloaded_is_named(fresh):
     with pytest.raises((RuntimeError, ImportError), match="no_such_module_here"):
         fresh.init(num_cpus=1, preload=["no_such_module_here"])
     assert not fresh.is_initialized()
+
+
+GUEST = """
+import os, sys
+import ENGINE as ray
+address = sys.argv[1]
+ray.init(address=address, namespace="of both", logging_level="ERROR")
+
+@ray.remote(num_cpus=0)
+def own():
+    return os.environ.get("OF_THE_JOB"), ray.get_runtime_context().gcs_address == address
+
+print(ray.get(ray.get_actor("it").get.remote()), ray.get(own.remote()), ray.get_runtime_context().gcs_address == address)
+ray.shutdown()
+"""
+
+
+@pytest.mark.processes("another process")
+def test_a_program_that_a_worker_starts_joins_the_session_by_the_address_of_its_context(run_program, tmp_path):
+    (tmp_path / "guest.py").write_text(GUEST.replace("ENGINE", MODULE))
+    program = """
+    import os, subprocess, sys
+    import ENGINE as ray
+    job = {"env_vars": {"OF_THE_JOB": "1", "OMP_NUM_THREADS": "3"}}
+    ray.init(num_cpus=2, namespace="of both", runtime_env=job, logging_level="ERROR", include_dashboard=False)
+
+    @ray.remote(max_concurrency=2)
+    class It:
+        def get(self):
+            return os.environ.get("OF_THE_JOB")
+
+        def start(self, *command):
+            return subprocess.check_output([*command, ray.get_runtime_context().gcs_address], text=True)
+
+    it = It.options(name="it").remote()
+    print(ray.get(it.start.remote(sys.executable, sys.argv[1])), ray.get(it.get.remote()), end="")
+    """
+    assert run_program(program, str(tmp_path / "guest.py")).stdout == "1 (None, True) True\n 1"
+
+
+@pytest.mark.only("mray")
+def test_a_driver_that_has_joined_anothers_session_is_told_when_that_one_ends_it(run_program, tmp_path):
+    (tmp_path / "guest.py").write_text(
+        textwrap.dedent(
+            """
+            import sys, threading
+            import mray
+            mray.init(address=sys.argv[1], logging_level="ERROR")
+            ref = mray.remote(lambda: threading.Event().wait()).remote()
+            print("waits", flush=True)
+            try:
+                mray.get(ref)
+            except mray.exceptions.RayError as error:
+                print(error)
+            try:
+                mray.init(address=sys.argv[1])
+            except (RuntimeError, ConnectionError) as error:
+                print(type(error).__name__)
+            """
+        )
+    )
+    program = """
+    import subprocess, sys
+    import mray
+    from mray.util.state import list_jobs
+    address = mray.init(num_cpus=2, logging_level="ERROR")["address"]
+    guest = subprocess.Popen([sys.executable, sys.argv[1], address], stdout=subprocess.PIPE, text=True)
+    print(guest.stdout.readline(), len(list_jobs()), end=" ")
+    mray.shutdown()
+    print(guest.communicate()[0], guest.returncode)
+    """
+    said = run_program(program, str(tmp_path / "guest.py")).stdout
+    assert said.startswith("waits\n 2 ") and said.endswith(" 0\n"), said
+    assert "has ended: shutdown" in said, said

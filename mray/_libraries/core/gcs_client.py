@@ -24,7 +24,7 @@ class GcsClient:
 
     @property
     def address(self) -> str:
-        """An address by which `init` finds the session; of one that lives and dies with its driver it is "local"."""
+        """An address by which `init` finds the session, in any process of this user."""
         return self._address or runtime_context.gcs_address
 
     # ------------------------------------------------------------------------------------ keys and values

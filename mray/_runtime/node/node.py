@@ -119,7 +119,7 @@ class Node:
         )
         self._stray_workers = StrayWorkers(self.reactor, self._supervisor, table_name)
         self.jobs = Jobs()
-        #: The job of a private session, which ends with its driver.
+        #: The job of a private session's own driver, with which it ends; others may join it.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._key_values = KeyValues()
         self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
@@ -142,6 +142,7 @@ class Node:
         self._facts: dict[str, Any] = {
             **options["facts"],
             "session_dir": session_dir,
+            "address": session_dir,
             "session": self._session,
             "table": table_name,
             "rows": self._members.table.rows,
@@ -318,7 +319,7 @@ class Node:
             known = self._supervisor.expects(process, pid) and connection.peer.expected in ("", process)
         else:
             only = self._only_job
-            known = role == m.ROLE_DRIVER and (job_spec is not None if only is None else only.connection is None)
+            known = role == m.ROLE_DRIVER and (job_spec is not None or (only is not None and only.connection is None))
         if not known or process in self._members.connections or not process.isalnum():
             raise ProtocolViolationError(f"no process of this session: {role} {process}")
         try:
@@ -370,9 +371,9 @@ class Node:
 
     # ------------------------------------------------------------------------------------ drivers
     def _admit(self, connection: Connection, job_spec: dict[str, Any] | None) -> Job:
-        """The job of a driver that has joined: its own in a persistent session, else the only one."""
+        """The job of a driver that has joined: the one that it brings, else that of the private session."""
         job = self._only_job
-        if job is None:
+        if job_spec is not None or job is None:
             assert job_spec is not None
             job = self.jobs.admit(job_spec, connection.pid, connection.process)
             with contextlib.suppress(OSError):  # the driver is dead already, and its socket hangs up
@@ -386,7 +387,7 @@ class Node:
     def _driver_leaves(self, connection: Connection) -> None:
         """SHUTDOWN: end the driver's work, and a private session."""
         job = self.jobs.of_driver(connection)
-        if self._only_job is not None:
+        if job is not None and job is self._only_job:
             self.finish("shutdown")
         elif job is not None and not job.leaving:
             job.leaving = True
@@ -494,7 +495,7 @@ class Node:
             self._stray_workers.hung_up(connection.process, connection.pid)
             return
         job = self.jobs.of_driver(connection)
-        if job is not None and self._only_job is not None:
+        if job is not None and job is self._only_job:
             self.finish("the driver has hung up")
         elif job is not None:
             self._driver_gone(job)
@@ -613,9 +614,9 @@ class Node:
         """End every process of the session, send the last output and the reason, remove every name."""
         # POINT session ending
         withdraw(self._session_dir)
-        if self._only_job is None or self._told_failure:  # else its driver has asked for the end, or is gone
-            for job in self.jobs.there():
-                assert job.connection is not None
+        for job in self.jobs.there():
+            assert job.connection is not None
+            if job is not self._only_job or self._told_failure:  # else its driver has asked for the end, or is gone
                 job.connection.send((m.ENDING, self._told_failure or self.ending or ""))
         if self._graceful_kill is not None:
             self._graceful_kill.end_all()

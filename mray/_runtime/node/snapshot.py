@@ -90,9 +90,9 @@ def snapshot(view: View) -> dict[str, Any]:
     """All rows of this moment."""
     scheduler, facts = view.scheduler, view.facts
     jobs = view.jobs.listing()
-    first = jobs[0] if jobs and not facts["persistent"] else None
+    own = None if facts["persistent"] else next(iter(view.jobs.by_id.values()), None)
     return {
-        "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent")},
+        "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent", "versions")},
         "jobs": jobs,
         "session_name": facts["session_name"],
         "labels": facts["labels"],
@@ -100,8 +100,8 @@ def snapshot(view: View) -> dict[str, Any]:
         "spilled_bytes": view.members.total(SPILLED_EVER),
         "spilled_objects": view.members.total(SPILLED_OBJECTS),
         "node_pid": os.getpid(),
-        #: Of the only driver; 0 in a persistent session.
-        "driver_pid": first["pid"] if first is not None else 0,
+        #: Of the driver with which the session ends; 0 in a persistent session.
+        "driver_pid": own.pid if own is not None else 0,
         "zygote_pid": view.zygote_pid(),
         "resources": scheduler.pool.quantities(),
         "available": scheduler.pool.available(),

@@ -14,8 +14,10 @@ every driver gets an error; a driver also cleans itself if no zygote was left.
 The end of a driver ends only its own work (`mray._scheduler.root_names`). Its workers run with its ``sys.path`` and working directory, and
 the environment variables of `mray start`.
 
-Rejected: letting drivers join every session (a private session concerns only its driver, and needs no name), and a listener on the network
-(connect over ssh and be a driver there).
+A driver joins a private session in the same way, by its directory (`gcs_address` of any of its processes): a program that one of its
+workers starts finds so its actors. The session ends with the driver that has started it all the same.
+
+Rejected: a listener on the network (connect over ssh and be a driver there).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import ended_error, node_error
 from mray._runtime.node.jobs import place_of_driver
 from mray._runtime.observe import process_snapshot
-from mray._runtime.observe.observer import ask_node, is_alive, parent_of, session_parents
+from mray._runtime.observe.observer import SessionGoneError, ask_node, is_alive, is_private, parent_of, session_parents
 from mray._runtime.processes.host_program import check_host
 from mray._runtime.session.address import Address, only_one, publish, running, running_in, versions
 from mray._runtime.session.session import (
@@ -63,6 +65,8 @@ STOP_SECONDS = 20.0
 _GONE_SECONDS = 1.0
 #: Seconds that it waits for the zygote to have cleaned after that node, and between two looks.
 _CLEAN_SECONDS, _CLEAN_LOOK = 10.0, 0.002
+#: Seconds that a private session's node may take to answer before it is taken for none.
+_ANSWER_SECONDS = 30.0
 #: As long as it takes: the node answers when it is there, and when it dies its socket hangs up.
 _FOR_EVER = 86_400.0
 
@@ -132,7 +136,7 @@ def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: 
 
 # ----------------------------------------------------------------------------------------------------------- joining
 def find(address: str, temp_dir: str | None = None) -> Address:
-    """The persistent session that an address names: ``"auto"``, or a session by its directory or name.
+    """The session that an address names: ``"auto"`` the persistent one, or a session by its directory or name.
 
     Raises ConnectionError when it does not run, ValueError for an address that is none, RuntimeError when it runs another Python or mray.
     """
@@ -150,9 +154,9 @@ def find(address: str, temp_dir: str | None = None) -> Address:
 
 def _named(address: str) -> Address:
     if os.path.isabs(address):
-        candidates = [running_in(os.path.dirname(address))]
+        candidates = [running_in(os.path.dirname(address)), _private(address)]
     elif address.startswith("session_"):
-        candidates = [running_in(parent) for parent in session_parents()]
+        candidates = [found for parent in session_parents() for found in (running_in(parent), _private(os.path.join(parent, address)))]
     elif address.startswith("ray://") or ":" in address:
         raise ConnectionError(
             f"mray runs on this host and cannot connect to {address!r}; leave `address` out for a session of your own, "
@@ -163,7 +167,19 @@ def _named(address: str) -> Address:
     for found in candidates:
         if found is not None and address in (found.session_dir, os.path.basename(found.session_dir)):
             return found
-    raise ConnectionError(f"Could not find any running Ray instance at {address!r}: no persistent session lives there.")
+    raise ConnectionError(f"Could not find any running Ray instance at {address!r}: no session lives there.")
+
+
+def _private(directory: str) -> Address | None:
+    """The session in this directory, if it is one that a driver of this user has started for itself and that answers."""
+    if not is_private(os.path.dirname(directory)) or not is_alive(directory):
+        return None
+    try:
+        node = ask_node(directory, "snapshot", _ANSWER_SECONDS)
+    except (OSError, SessionGoneError):
+        return None
+    pid = node["node_pid"]
+    return Address(directory, pid, processes.start_of(pid), node["facts"]["versions"])
 
 
 class JoinedSession(SessionHold):
@@ -202,7 +218,7 @@ class JoinedSession(SessionHold):
 
 
 def join_session(options: SessionOptions) -> JoinedSession:
-    """Join the session that ``options.address`` names, as a driver with a job of its own. Errors as `find`, and RaySystemError."""
+    """Join the session that ``options.address`` names, as a driver with a job of its own. Errors as of `find`, and RaySystemError."""
     assert options.address is not None
     address = find(options.address, options.temp_dir)
     if options.conflict is not None:
@@ -224,7 +240,6 @@ def join_session(options: SessionOptions) -> JoinedSession:
         if isinstance(error, OSError):
             raise ConnectionError(f"the session in {address.session_dir} did not admit this driver: {error}") from error
         raise
-    client.facts["address"] = address.session_dir
     client.reactor.guard.install()
     return session
 

@@ -48,6 +48,7 @@ from mray._runtime.processes import line_coverage, template
 from mray._runtime.processes.foresight import note_of_program
 from mray._runtime.processes.host_program import check_host, interpreter
 from mray._runtime.processes.launch import launch, write_options
+from mray._runtime.session.address import versions
 from mray._runtime.session.breakpoints import has_terminal
 from mray.exceptions import ObjectStoreFullError, RaySystemError, describe_status
 
@@ -420,7 +421,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
             "spilling": options.object_spilling,
             "most_kept": settings.KEPT_OBJECT_MEMORY.get(),
             "most_of_disk": settings.LOCAL_FS_CAPACITY_THRESHOLD.get(),
-            "address": "",
+            "versions": versions(),
         },
     }
 
