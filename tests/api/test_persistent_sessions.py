@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import textwrap
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -842,6 +845,24 @@ def test_a_wrong_command_line_starts_nothing(words, other_place):
     done = mray("start", "--temp-dir", other_place, *words)
     assert done.returncode == 2
     assert addresses.running(other_place) is None
+
+
+def test_its_numbers_are_served_until_it_ends(other_place, eventually):
+    done = mray("start", "--temp-dir", other_place, "--num-cpus", "3", "--metrics-export-port", "0")
+    [url] = re.findall(r"^Metrics: (http://127.0.0.1:\d+)$", done.stdout, re.MULTILINE)
+    with urllib.request.urlopen(url + "/metrics", timeout=60) as answer:
+        assert 'mray_resources_total{name="CPU"} 3.0' in answer.read().decode()
+    port = url.rpartition(":")[2]
+    assert mray("stop", "--temp-dir", other_place).returncode == 0
+
+    def is_free() -> bool:
+        with socket.socket() as other:
+            return other.connect_ex(("127.0.0.1", int(port))) != 0
+
+    eventually(is_free)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = mray("start", "--temp-dir", other_place, "--num-cpus", "1", "--metrics-export-port", str(taken.getsockname()[1]))
+    assert (done.returncode, "Metrics: not served: [Errno 98]" in done.stdout) == (0, True), done
 
 
 def test_a_module_that_is_not_there_cannot_be_preloaded(other_place):

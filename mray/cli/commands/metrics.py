@@ -1,18 +1,20 @@
 """``mray metrics``: the numbers of a session as Prometheus's text, printed, or put into a file.
 
 A driver serves the same text where ``init(_metrics_export_port=...)`` says, until its session ends (`Exporter`): on the loopback interface
-alone, at any path, as Ray does; each request looks at the session anew, and nobody is asked anything meanwhile.
+alone, at any path, as Ray does; each request looks at the session anew, and nobody is asked anything meanwhile. For
+``mray start --metrics-export-port`` a process in the background does, as long as the session lives (`serve_apart`).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import select
 from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from mray.cli.loopback import LoopbackServer
+from mray.cli.loopback import LOOPBACK, LoopbackServer
 from mray.cli.samples import Distribution, MetricFamily, metrics, take
 from mray.cli.terminal import DONE, add_session, guarded, parser
 from mray.util.state.api import look
@@ -28,7 +30,7 @@ def main(words: list[str]) -> int:
         "metrics",
         SUMMARY,
         "With --file the text replaces a file at once, as node_exporter's textfile collector wants it (its name should end in .prom).\n"
-        "init(_metrics_export_port=PORT) serves it while the session of a driver lasts.",
+        "init(_metrics_export_port=PORT) and mray start --metrics-export-port PORT serve it while the session lasts.",
     )
     arguments.add_argument("--file", metavar="PATH", help="write there instead of to the terminal")
     add_session(arguments)
@@ -87,20 +89,44 @@ def _escaped(text: str, quoted: bool = False) -> str:
 
 # ------------------------------------------------------------------------------------------------- port
 class Exporter(LoopbackServer):
-    """Serves the numbers of this process's session until it is closed; `server_port` is where. OSError for a port that is taken."""
+    """Serves the numbers of a session, or of this process's, until it is closed; `server_port` is where. OSError if the port is taken."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, session: str | None = None) -> None:
+        self.session = session
         super().__init__(port, _Request, "mray's metrics")
+
+
+def serve_apart(port: int, session: str, node_pid: int) -> str:
+    """Serve the numbers of a session in a process of its own, which ends with the node. Returns where, or why not."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    if os.fork():
+        os.close(write_end)
+        with os.fdopen(read_end) as said:
+            return said.read()
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):  # whoever reads the output of the command sees its end
+            os.dup2(null, fd)
+        node = os.pidfd_open(node_pid)
+        os.write(write_end, f"http://{LOOPBACK}:{Exporter(port, session).server_port}".encode())
+        os.close(write_end)
+        select.select([node], [], [])
+    except OSError as error:
+        os.write(write_end, f"not served: {error}".encode())
+    finally:
+        os._exit(0)
 
 
 class _Request(BaseHTTPRequestHandler):
     """One request."""
 
     timeout = _PATIENCE
+    server: Exporter
 
     def do_GET(self) -> None:
         try:
-            status, text = 200, exposition(metrics(take(look(None, _PATIENCE))))
+            status, text = 200, exposition(metrics(take(look(self.server.session, _PATIENCE))))
         except RayStateApiException as error:
             status, text = 503, f"{error}\n"
         body = text.encode()

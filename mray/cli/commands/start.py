@@ -17,6 +17,7 @@ from typing import Any
 from mray._common.options import session_options
 from mray._runtime.session.address import Address
 from mray._runtime.session.persistent import AlreadyRunningError, start_persistent, stop_persistent
+from mray.cli.commands.metrics import serve_apart
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser
 from mray.exceptions import RaySystemError
 
@@ -36,7 +37,6 @@ _MEANINGLESS = {
     "--ray-client-server-port": True,
     "--min-worker-port": True,
     "--max-worker-port": True,
-    "--metrics-export-port": True,
 }
 
 
@@ -52,6 +52,9 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--temp-dir", metavar="DIR", help="where the session makes its directory (absolute)")
     arguments.add_argument("--preload", type=_names, default=(), metavar="MODULES", help="modules that every worker starts with: a,b")
     arguments.add_argument("--node-name", metavar="NAME", help="the node's name in listings")
+    arguments.add_argument(
+        "--metrics-export-port", type=int, metavar="PORT", help="serve its numbers for Prometheus on the loopback interface"
+    )
     arguments.add_argument("--block", action="store_true", help="stay until the session ends; SIGINT and SIGTERM end it")
     for option, takes_value in _MEANINGLESS.items():
         arguments.add_argument(option, action="store" if takes_value else "store_true", help=argparse.SUPPRESS)
@@ -81,21 +84,23 @@ def main(words: list[str]) -> int:
     except (RaySystemError, OSError, ValueError, ImportError) as error:
         print(f"mray start: {error}", file=sys.stderr)
         return NOT_FOUND
+    port = given.metrics_export_port
+    metrics = "" if port is None else f"\nMetrics: {serve_apart(port, address.session_dir, address.node_pid)}"
     if not given.block:
-        _tell(address, given.temp_dir)
+        _tell(address, given.temp_dir, metrics)
         return DONE
     with _Signals() as asked:
-        _tell(address, given.temp_dir)
+        _tell(address, given.temp_dir, metrics)
         return _stay(address, asked)
 
 
-def _tell(address: Address, temp_dir: str | None) -> None:
+def _tell(address: Address, temp_dir: str | None, metrics: str) -> None:
     where = f", _temp_dir={temp_dir!r}" if temp_dir is not None else ""
     end = f"mray stop --temp-dir {temp_dir}" if temp_dir is not None else "mray stop"
     print(
         f"Ray runtime started: {address.session_dir} (node pid {address.node_pid}).\n\n"
         f'To connect from Python on this host:\n  import mray\n  mray.init(address="auto"{where})\n\n'
-        f"To look at it: mray status. To end it: {end}",
+        f"To look at it: mray status. To end it: {end}{metrics}",
         flush=True,
     )
 
