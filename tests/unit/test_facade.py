@@ -454,7 +454,7 @@ with profile("event"), ray.init(num_cpus=1, resources={"x": 2}, logging_level="E
     print(ray.get(ray.remote(num_cpus=0, resources={"x": 2})(lambda: ray._private.worker.get_resource_ids()).remote()))
     address = global_worker.gcs_client.address
     print(address == global_gcs_client.address, ray.init(address=address, ignore_reinit_error=True)["address"] == address)
-    print("references" in memory_summary(stats_only=True), _pin_runtime_env_uri("gcs://x", expiration_s=1), wrap_auto_init(len)([1]))
+    print(", 0 objects," in memory_summary(stats_only=True), _pin_runtime_env_uri("gcs://x", expiration_s=1), wrap_auto_init(len)([1]))
 print(has_async_methods(_QueueActor), asyncio.run(sync_to_async(len)([1])), _tracing_actor_method_invocation(len) is len)
 timer = _Timer(window_size=2)
 with timer:

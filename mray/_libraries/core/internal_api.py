@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from mray._api.current import started_backend
+from mray._api.verbs import cluster_resources
 from mray._libraries.core.state import GlobalState, state
 from mray._runtime.observe.process_snapshot import client_here, tasks_made_again
 from mray.util.state import list_objects
@@ -27,7 +28,8 @@ def memory_summary(
     stats_only: bool = False,
     num_entries: int | None = None,
 ) -> str:
-    """The objects of the session and who holds them, a line each. One node: `group_by` has nothing to group.
+    """The objects of the session and who holds them, a line each, and a line for shared memory, with `stats_only` alone. One node:
+    `group_by` has nothing to group.
 
     ValueError for a `sort_by` or `units` that is none of Ray's.
     """
@@ -39,12 +41,18 @@ def memory_summary(
         key=lambda each: getattr(each, name),
         reverse=reverse,
     )
-    total = sum(each.object_size for each in objects) / _UNITS[units]
-    lines = ["======== Object references status ========", f"{len(objects)} references, {total:g} {units}"]
+    sizes = {each.object_id: each.object_size for each in objects if each.storage == "shared memory"}
+    held = sum(sizes.values())
+    part = round(100 * held / cluster_resources()["object_store_memory"], 2)
+    lines = []
     if not stats_only:
+        total = sum(each.object_size for each in objects) / _UNITS[units]
+        lines = ["======== Object references status ========", f"{len(objects)} references, {total:g} {units}"]
         rows = [_COLUMNS, *(_row(each, _UNITS[units]) for each in objects[:num_entries])]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines.append("--- Aggregate object store stats across all nodes ---")
+    lines.append(f"Plasma memory usage {held >> 20} MiB, {len(sizes)} objects, {part}% full, {part}% needed")
     return "\n".join(lines) + "\n"
 
 

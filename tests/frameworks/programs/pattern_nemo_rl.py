@@ -62,7 +62,7 @@ def main():
         assert file.read(1)
     ray.init(num_cpus=4, num_gpus=3, log_to_driver=True, include_dashboard=False)
     assert importlib.reload(packaging) is packaging
-    assert "Object references status" in memory_summary(stats_only=True, num_entries=5)
+    assert "Plasma memory usage" in memory_summary(stats_only=True, num_entries=5)
     cluster = Cluster([2, 1])
     assert [placement_group_table(group)["name"] for group in cluster.groups] == ["group-0", "group-1"]
     order = [(group, at) for group in cluster.groups for at in cluster.sorted_bundles(group)]

@@ -3,7 +3,6 @@
 import os
 
 import ray
-from ray._private.worker import global_worker
 from ray.util.placement_group import placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -12,7 +11,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 class Engine:
     async def start(self):
         if not os.environ.get("RAY_ADDRESS"):
-            os.environ["RAY_ADDRESS"] = global_worker.gcs_client.address
+            os.environ["RAY_ADDRESS"] = ray._private.worker.global_worker.gcs_client.address
         context = ray.init(address=os.environ["RAY_ADDRESS"], ignore_reinit_error=True)
         return context["address"] == os.environ["RAY_ADDRESS"], ray.get_gpu_ids()
 

@@ -70,7 +70,7 @@ def main():
     assert ray.get([storage.get.remote(f"reward-{rank}") for rank in (0, 1)]) == [0, 1]
     names = {each["name"] for each in ray.util.list_named_actors(all_namespaces=True)}
     assert {"storage", "actor-0", "actor-1", "reward-0", "reward-1"} <= names
-    for name in names:
+    for name in sorted(names, reverse=True):  # the storage first: it goes with the worker that has made it
         ray.kill(ray.get_actor(name))
     ray.shutdown()
 
