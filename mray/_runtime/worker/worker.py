@@ -448,6 +448,7 @@ class Worker(Resident):
         with client.lock:
             self._leaving = True
             self._give_back_all()
+            client.leases.give_back_idle()  # else these workers are killed
         if signal.getsignal(signal.SIGTERM) == self._terminated:  # if what follows takes too long for somebody
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for connection in tuple(client.peers.values()):
