@@ -41,12 +41,19 @@ def test_the_modules_have_rays_names_and_are_there_after_the_package_alone_was_i
 import ray
 print(ray.__name__, ray.__spec__.name, ray.dag.__name__, ray.util.scheduling_strategies.__name__, ray.util.helpers.__name__)
 print(ray.experimental.internal_kv.__name__, ray.experimental.compiled_dag_ref.__name__, ray.remote_function.__name__)
-print(ray.util.client.ray.is_connected(), ray.logger.name)
+client = ray.util.client.ray
+print(client.is_connected() or client.get_context().is_connected() or client.get_context().is_initialized(), ray.logger.name)
+client.disconnect()
+try:
+    client.put(1)
+except Exception as error:
+    print(hasattr(client, "put"), error)
 """
     assert run(program).splitlines() == [
         "ray ray ray.dag ray.util.scheduling_strategies ray.util.helpers",
         "ray.experimental.internal_kv ray.experimental.compiled_dag_ref ray.remote_function",
         "False ray",
+        "False ray.util.client.ray.put is not in mray: Ray's client reaches a cluster from outside; with mray the driver is on the machine",
     ]
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from mray._libraries.absent import NotInMrayError
+from mray._libraries.names import CLIENT
+
 __all__ = ["ClientObjectRef", "num_connected_contexts", "ray"]
 
 
@@ -13,6 +18,21 @@ class _Client:
 
     def is_default(self) -> bool:
         return True
+
+    def get_context(self) -> _Client:
+        """The connection of the thread."""
+        return self
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def disconnect(self) -> None:
+        """Do nothing, as on Ray where there is no connection."""
+
+    shutdown = disconnect
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotInMrayError(f"ray.util.client.ray.{name} is not in mray: {CLIENT}")
 
 
 ray = _Client()
