@@ -25,7 +25,7 @@ from mray.cli.commands.doctor import clean
 from mray.cli.commands.list import columns_help, split_filter
 from mray.cli.terminal import EXITS, table, yaml_lines
 from mray.util.state import _processes
-from mray.util.state._select import check_filters, matches
+from mray.util.state._select import check_filters, check_limit, matches
 from mray.util.state.api import is_named
 from mray.util.state.common import RECORDS, ActorState
 from mray.util.state.exception import RayStateApiException
@@ -135,6 +135,13 @@ def test_records_have_details_only_on_request() -> None:
     record = ActorState(**dict.fromkeys(ActorState.list_columns(), 1))  # type: ignore[arg-type]
     record.without_details()
     assert (record.pid, record.num_restarts) == (1, None)
+
+
+def test_a_program_may_set_how_many_rows_a_listing_has_after_it_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RayStateApiException, match="limit 40000 exceeds the supported limit 10000"):
+        check_limit(40_000)
+    monkeypatch.setenv("RAY_MAX_LIMIT_FROM_API_SERVER", "40000")
+    check_limit(40_000)
 
 
 def test_filters_meet_numbers_and_truth_values_as_texts() -> None:

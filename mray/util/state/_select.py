@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from mray.util.state.common import RAY_MAX_LIMIT_FROM_API_SERVER, StateSchema, check_predicate
+from mray._common import settings
+from mray.util.state.common import StateSchema, check_predicate
 from mray.util.state.exception import RayStateApiException
 
 Filter = tuple[str, str, Any]
@@ -15,8 +16,9 @@ _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
 
 def check_limit(limit: int) -> None:
-    if limit > RAY_MAX_LIMIT_FROM_API_SERVER:
-        raise RayStateApiException(f"Given limit {limit} exceeds the supported limit {RAY_MAX_LIMIT_FROM_API_SERVER}. Use a lower limit.")
+    most = settings.MOST_ROWS.get()  # of now: on Ray a program may set it until `init` starts who answers
+    if limit > most:
+        raise RayStateApiException(f"Given limit {limit} exceeds the supported limit {most}. Use a lower limit.")
 
 
 def check_filters(record: type[StateSchema], filters: Sequence[Filter] | None) -> tuple[Filter, ...]:
