@@ -188,7 +188,7 @@ def test_a_library_that_is_too_old_says_so(raw: Any, monkeypatch: pytest.MonkeyP
 PROGRAM = """
 import ctypes, sys
 sys.path.insert(0, {root!r})
-from mray._device import libnccl, nccl
+from mray._device import libnccl, nccl_library
 {before}
 found = libnccl.load()
 print(found.get_version(), "torch" in sys.modules, open("/proc/self/maps").read().count({path!r}) > 0)
@@ -211,7 +211,7 @@ class Cuda:
     devices = (SimpleNamespace(),)
 
     @staticmethod
-    def nccl_library() -> LibNccl:
+    def nccl() -> LibNccl:
         return libnccl.load()
 
 
