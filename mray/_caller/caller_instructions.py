@@ -200,19 +200,6 @@ class AwaitPause(NamedTuple):
     since: float
 
 
-class Acknowledge(NamedTuple):
-    """Tell a borrower that it is counted."""
-
-    link: Any
-    number: int
-
-
-class Expose(NamedTuple):
-    """Never use the memory of these entries again: a process that held them has died."""
-
-    entries: Any
-
-
 class Fetch(NamedTuple):
     """Ask the owner for a value, and perhaps whether it is there."""
 

@@ -77,10 +77,10 @@ STREAM_STOP = 22  # task id                                 nobody reads it any 
 # ------------------------------------------------------- peer to peer: tensors that stay with their maker
 TENSORS_FETCH = 25  # number, object id, through host       send me the tensors
 TENSORS_BROUGHT = 26  # number, form, payload, lease       form: PICKLED, PACKED, SEGMENT or FAILED
-#                   lease: id of an object that is lent, b"", or a list of (lease, use) of device memory;
+#                   lease: id of an object that is lent, b"", or a list of numbers of device memory that is;
 #                   then the payload is the list of what is said of each tensor (`mray._device.departures`)
 TENSORS_FREE = 27  # object ids                            nobody needs them any more
-TENSORS_DONE = 28  # lease, use, note                      device memory that was lent may be used again after the note's event (b"": now)
+TENSORS_DONE = 28  # number, note                          device memory that was lent may be used again after the note's event (b"": now)
 
 # ---------------------------------------------------------------------------- peer to peer: ownership
 BORROW = 30  # number, object ids                     I hold these refs; answer BORROWED when number > 0

@@ -80,7 +80,7 @@ class ProtocolViolationError(ValueError):
 class PeerState:
     """The state that parts of this process keep of the process at the other end, as long as the two are connected."""
 
-    __slots__ = ("expected", "freed", "functions", "lease", "opens_nothing", "tensors")
+    __slots__ = ("expected", "freed", "functions", "lease", "opens_nothing")
 
     def __init__(self) -> None:
         #: Set by the node's `Introducer`: the worker that it has made the connection for, "" for any process.
@@ -90,8 +90,6 @@ class PeerState:
         self.functions: set[bytes] = set()
         #: Set by an owner's `OwnSegments`: names of segments that the producer there was told to free.
         self.freed: set[str] = set()
-        #: Set by the `TensorStore` that holds tensors of results: the objects whose caller is there.
-        self.tensors: set[bytes] = set()
         #: Set by the `TensorStore` that fetches tensors: device memory of the holder there could not be opened.
         self.opens_nothing = False
 

@@ -119,8 +119,7 @@ def lent_by(_actor):
     """How many copies of its tensors an actor has lent."""
     from mray._api.current import current_backend
 
-    client = current_backend().client
-    return sum(len(account.borrows) for account in tuple(client.borrowing.lender.accounts.values()))
+    return current_backend().client.borrowing.lent.out
 
 
 # ------------------------------------------------------------------------------------------ from actor to actor
@@ -692,8 +691,7 @@ def test_receivers_of_one_moment_share_one_copy(rdt):
     def lent(_actor):
         from mray._api.current import current_backend
 
-        client = current_backend().client
-        return {name for account in tuple(client.borrowing.lender.accounts.values()) for name in account.borrows}
+        return {name for account in tuple(current_backend().client.borrowing.lent.accounts.values()) for name in account}
 
     ref = sender.keep.remote(torch.zeros(100_000))
     hold = lambda actor, tensor: setattr(actor, "tensor", tensor)  # noqa: E731

@@ -153,15 +153,13 @@ class Actor:
 
     def fetched(self):
         """How many tensors came as views and as copies, and how often the host waited for a device."""
-        arrivals = [peer.facts["arrivals"] for peer in current_backend().client.peers.values() if "arrivals" in peer.facts]
+        arrivals = tuple(current_backend().client.tensors._loans._arrivals.values())
         return sum(each.viewed for each in arrivals), sum(each.copied for each in arrivals), platform().synchronizations
 
     def lent(self):
         """Loans that are out, and how many tensors were copied for them."""
-        client = current_backend().client
-        departures = client.tensors._loans._departures
-        out = sum(len(peer.facts["loans"].lent) for peer in client.peers.values() if "loans" in peer.facts)
-        return out, departures.copied
+        loans = current_backend().client.tensors._loans
+        return loans._lent.out, loans._departures.copied
 
     def make_foreign(self):
         return [null.full(10, 1.0), Foreign()]

@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 import pytest
 
 from mray._caller.borrower import NODE, Borrower
-from mray._caller.caller_instructions import Acknowledge, Drop, Expose, FailObjects, Fetch, GoOn, Hold
-from mray._caller.lender import Lender
+from mray._caller.caller_instructions import Drop, FailObjects, Fetch, GoOn, Hold
+from mray._caller.ledger import Ledger
 
 X, Y = b"x", b"y"
 
@@ -40,70 +40,51 @@ class Token:
 
 # ------------------------------------------------------------------------------------ the owner's side
 def test_an_object_is_returned_with_the_last_release() -> None:
-    lender, link = Lender("owner"), Link()
-    entry = Entry()
-    assert lender.borrowed(link, 1, [(X, entry)]) == [Acknowledge(link, 1)]
-    assert lender.borrowed(link, 2, [(X, entry)]) == [Acknowledge(link, 2)]
-    assert lender.released(link, [X]) == []
-    assert not lender.is_idle()
-    assert lender.lent == 1
-    lender.released(link, [X])
-    assert lender.lent == 0
-    assert lender.is_idle()
+    ledger, link, entry = Ledger[Entry](), Link(), Entry()
+    assert ledger.lend(entry, link, X) and ledger.lend(entry, link, X)
+    assert (ledger.returned(link, X), ledger.out) == (None, 1)
+    assert (ledger.returned(link, X), ledger.out) == (entry, 0)
+    assert ledger.returned(link, X) is None
+    ledger.validate()
 
 
-def test_an_object_that_is_gone_is_acknowledged_and_its_release_changes_nothing() -> None:
-    lender, link = Lender("owner"), Link()
-    assert lender.borrowed(link, 1, []) == [Acknowledge(link, 1)]
-    assert lender.released(link, [X]) == []
-    lender.borrowed(link, 0, [(Y, Entry(Y))])
-    assert lender.released(link, [X]) == []
-    lender.validate()
+def test_what_was_never_lent_is_returned_without_a_change() -> None:
+    ledger, link = Ledger[Entry](), Link()
+    assert ledger.returned(link, X) is None
+    ledger.lend(Entry(Y), link, Y)
+    assert ledger.returned(link, X) is None
+    assert ledger.out == 1
+    ledger.validate()
 
 
 def test_a_death_returns_everything_at_once() -> None:
-    lender, link, second_link, other = Lender("owner"), Link(), Link(), Link("another")
+    ledger, link, second_link, other = Ledger[Entry](), Link(), Link(), Link("another")
     first, second = Entry(), Entry(Y)
-    lender.borrowed(link, 0, [(X, first), (Y, second), (X, first)])
-    lender.borrowed(second_link, 0, [(X, first)])
-    lender.borrowed(other, 0, [(X, first)])
-    lender.pinned(link, b"task", [second])
-    assert lender.accounts["borrower"].borrows == {X: (first, 3), Y: (second, 1)}
-    assert lender.died("borrower") == [Expose([first, second])]
-    assert (lender.lent, list(lender.accounts)) == (1, ["another"])
-    assert lender.died("borrower") == []
+    for entry in (first, second, first):
+        ledger.lend(entry, link, entry.object_id)
+    ledger.lend(first, second_link, X)
+    ledger.lend(first, other, X)
+    assert ledger.accounts["borrower"] == {X: (first, 3), Y: (second, 1)}
+    assert ledger.ended("borrower") == [first, second]
+    assert (ledger.out, list(ledger.accounts)) == (1, ["another"])
+    assert ledger.ended("borrower") == []
+    ledger.validate()
 
 
-def test_behind_the_end_of_a_connection_nothing_is_counted() -> None:
-    lender, link = Lender("owner"), Link()
+def test_behind_the_end_of_a_connection_nothing_is_lent() -> None:
+    ledger, link = Ledger[Entry](), Link()
     link.closed = True
-    assert lender.borrowed(link, 1, [(X, Entry())]) == []
-    assert lender.pinned(link, b"task", []) == []
-    assert lender.unpinned(link, b"task") == []
-    assert lender.accounts == {}
+    assert not ledger.lend(Entry(), link, X)
+    assert (ledger.accounts, ledger.out) == ({}, 0)
 
 
-def test_a_process_whose_connection_breaks_keeps_what_it_holds() -> None:
-    lender, link, again = Lender("owner"), Link(), Link()
-    entry = Entry()
-    lender.borrowed(link, 0, [(X, entry)])
-    lender.pinned(link, b"task", [entry])
+def test_a_process_whose_connection_breaks_keeps_what_it_has() -> None:
+    ledger, link, again, entry = Ledger[Entry](), Link(), Link(), Entry()
+    ledger.lend(entry, link, X)
     link.closed = True
-    assert not lender.is_idle()
-    lender.unpinned(again, b"task")
-    assert lender.lent == 1
-    lender.released(again, [X])
-    lender.validate()
-    assert lender.lent == 0
-    assert lender.is_idle()
-
-
-def test_a_pin_holds_until_the_receiver_has_borrowed() -> None:
-    lender, link = Lender("owner"), Link()
-    lender.pinned(link, b"task", [1])
-    assert not lender.is_idle()
-    lender.unpinned(link, b"task")
-    assert lender.is_idle()
+    assert ledger.out == 1
+    assert ledger.returned(again, X) is entry
+    assert ledger.out == 0
 
 
 # ------------------------------------------------------------------------------------ the borrower's side
@@ -263,7 +244,8 @@ class Process:
         self.world = world
         self.name = name
         self.alive = True
-        self.lender = Lender(name)
+        self.lent: Ledger[Entry] = Ledger()
+        self.pins: Ledger[list[Entry]] = Ledger()
         self.borrower = Borrower(name)
         self.exported: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
         self.wires: dict[str, Wire] = {}
@@ -278,16 +260,17 @@ class Process:
 
     def follow(self, instructions: list[Any]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, Acknowledge):
-                instruction.link.out.append(("borrowed", instruction.number))
-            elif isinstance(instruction, FailObjects):
+            if isinstance(instruction, FailObjects):
                 for entry in instruction.entries:
                     entry.form = 0
-            elif isinstance(instruction, GoOn):
-                instruction.then()
             else:
-                assert isinstance(instruction, Expose)
-        self.lender.validate()
+                assert isinstance(instruction, GoOn)
+                instruction.then()
+        self.validate()
+
+    def validate(self) -> None:
+        self.lent.validate()
+        self.pins.validate()
         self.borrower.validate()
 
     def link_to(self, name: str) -> Wire | None:
@@ -319,7 +302,7 @@ class Process:
             then = None if task is None else one
             entry: Entry | None = self.exported.get(object_id) if owner == self.name else self.borrower.objects.get(object_id)
             if owner == self.name:
-                assert entry is not None or self.world.is_excused(object_id), self.lender.story()
+                assert entry is not None or self.world.is_excused(object_id), self.lent.accounts
                 entry = entry or Entry(object_id, None)
                 if then is not None:
                     then()
@@ -345,21 +328,22 @@ class Process:
     def hear(self, wire: Wire, kind: str, *fields: Any) -> None:
         if kind == "borrow":
             number, object_ids = fields
-            found = []
             for object_id in object_ids:
                 entry = self.exported.get(object_id)
                 if entry is not None:
-                    found.append((object_id, entry))
+                    self.lent.lend(entry, wire, object_id)
                 else:
                     assert self.world.is_excused(object_id), f"{object_id!r} was let go before {wire.there.name} had borrowed it"
                 wire.there.passers.pop(object_id, None)
-            self.follow(self.lender.borrowed(wire, number, found))
+            if number and not wire.closed:
+                wire.out.append(("borrowed", number))
         elif kind == "borrowed":
             self.follow(self.borrower.acknowledged(*fields))
         elif kind == "release":
-            self.follow(self.lender.released(wire, *fields))
+            for object_id in fields[0]:
+                self.lent.returned(wire, object_id)
         elif kind == "unpin":
-            self.follow(self.lender.unpinned(wire, *fields))
+            self.pins.returned(wire, fields[0])
         elif kind == "call":
             task, names = fields
             self.inbox.append((wire, task, self.adopt(wire, names, None)))
@@ -368,6 +352,7 @@ class Process:
             self.calls.pop(task)
             if names:
                 self.refs += self.adopt(wire, names, task)
+        self.validate()
 
     # ------------------------------------------------------------------------------------ what it may do
     def put(self) -> None:
@@ -386,8 +371,8 @@ class Process:
         if keeps:
             self.refs += arguments
         results = choose([*self.refs, *arguments])
-        if results and not wire.closed:
-            self.follow(self.lender.pinned(wire, task, results))
+        if results:
+            self.pins.lend(results, wire, task)
         if not wire.closed:
             wire.out.append(("reply", task, self.names(results)))
 
@@ -459,7 +444,8 @@ class World(dict[str, Process]):
                 while wire.other.out:
                     self.deliver(wire.other)
                 wire.closed = wire.other.closed = True
-            other.follow(other.lender.died(name))
+            other.lent.ended(name)
+            other.pins.ended(name)
             other.follow(other.borrower.died(name))
         for wire in dead.wires.values():
             wire.there.inbox = [call for call in wire.there.inbox if call[0] is not wire.other]
@@ -579,6 +565,5 @@ def test_whatever_comes_no_object_is_gone_that_is_held_and_all_are_returned(coun
                 world.kill(process.name)
             living = living[:1]
         for process in living:
-            assert process.lender.lent == 0, f"{told}: {process.name}; {process.lender.story()}"
-            assert process.lender.is_idle(), told
+            assert (process.lent.out, process.pins.out) == (0, 0), f"{told}: {process.name}; {process.lent.accounts}"
             assert not process.exported, told

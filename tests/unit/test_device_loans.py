@@ -20,7 +20,7 @@ from mray._device.arrivals import note_of
 from mray._device.departures import Departures
 from mray._device.mappings import FORSAKEN
 from mray._device.timelines import Peers, Where, mark, sweep_retired
-from mray._runtime.objects.device_loans import DeviceLoans, _Loans
+from mray._runtime.objects.device_loans import DeviceLoans
 from mray.testing.null import NullPlatform
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,68 +85,110 @@ def machine(eventually: Any) -> Iterator[NullPlatform]:
 class Shipment:
     """Has the stream wait for the points with which it is ended, as shipments do."""
 
-    def __init__(self, machine: NullPlatform) -> None:
+    def __init__(self, machine: NullPlatform, *, may_wait: bool = True) -> None:
         self.device = machine.devices[0]
+        self.may_wait = may_wait
         self.ended: list[list[Where]] = []
 
     def end(self, points: Any = (), peers: Peers | None = None) -> bool:
         self.ended.append(list(points))
+        if points and not self.may_wait:
+            return False
         for point in points:
             assert peers is not None
             peers.wait(self.device, 0, *point)
         return True
 
 
-def test_a_loan_ends_once_with_the_point_at_which_its_receiver_is_done(machine: NullPlatform, other: Other) -> None:
-    loans, shipment = _Loans(), Shipment(machine)
-    lent: Any = 7, shipment
-    loans.lent[3] = lent
-    loans.end(3, 6, other.note)
-    assert not shipment.ended, "that was an earlier loan of this lease"
-    loans.end(3, 7, other.note)
-    loans.end(3, 7, other.note)
-    assert (shipment.ended, loans.spare, loans.lent) == ([[other.where]], [3], {})
+@pytest.fixture
+def loans() -> Iterator[DeviceLoans]:
+    reactor: Any = SimpleNamespace(defer=lambda function: function())
+    made = DeviceLoans(reactor)
+    yield made
+    made.close()
+
+
+class Link:
+    """The connection to the other process."""
+
+    process = "other"
+    closed = False
+
+
+def test_a_loan_ends_once_with_the_point_at_which_its_receiver_is_done(machine: NullPlatform, other: Other, loans: DeviceLoans) -> None:
+    shipment = Shipment(machine)
+    link: Any = Link()
+    lent: Any = shipment
+    loans._lent.lend(lent, link, 3)
+    loans.on_done(link, 2, other.note)
+    assert not shipment.ended, "that was another loan"
+    loans.on_done(link, 3, other.note)
+    loans.on_done(link, 3, other.note)
+    assert (shipment.ended, loans._lent.out) == ([[other.where]], 0)
     after = mark(machine.devices[0], 0)
     assert not after.reached()
     other.kill()
     machine.synchronize(machine.devices[0], 0)
     assert after.reached()
-    loans.end_all()
+    loans.ended("other")
+    assert len(shipment.ended) == 1
 
 
-def test_a_loan_ends_also_when_the_receiver_whose_point_ends_it_is_gone(machine: NullPlatform, other: Other) -> None:
+def test_a_loan_ends_also_when_the_receiver_whose_point_ends_it_is_gone(machine: NullPlatform, other: Other, loans: DeviceLoans) -> None:
     shipments: list[Any] = []
-    loans, departures = _Loans(), Departures(machine, lambda shipment: (shipments.append(shipment), (3, 7))[1])
+    link: Any = Link()
+    departures = Departures(machine, lambda shipment: (shipments.append(shipment), (3, 0))[1])
     tensor = machine.devices[0].empty("float32", (4,))
     assert departures.add(tensor) is not None
     departures.seal()
-    loans.lent[3] = 7, shipments[0]
+    loans._lent.lend(shipments[0], link, 3)
     other.kill()
-    loans.end(3, 7, other.note)
-    assert (loans.spare, loans.lent) == ([3], {})
+    loans.on_done(link, 3, other.note)
     departures.close()
     assert departures.held == 0, "its memory is used again"
-    loans.end_all()
+    loans.ended("other")
     del tensor
 
 
-def test_streams_that_wait_for_a_dead_receiver_go_on_though_nobody_reads_the_news(machine: NullPlatform, other: Other) -> None:
-    device, loans, shipment = machine.devices[0], _Loans(), Shipment(machine)
-    lent: Any = 7, shipment
-    loans.lent[3] = lent
-    loans.end(3, 7, other.note)
+def test_a_loan_whose_end_cannot_be_waited_for_yet_ends_with_the_next_return_or_its_receiver(
+    machine: NullPlatform, other: Other, loans: DeviceLoans
+) -> None:
+    """As while a graph is captured."""
+    link: Any = Link()
+    lent: list[Any] = [Shipment(machine, may_wait=False) for _ in range(3)]
+    for number, shipment in enumerate(lent):
+        loans._lent.lend(shipment, link, number)
+    loans.on_done(link, 0, other.note)
+    loans.on_done(link, 1, other.note)
+    lent[0].may_wait = True
+    loans.on_done(link, 2, b"")
+    loans.ended("other")
+    where = [other.where]
+    assert [shipment.ended for shipment in lent] == [[where] * 3, [where, where, []], [[]]]
+    other.kill()
+
+
+def test_streams_that_wait_for_a_dead_receiver_go_on_though_nobody_reads_the_news(
+    machine: NullPlatform, other: Other, loans: DeviceLoans
+) -> None:
+    device, lent = machine.devices[0], Shipment(machine)
+    shipment: Any = lent
+    link: Any = Link()
+    loans._lent.lend(shipment, link, 3)
+    loans.on_done(link, 3, other.note)
     after = mark(device, 0)
     assert not after.reached()
     other.kill()
     machine.synchronize(device, 0)
     assert after.reached()
-    loans.end_all()
+    loans.ended("other")
 
 
-def test_streams_that_wait_for_a_dead_holder_go_on_though_nobody_reads_the_news(machine: NullPlatform, other: Other) -> None:
-    device, reactor = machine.devices[0], SimpleNamespace(defer=lambda function: function())
-    loans = DeviceLoans(reactor)  # type: ignore[arg-type]
-    peer: Any = object()
+def test_streams_that_wait_for_a_dead_holder_go_on_though_nobody_reads_the_news(
+    machine: NullPlatform, other: Other, loans: DeviceLoans
+) -> None:
+    device = machine.devices[0]
+    peer: Any = Link()
     arrivals = loans._arrivals_from(peer, machine)
     assert loans._arrivals_from(peer, machine) is arrivals
     arrivals._peers.wait(device, 0, *other.where)
@@ -156,21 +198,22 @@ def test_streams_that_wait_for_a_dead_holder_go_on_though_nobody_reads_the_news(
     machine.synchronize(device, 0)
     assert after.reached()
     assert set(arrivals._peers.open(device, *other.where[:2]).words) == {FORSAKEN}
-    loans.peer_gone(peer)
-    loans.close()
+    loans.hung_up(peer)
 
 
-def test_what_a_holder_has_open_of_its_receivers_goes_with_the_session(machine: NullPlatform, other: Other) -> None:
-    reactor: Any = SimpleNamespace(defer=lambda function: function())
-    loans, of_receiver = DeviceLoans(reactor), _Loans()
-    peer: Any = object()
-    loans._of_peers[peer] = of_receiver
-    of_receiver.peers.open(machine.devices[0], *other.where[:2])
+def test_what_a_holder_has_open_of_its_receivers_goes_with_the_session(machine: NullPlatform, other: Other, loans: DeviceLoans) -> None:
+    shipment = Shipment(machine)
+    peer: Any = Link()
+    lent: Any = shipment
+    loans._lent.lend(lent, peer, 3)
+    loans._peers["other"].open(machine.devices[0], *other.where[:2])
     loans.close()
     assert sweep_retired()
-    loans.on_done(peer, 3, 7, other.note)
+    loans.on_done(peer, 3, other.note)
     loans._arrivals_from(peer, machine)
     loans.close()
-    loans.peer_gone(peer)
+    loans.hung_up(peer)
+    loans.ended("other")
     assert sweep_retired()
+    assert not shipment.ended, "others may look at it still"
     other.kill()

@@ -1,8 +1,8 @@
 """Borrowing: how processes that hold a ref of another process's object keep it alive, and get its value.
 
-Both sides, in every client; `mray._caller.lender` and `mray._caller.borrower` decide, and `Borrowing` carries it out. The owner keeps the
-entries that each process has borrowed; the end of that process returns them all. A borrower sends
-BORROW when it first meets a ref and RELEASE when its last use is gone.
+Both sides, in every client. The owner keeps the entries that each process has borrowed in a `Ledger`; the end of that process returns them
+all. A borrower sends BORROW when it first meets a ref and RELEASE when its last use is gone; its `Borrower` decides (`mray._caller`), and
+`Borrowing` carries it out.
 
 A borrow must reach the owner before the process that passed the ref on lets it go. Over one connection the order of messages is enough: a
 worker that meets a ref of its caller's sends BORROW on the connection on which it will reply. For refs of a third process the owner
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._caller import caller_instructions as do
 from mray._caller.borrower import Borrower
-from mray._caller.lender import Lender
+from mray._caller.ledger import Ledger
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import is_of_session_of
@@ -62,7 +62,7 @@ class ActorToken:
 
 
 class Borrowing(Part):
-    """Carries out what the `Lender` and the `Borrower` of one process decide.
+    """The objects that one process lends and borrows; carries out what its `Borrower` decides.
 
     Methods need the client's lock unless they take it themselves.
     """
@@ -75,7 +75,9 @@ class Borrowing(Part):
         #: Called when the last handle of an actor has gone.
         self._on_dropped = drop_actor
         self.borrower = Borrower(client.process)
-        self.lender = Lender(client.process)
+        #: Objects of this process that others hold; and the refs inside replies, until their receivers have borrowed them.
+        self.lent: Ledger[Entry] = Ledger()
+        self.pins: Ledger[list[Any]] = Ledger()
         #: The count of lent objects that the session's table has.
         self._published = 0
         #: Refs and tokens pickled by plain pickle.
@@ -95,7 +97,7 @@ class Borrowing(Part):
                 m.OBJECT: self._on_object,
                 m.ABSENT: self._on_absent,
                 m.FREE_SEGMENT: self._on_free_segment,
-                m.UNPIN: self.lender.unpinned,
+                m.UNPIN: self.pins.returned,
             },
             {m.FETCH: self._fetch_failed, m.OBJECT: self._object_failed},
         )
@@ -106,7 +108,7 @@ class Borrowing(Part):
 
     def _publish(self) -> None:
         """Say in the session's table how many objects of this process others hold, if that has changed."""
-        lent = self.lender.lent
+        lent = self.lent.out
         table = self._client.reactor.table
         if lent != self._published and table is not None:
             self._published = lent
@@ -303,14 +305,18 @@ class Borrowing(Part):
 
     def _on_borrow(self, connection: Connection, number: int, object_ids: list[bytes]) -> None:
         exported = self._owner.exported
-        found = [(object_id, exported.get(object_id)) for object_id in object_ids]
-        instructions = self.lender.borrowed(connection, number, [(object_id, entry) for object_id, entry in found if entry is not None])
+        for object_id in object_ids:
+            entry = exported.get(object_id)
+            if entry is not None:
+                self.lent.lend(entry, connection, object_id)
         self._publish()
         # POINT borrow counted
-        self._follow(instructions)
+        if number:
+            connection.send((m.BORROWED, number))
 
     def _on_release(self, connection: Connection, object_ids: list[bytes]) -> None:
-        self.lender.released(connection, object_ids)
+        for object_id in object_ids:
+            self.lent.returned(connection, object_id)
         self._publish()
 
     def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
@@ -343,7 +349,8 @@ class Borrowing(Part):
 
     def pin(self, connection: Connection, task_id: bytes, refs: list[Any]) -> None:
         """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
-        self.lender.pinned(connection, task_id, refs)
+        self.pins.returned(connection, task_id)  # of an earlier attempt
+        self.pins.lend(refs, connection, task_id)
         # POINT reply pinned
 
     # ------------------------------------------------------------------------------------ actor handles
@@ -378,7 +385,8 @@ class Borrowing(Part):
 
     def ended(self, end: Ended) -> None:
         """Return the borrows of a process that has died, and fail entries that it owned."""
-        self._follow(self.lender.died(end.process))
+        self._owner.segments.expose(entry.payload[0] for entry in self.lent.ended(end.process) if entry.form == m.SEGMENT)
+        self.pins.ended(end.process)
         self._publish()
         self._follow(self.borrower.died(end.process))
 
@@ -386,9 +394,6 @@ class Borrowing(Part):
         self._follow(self.borrower.all_lost(error))
 
     # ------------------------------------------------------------------------------------ instructions
-    def expose(self, expose: do.Expose) -> None:
-        self._owner.segments.expose(entry.payload[0] for entry in expose.entries if entry.form == m.SEGMENT)
-
     def fail(self, fail: do.FailObjects) -> None:
         if fail.error is None:
             self._client.after_end(fail.entries[0].owner, lambda: self._fail_owned(fail.entries))
@@ -417,8 +422,6 @@ class Borrowing(Part):
 
 #: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[Borrowing, Any], None]] = {
-    do.Acknowledge: lambda _borrowing, acknowledge: acknowledge.link.send((m.BORROWED, acknowledge.number)),
-    do.Expose: Borrowing.expose,
     do.Fetch: lambda _borrowing, fetch: fetch.link.send((m.FETCH, fetch.object_id, True) if fetch.asks else (m.FETCH, fetch.object_id)),
     do.FailObjects: Borrowing.fail,
     do.Hold: Borrowing.hold,

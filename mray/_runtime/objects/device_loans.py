@@ -10,24 +10,27 @@ In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, wi
 A holder queues its copies on the stream that was current when the method returned. So they come after the kernels that made the tensor and
 before later work of the method's thread on that stream, and no thread of the host waits.
 
-A loan belongs to the connection that it was made on: its end is the end of the loan, on both sides. Streams that wait for what the process
-at the other end did not live to do go on (`mray._device.mappings`), also while the thread that reads waits within the driver.
+The end of a receiver's process returns what it was lent (`Ledger`); what it has open of a holder goes with the connection. Streams that
+wait for what the process at the other end did not live to do go on (`mray._device.mappings`), also while the thread that reads waits
+within the driver.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mray._caller.ledger import Ledger
 from mray._common import messages as m
 from mray._device.arrivals import Arrivals, Awaited, point_of
 from mray._device.departures import DepartureFacts, Departures, Shipment
 from mray._device.device import Platform
 from mray._device.platform import platform
-from mray._device.timelines import Peers, retire_later
+from mray._device.timelines import Peers, Where, retire_later
 from mray._ipc.connection import Connection
 
 if TYPE_CHECKING:
@@ -70,40 +73,6 @@ class UnreachableError(RuntimeError):
     """Raised when no device of this process reaches a tensor's memory."""
 
 
-class _Loans:
-    """The loans of the process at the other end of a connection: lease to (use, shipment)."""
-
-    __slots__ = ("late", "lent", "peers", "spare")
-
-    def __init__(self) -> None:
-        self.lent: dict[int, tuple[int, Shipment]] = {}
-        #: Ends that could not be heeded yet.
-        self.late: list[tuple[int, int, bytes]] = []
-        #: Numbers of leases that have ended, to be used again.
-        self.spare: list[int] = []
-        #: The receiver, for which streams wait.
-        self.peers = Peers()
-
-    def end(self, lease: int, use: int, note: bytes) -> None:
-        if lease not in self.lent or self.lent[lease][0] != use:
-            return
-        point = point_of(note)
-        if not self.lent[lease][1].end([] if point is None else [point], self.peers):
-            self.late.append((lease, use, note))
-            return
-        del self.lent[lease]
-        self.spare.append(lease)
-        late, self.late = self.late, []
-        for each in late:
-            self.end(*each)
-
-    def end_all(self) -> None:
-        """End all loans of a dead receiver, whose queued work has ended too."""
-        for lease, (use, _shipment) in list(self.lent.items()):
-            self.end(lease, use, b"")
-        retire_later(self.peers)
-
-
 class DeviceLoans:
     """The loans of one process, as holder and as receiver."""
 
@@ -112,22 +81,22 @@ class DeviceLoans:
         #: Guards departures and loans: the thread that reads answers fetches, and other messages end loans.
         self._lock = threading.RLock()
         self._departures: Departures | None = None
-        self._uses = 0
-        #: The shipments of the fetch that is being answered.
-        self._loading: list[tuple[Shipment, int, int]] = []
-        self._loans: _Loans | None = None
-        #: By the connection to the receiver.
-        self._of_peers: dict[Connection, _Loans] = {}
+        self._numbers = 0
+        #: The shipments of the fetch that is being answered; and those on loan.
+        self._loading: list[Shipment] = []
+        self._lent: Ledger[Shipment] = Ledger()
+        #: Shipments that were returned by a process as of a point that cannot be waited for yet.
+        self._late: list[tuple[str, Shipment, Where]] = []
+        #: Receivers for which streams wait, by process.
+        self._peers: defaultdict[str, Peers] = defaultdict(Peers)
         #: One thread at a time unpickles: arrivals are put together in one place.
         self._bringing = threading.RLock()
         #: By the connection to the holder.
         self._arrivals: dict[Connection, Arrivals] = {}
 
     # ------------------------------------------------------------------------------------ as holder
-    def lend(
-        self, connection: Connection, tensors: list[Any], streams: dict[int, int]
-    ) -> tuple[list[DepartureFacts], list[tuple[int, int]]]:
-        """The facts of each tensor for the receiver at the other end, and (lease, use) of each device.
+    def lend(self, connection: Connection, tensors: list[Any], streams: dict[int, int]) -> tuple[list[DepartureFacts], list[int]]:
+        """The facts of each tensor for the receiver at the other end, and the number of each device's loan.
 
         Raises DeviceOutOfMemoryError, NotExportedError, RuntimeError for a tensor that requires grad.
         """
@@ -136,46 +105,44 @@ class DeviceLoans:
         with self._lock, on_streams(streams):
             departures = self._departures
             if departures is None:
-                departures = self._departures = Departures(found, self._lease)
-            self._loans = self._of_peers.get(connection)
-            if self._loans is None:
-                self._loans = self._of_peers[connection] = _Loans()
+                departures = self._departures = Departures(found, self._load)
             self._loading = []
             facts: list[DepartureFacts] = []
+            is_lent = False
             try:
                 for tensor in tensors:
                     departure = departures.add(tensor)
-                    assert departure is not None, "there is a lease for every loan"
+                    assert departure is not None, "there is a number for every loan"
                     facts.append(departure)
-            except BaseException:
+                is_lent = all(self._lent.lend(shipment, connection, shipment.lease) for shipment in self._loading)
+            finally:
                 departures.seal()
-                for shipment, lease, _use in self._loading:
-                    self._loans.spare.append(lease)
-                    shipment.end()
-                raise
-            departures.seal()
-            for shipment, lease, use in self._loading:
-                self._loans.lent[lease] = use, shipment
-            return facts, [(lease, use) for _shipment, lease, use in self._loading]
+                if not is_lent:
+                    for shipment in self._loading:
+                        shipment.end()
+            return facts, [shipment.lease for shipment in self._loading]
 
-    def _lease(self, shipment: Shipment) -> tuple[int, int]:
-        assert self._loans is not None
-        self._uses += 1
-        loans = self._loans
-        lease = loans.spare.pop() if loans.spare else len(loans.lent) + len(self._loading)
-        self._loading.append((shipment, lease, self._uses))
-        return lease, self._uses
+    def _load(self, shipment: Shipment) -> tuple[int, int]:
+        self._numbers += 1
+        self._loading.append(shipment)
+        return self._numbers, 0
 
-    def on_done(self, connection: Connection, lease: int, use: int, note: bytes) -> None:
+    def on_done(self, connection: Connection, number: int, note: bytes) -> None:
         """TENSORS_DONE."""
         with self._lock:
-            loans = self._of_peers.get(connection)
-            if loans is not None:
-                loans.end(lease, use, note)
+            shipment = self._lent.returned(connection, number)
+            if shipment is None:
+                return
+            point = point_of(note)
+            if point is None:
+                shipment.end()
+            else:
+                self._late.append((connection.process, shipment, point))
+            self._late = [late for late in self._late if not late[1].end([late[2]], self._peers[late[0]])]
 
     # ------------------------------------------------------------------------------------ as receiver
     def bring(
-        self, connection: Connection, departures: Sequence[DepartureFacts], leases: Sequence[tuple[int, int]]
+        self, connection: Connection, departures: Sequence[DepartureFacts], numbers: Sequence[int]
     ) -> tuple[list[Any], list[Awaited]]:
         """The tensors that were lent, and the points that streams wait for to use them.
 
@@ -191,49 +158,54 @@ class DeviceLoans:
                 tensors: list[Any] = []
                 try:
                     for facts in departures:
-                        lease, place = facts[0], facts[2]
+                        number, place = facts[0], facts[2]
                         if not any(device.can_access(place) for device in found.devices):
                             raise UnreachableError(f"This process has no device that can reach the memory of {place}, where a tensor lies.")
                         tensors.append(arrivals.bring(*facts))
-                        brought.add(lease)
+                        brought.add(number)
                     return tensors, arrivals.awaited
                 finally:
                     arrivals.end_message()
         finally:
-            self.refuse(connection, [lease for lease in leases if lease[0] not in brought])
+            self.refuse(connection, [number for number in numbers if number not in brought])
 
-    def refuse(self, connection: Connection, leases: Sequence[tuple[int, int]]) -> None:
-        """End loans of tensors that this process has not opened."""
-        for lease, use in leases:
-            self._release(connection, lease, use, b"")
+    def refuse(self, connection: Connection, numbers: Sequence[int]) -> None:
+        """Return loans of tensors that this process has not opened."""
+        for number in numbers:
+            self._return(connection, number, 0, b"")
 
     def _arrivals_from(self, connection: Connection, found: Platform) -> Arrivals:
         arrivals = self._arrivals.get(connection)
         if arrivals is None:
-            arrivals = self._arrivals[connection] = Arrivals(found, partial(self._release, connection), MOST_KEPT)
+            arrivals = self._arrivals[connection] = Arrivals(found, partial(self._return, connection), MOST_KEPT)
         return arrivals
 
-    def _release(self, connection: Connection, lease: int, use: int, note: bytes) -> None:
+    def _return(self, connection: Connection, number: int, _use: int, note: bytes) -> None:
         """In finalizers, too."""
         reactor = self._reactor
 
         def send() -> None:
             if not connection.closed:
-                connection.post((m.TENSORS_DONE, lease, use, note))
+                connection.post((m.TENSORS_DONE, number, note))
                 reactor.post_later(connection)
 
         reactor.defer(send)
 
     # ------------------------------------------------------------------------------------ ends
-    def peer_gone(self, connection: Connection) -> None:
-        """The process at the other end has died."""
-        with self._lock:
-            loans = self._of_peers.pop(connection, None)
-            if loans is not None:  # else the session is over, or there were none
-                loans.end_all()
+    def hung_up(self, connection: Connection) -> None:
+        """A connection has ended."""
         arrivals = self._arrivals.pop(connection, None)
         if arrivals is not None:
             arrivals.close()
+
+    def ended(self, process: str) -> None:
+        """A process has ended, and the work that it had queued."""
+        with self._lock:
+            for shipment in (*self._lent.ended(process), *(late[1] for late in self._late if late[0] == process)):
+                shipment.end()
+            self._late = [late for late in self._late if late[0] != process]
+            if process in self._peers:
+                retire_later(self._peers.pop(process))
 
     def close(self) -> None:
         """The session is over."""
@@ -241,8 +213,9 @@ class DeviceLoans:
             arrivals.close()
         self._arrivals.clear()
         with self._lock:
-            while self._of_peers:
-                retire_later(self._of_peers.popitem()[1].peers)
+            self._lent, self._late = Ledger(), []
+            while self._peers:
+                retire_later(self._peers.popitem()[1])
             if self._departures is not None:
                 self._departures.close()
                 self._departures = None

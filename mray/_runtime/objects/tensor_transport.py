@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
+from mray._caller.ledger import Ledger
 from mray._common import messages as m
 from mray._common.clock import monotonic
 from mray._common.device_tensors import carriers
@@ -55,6 +56,7 @@ from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
 from mray._objects.store import mapped, read
 from mray._runtime.connections.deaths import lost_error, tensors_error
+from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.part import Part
 from mray._runtime.connections.requests import Answer
 from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of
@@ -141,6 +143,8 @@ class TensorStore(Part):
         if client.role == m.ROLE_DRIVER:
             forget_pickles()
         self._held: dict[bytes, Held] = {}
+        #: Ids of those that were made for other processes, which own them.
+        self._kept: Ledger[bytes] = Ledger()
         #: The number of objects that have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}
         self._loans = DeviceLoans(client.reactor)
@@ -165,7 +169,7 @@ class TensorStore(Part):
     def freeze(
         self, value: Any, encoded: Encoded, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
     ) -> tuple[int, Any, list[Any] | None]:
-        """As `Owner.freeze`, but the tensors stay here. The end of `caller` frees them; `actor`: id and class, b""
+        """As `Owner.freeze`, but the tensors stay here. The end of the caller's process frees them; `actor`: id and class, b""
         if none.
 
         Raises ValueError when the transport does not carry tensors of their device.
@@ -188,8 +192,8 @@ class TensorStore(Part):
             self._held[object_id] = Held(tensors, transport, prepared)
             for tensor in tensors:
                 self._objects[id(tensor)] = self._objects.get(id(tensor), 0) + 1
-            if caller is not None:
-                caller.peer.tensors.add(object_id)
+            if caller is not None and not self._kept.lend(object_id, caller, object_id):
+                self.drop(object_id)
         said = b"" if prepared is None else prepared.pickled()
         payload = (client.process, actor[0], actor[1], os.getpid(), encoded, said, form, rest)
         return m.TENSORS, payload, packed.refs
@@ -266,13 +270,9 @@ class TensorStore(Part):
         return False
 
     def _send_on_device(self, held: Held, connection: Connection, number: int) -> None:
-        client = self._client
-        with client.lock:
-            facts, leases = self._loans.lend(connection, held.tensors, held.streams)
-            if connection.closed:
-                self._loans.peer_gone(connection)
-            else:
-                connection.send((m.TENSORS_BROUGHT, number, m.PICKLED, facts, leases))
+        with self._client.lock:
+            facts, numbers = self._loans.lend(connection, held.tensors, held.streams)
+            connection.send((m.TENSORS_BROUGHT, number, m.PICKLED, facts, numbers))
 
     def _lend(self, held: Held) -> tuple[int, Any, Entry | None, bytes]:
         """A copy of the tensors for a receiver: (form, payload, entry, lease)."""
@@ -303,15 +303,20 @@ class TensorStore(Part):
                 self._borrowing.lend(connection, lease, entry)
             connection.send((m.TENSORS_BROUGHT, number, form, payload, lease))
 
-    def _on_free(self, _connection: Connection, object_ids: list[bytes]) -> None:
+    def _on_free(self, connection: Connection, object_ids: list[bytes]) -> None:
         for object_id in object_ids:
+            self._kept.returned(connection, object_id)
             self.drop(object_id)
 
     def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Drop the tensors that were held for the process at the other end."""
-        for object_id in connection.peer.tensors:
+        """Close the memory of the holder at the other end."""
+        self._loans.hung_up(connection)
+
+    def ended(self, end: Ended) -> None:
+        """Drop the tensors that were held for a process that has died."""
+        for object_id in self._kept.ended(end.process):
             self.drop(object_id)
-        self._loans.peer_gone(connection)
+        self._loans.ended(end.process)
 
     def close(self) -> None:
         """Drop all tensors: the session is over."""
@@ -465,10 +470,10 @@ class TensorStore(Part):
             raise client.fatal
         raise self._who_died(fetch)
 
-    def _bring(self, fetch: TensorFetch, connection: Connection, facts: list[DepartureFacts], leases: list[tuple[int, int]]) -> list[Any]:
+    def _bring(self, fetch: TensorFetch, connection: Connection, facts: list[DepartureFacts], numbers: list[int]) -> list[Any]:
         """Tensors lent in device memory; through host memory if they cannot be reached and the transport allows it."""
         try:
-            found, fetch.awaited = self._loans.bring(connection, facts, leases)
+            found, fetch.awaited = self._loans.bring(connection, facts, numbers)
             return found
         except (UnreachableError, NotOpenedError) as error:
             # Memory of a dead process is gone, perhaps before its connection.

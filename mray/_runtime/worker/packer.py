@@ -127,7 +127,7 @@ class Packer:
         except BaseException:
             with self._client.lock:
                 for index in range(len(values)):
-                    self._client.borrowing.lender.unpinned(connection, return_id(task_id, index))
+                    self._client.borrowing.pins.returned(connection, return_id(task_id, index))
             for index, (form, payload, _refs) in [*enumerate(values), *stored.items()]:
                 self._free(return_id(task_id, index + 1), form, payload)
             raise

@@ -486,7 +486,8 @@ class Worker(Resident):
 
         def done() -> bool:
             peers = tuple(client.peers.values())
-            return not any(peer.calls for peer in peers) and client.borrowing.lender.is_idle() and client.leases.is_idle()
+            lent = client.borrowing.lent.out or client.borrowing.pins.out
+            return not lent and not any(peer.calls for peer in peers) and client.leases.is_idle()
 
         if not done():
             client.reactor.wait_until(done)
