@@ -153,16 +153,13 @@ def test_who_asks_for_an_end_that_no_node_will_tell_waits_for_none(asking):
 
 def test_who_asks_for_an_owner_that_went_with_the_session_is_told_of_the_session(asking):
     endpoint, said = asking
-    owner = Owner("", "me", m.ROLE_WORKER)
-    owner.node = endpoint.node
-    borrowing, entry = Borrowing(owner, lambda _actor: None), Entry()
+    borrowing, entry = Borrowing(Owner(endpoint), lambda _actor: None), Entry()
     entry.owner, entry.object_id = "8c62cb31", b"x"
-    with owner.lock:
+    with endpoint.lock:
         borrowing.fail(FailObjects([entry], None))
     assert said and not entry.is_ready()
-    owner.fail_everything(node_error("it was killed"))
+    endpoint.fail_everything(node_error("it was killed"))
     assert isinstance(unpickle_error(entry.payload), NodeDiedError)
-    owner.reactor.close()
 
 
 def test_the_error_of_a_lost_node_keeps_the_frames_of_the_last_call_alone(asking):
