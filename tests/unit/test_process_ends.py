@@ -12,8 +12,11 @@ import pytest
 from mray._caller.caller_instructions import FailObjects
 from mray._common import messages as m
 from mray._common.causes import Cause
+from mray._ipc.reaper import segment_prefix
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import unpickle_error
+from mray._runtime.client import wakeups
+from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections import ends
 from mray._runtime.connections.deaths import node_error
 from mray._runtime.connections.endpoint import Endpoint
@@ -160,6 +163,22 @@ def test_who_asks_for_an_owner_that_went_with_the_session_is_told_of_the_session
     assert said and not entry.is_ready()
     endpoint.fail_everything(node_error("it was killed"))
     assert isinstance(unpickle_error(entry.payload), NodeDiedError)
+
+
+def test_a_process_whose_conversation_breaks_goes_on_ringing_and_a_dead_one_does_not(asking, monkeypatch):
+    endpoint, _said = asking
+    ended: list[str] = []
+    monkeypatch.setattr(wakeups, "Relay", lambda name, _wake: SimpleNamespace(end=lambda: ended.append(name)))
+    endpoint.facts = {"session": "0123"}
+    part = Wakeups(endpoint)
+    endpoint.parts = (part,)
+    name = f"{segment_prefix('0123')}8c62cb31-1"
+    part._be_rung_by("8c62cb31", name)
+    with endpoint.lock:
+        endpoint.ends.tell(Ended("8c62cb31", error=RaySystemError("The handler of BORROWED failed")))
+        assert ended == []
+        endpoint._on_worker_gone(endpoint.node, "8c62cb31", "", KILLED.cause.packed())
+    assert ended == [name]
 
 
 def test_the_error_of_a_lost_node_keeps_the_frames_of_the_last_call_alone(asking):

@@ -43,8 +43,8 @@ class Wakeups(Part):
         doorbell = self._others.get(process)
         if doorbell is None:
             doorbell = self._others[process] = self._open(process)
-            with self._client.lock:
-                self._client.ends.then(process, self._forget)
+            if self._client.ends.of(process) is not None:  # it ended meanwhile
+                self._others.pop(process, None)
         return doorbell
 
     def _open(self, process: str) -> Doorbell:
@@ -59,12 +59,6 @@ class Wakeups(Part):
                     raise
         asker = f"{SEMAPHORE}{client.process} "
         return SemaphoreDoorbell(self._prefix_of(client.process), client.reactor.table, lambda name: fetch(process, asker + name)[1])
-
-    def _forget(self, end: Ended) -> None:
-        """A process is dead: let go of its doorbell, and be rung by it no more. Rings that it reads keep theirs until they are closed."""
-        self._others.pop(end.process, None)
-        for relay in self._relays.pop(end.process, ()):
-            relay.end()
 
     def _prefix_of(self, process: str) -> str:
         """How names in shared memory begin that a process has made."""
@@ -86,7 +80,6 @@ class Wakeups(Part):
         if not name.startswith(self._prefix_of(process)):
             raise FileNotFoundError(errno.ENOENT, "no semaphore of that process", name)
         self._relays.setdefault(process, []).append(Relay(name, self._client.reactor.wake))
-        self._client.ends.then(process, self._forget)
 
     def join_group(self, writer: str, ring: str) -> int:
         """The descriptor of a group doorbell for a reader, watched from now on; -1 if it is rung alone. Close it by `leave_group`."""
@@ -141,6 +134,12 @@ class Wakeups(Part):
             relay.end()
         for relay in relays:
             relay.join()
+
+    def ended(self, end: Ended) -> None:
+        """Let go of the doorbell of a dead process, and be rung by it no more. Rings that it reads keep theirs until they are closed."""
+        self._others.pop(end.process, None)
+        for relay in self._relays.pop(end.process, ()):
+            relay.end()
 
     def left(self) -> None:
         for doorbell in self._others.values():
