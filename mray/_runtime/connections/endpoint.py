@@ -66,7 +66,7 @@ CALLS_AFTER_REFUSAL = 1024
 
 
 class Resident:
-    """What lives in a process: a driver's hold on its session, or a worker. Here: neither, or not yet."""
+    """The occupant of a process: a driver's hold on its session, or a worker. Here: neither, or not yet."""
 
     def node_lost(self) -> BaseException | None:
         """The node has hung up: the error for all waiters. None: that the node has ended. A worker ends itself."""
