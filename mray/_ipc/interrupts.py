@@ -62,6 +62,8 @@ AGAIN_SECONDS = 0.02
 PATIENCE = 3.0
 
 T = TypeVar("T")
+Soon = Callable[[Callable[[], None]], None]
+Later = Callable[[float, Callable[[], None]], None]
 
 
 def _no_call(_frame: FrameType, _event: str, _arg: Any) -> None:
@@ -102,7 +104,8 @@ class InterruptGuard:
         "terminated",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, again: Soon = lambda _callback: None, later: Later = lambda _seconds, _callback: None) -> None:
+        """`again` calls back soon, in another thread or at a safe moment; `later` in the thread that reads, after so many seconds."""
         self._main = threading.main_thread().ident
         #: The process that it was installed in.
         self._pid = os.getpid()
@@ -121,10 +124,7 @@ class InterruptGuard:
         self._queued = False
         #: Nobody sleeps while owning it.
         self.lock: QuietLock | None = None
-        #: Has something called soon, in another thread or at a safe moment.
-        self.again: Callable[[Callable[[], None]], None] = lambda _callback: None
-        #: Has something called in the thread that reads, after so many seconds.
-        self.later: Callable[[float, Callable[[], None]], None] = lambda _seconds, _callback: None
+        self.again, self.later = again, later
         #: Whether the main thread looks for signals now and then while it sleeps.
         self.looks = False
         #: Whether the main thread runs calls, and mray's code in between, which nobody may cut: a worker's.

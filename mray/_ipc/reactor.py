@@ -118,7 +118,7 @@ class Reactor:
         #: Whether the program is over: other threads than the main one that wait end then, without a word, as on Ray.
         self.is_over = False
         self.closed_descriptors = ClosedDescriptors()
-        self.guard = InterruptGuard()
+        self.guard = InterruptGuard(self.defer, self.call_later)
         #: Called with the part of this process that has failed, and its error, when that belongs to no conversation: the owner of the
         #: reactor ends whatever cannot go on.
         self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None

@@ -121,7 +121,7 @@ class LocalReactor(Reactor):
         self.asleep = False
         self.activity = self.waits = 0
         self.closed = False
-        self.guard = InterruptGuard()
+        self.guard = InterruptGuard(self.defer, self.call_later)
         self.closed_descriptors = ClosedDescriptors()
         self.table = None
         self.row = 0

@@ -6,6 +6,7 @@ In every client, in any thread. A value comes with a reply (`mray._runtime.clien
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.bridge import nothing
 from mray._common.clock import monotonic
+from mray._common.log import logger
 from mray._objects.ownership import MOST_SURVEYED, Completion, Countdown, Entry, Survey, split_ready, why_unknown
 from mray._objects.remote_error import unpickle_error
 from mray._objects.serializer import deserialize
@@ -49,8 +51,8 @@ class Objects:
         self._cancelling = cancelling
         self._unheard = unheard
         self.long_lists = LongLists(client.lock, client.reactor.call_later)
-        #: Called before the first wait of `get` that is really going to wait, once.
-        self.before_first_wait: Callable[[], None] | None = None
+        #: Whether the first `get` that is really going to wait warns that it holds up an event loop.
+        self.warns = False
         #: Event loop to the refs that its coroutines wait for (`mray._runtime.client.awaiting`); and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.reads_always = False
@@ -157,9 +159,9 @@ class Objects:
         return cls._await_all.__code__, cls.wait.__code__, cls._wait_again.__code__
 
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
-        tell, self.before_first_wait = self.before_first_wait, None
-        if tell is not None:
-            tell()
+        if self.warns:
+            self.warns = False
+            _warn_of_blocking_get()
         if len(entries) == 1:
             (entry,) = entries
             hope = None
@@ -339,6 +341,15 @@ class Objects:
             raise ValueError(f"{ref} is owned by another process: that one alone knows when it goes out of scope.")
         weakref.finalize(entry, self._client.reactor.defer, partial(callback, ref.binary())).atexit = False
         self._client.reactor.wake_background_reader()
+
+
+def _warn_of_blocking_get() -> None:
+    # By this name of Ray's module, Ray Serve says that its own processes need no warning.
+    if not getattr(sys.modules.get("ray._private.worker"), "blocking_get_inside_async_warned", False):
+        logger.warning(
+            "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
+            "asyncio.gather if you want to yield execution to the event loop instead."
+        )
 
 
 #: The forms of values that came with messages.

@@ -100,7 +100,7 @@ class Endpoint:
         self.lock = QuietLock()
         self.reactor = reactor or Reactor()
         guard = self.reactor.guard
-        guard.lock, guard.again, guard.later = self.lock, self.reactor.defer, self.reactor.call_later
+        guard.lock = self.lock
         if role == m.ROLE_DRIVER:
             guard.looks, guard.terminated = True, end_program
         self.reactor.closed_descriptors.tell = self._torn

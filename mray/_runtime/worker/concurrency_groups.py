@@ -26,7 +26,6 @@ from mray._common.concurrency import Concurrency, no_group
 from mray._common.ids import TaskID
 from mray._common.invocations import Invocation, MethodInvocation, read
 from mray._common.kept import os
-from mray._common.log import logger
 from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
@@ -93,7 +92,7 @@ class ConcurrencyGroups:
             self.main.on_each_iteration(group_executor.begin)
             self.main.before_sleep(self.rest)
             executors[""] = group_executor
-            self._warn_of_get()
+            self.client.objects.warns = bool(settings.WARN_BLOCKING_GET.get())
             for group, size in groups.items():
                 executors[group] = OwnLoopGroupExecutor(self, size, group)
         else:
@@ -118,11 +117,6 @@ class ConcurrencyGroups:
         if not self.running:
             self.executor.idle_title()
         flush_output()
-
-    def _warn_of_get(self) -> None:
-        """Have the first `get` that really waits warn that it holds up the loop."""
-        if settings.WARN_BLOCKING_GET.get():
-            self.client.objects.before_first_wait = _warn_of_blocking_get
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Run the constructor: of an async actor inside its loop."""
@@ -260,12 +254,3 @@ class ConcurrencyGroups:
             return False
         self.client.reactor.defer(lambda: self.leave(*TERMINATED))
         return True
-
-
-def _warn_of_blocking_get() -> None:
-    # By this name of Ray's module, Ray Serve says that its own processes need no warning.
-    if not getattr(sys.modules.get("ray._private.worker"), "blocking_get_inside_async_warned", False):
-        logger.warning(
-            "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
-            "asyncio.gather if you want to yield execution to the event loop instead."
-        )
