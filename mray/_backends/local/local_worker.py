@@ -170,6 +170,7 @@ class LocalWorker(Worker):
         self.groups.finish(kind)
         self._leaving = True
         self._give_back_all()
+        client.leases.give_back_idle()
         client.node.send((m.EXITING, kind, text, self.name, [*self.main_thread.recent][-LAST_TOLD:]))
         if kind != m.CAUSE_INIT:
             self._survive(self.executor.shut_down_instance)
