@@ -6,6 +6,7 @@ Connects the runtime (processes, calls, objects) and the graphs, which may not k
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import cached_property
@@ -97,6 +98,8 @@ class _Creation:
             self._backend.send_creation(call, self.spec, 0, self.actor_id)
 
 
+#: Calls of a worker of which listings know where it has made them, once they are over.
+MOST_MADE = 1000
 #: The plans of a function that has been called with no options yet.
 _NO_PLANS: dict[int, Any] = {}
 
@@ -137,6 +140,11 @@ class NativeBackend(PlacementCalls, Backend):
         self._worker = worker
         self._context: CallContext = worker.context if worker is not None else CallContext()
         self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
+        #: The last calls that this worker has made, each with the task that it was made in, if any; None in a driver.
+        self._made: deque[tuple[bytes, bytes | None]] | None = None
+        if worker is not None:
+            made = self._made = deque(maxlen=MOST_MADE)
+            client.sections["made"] = lambda: list(made)
         self.graphs = self.graphs_class(client, worker)
         client.from_peers.on({m.STREAM_ITEMS: listener(client)})
 
@@ -241,6 +249,8 @@ class NativeBackend(PlacementCalls, Backend):
         running = self._context.running
         if running is not None:
             call.parent = running.task_id
+        if self._made is not None:
+            self._made.append((task_id, call.parent))
         call.name = plan.label
         call.retries = plan.retries
         call.options = plan.call_options
@@ -443,6 +453,8 @@ class NativeBackend(PlacementCalls, Backend):
         running = self._context.running
         if running is not None:
             call.parent = running.task_id
+        if self._made is not None:
+            self._made.append((task_id, call.parent))
         blueprint = handle._blueprint
         client.arguments.pack(call, args, kwargs or None, blueprint, method)
         if call.arguments is not None:

@@ -21,6 +21,8 @@ import pytest
 from mray._runtime.observe import observer
 from mray.util.state.api import session_directory
 
+LOCAL = os.environ.get("MRAY_TEST_ENGINE") == "local"
+
 Eventually = Callable[..., None]
 
 
@@ -313,8 +315,11 @@ def test_the_parent_of_a_task_is_known_whatever_thread_has_made_it(
         async def beside(self, name: str) -> Any:
             return Parent.beside(self, name)
 
+    def rows_of(name: str) -> list[Any]:
+        return [row for row in state.list_tasks(detail=True) if row.name == name]
+
     def parents_of(name: str) -> list[str]:
-        return [row.parent_task_id for row in state.list_tasks(detail=True) if row.name == name]
+        return [row.parent_task_id for row in rows_of(name)]
 
     held = []
     for name, actor in (
@@ -331,8 +336,12 @@ def test_the_parent_of_a_task_is_known_whatever_thread_has_made_it(
     eventually(lambda: parents_of("task") == [task_id])
     own = waits.options(num_cpus=0, name="own").remote(go)
     eventually(lambda: parents_of("own") == ["f" * 40 + ray.get_runtime_context().get_job_id()])
+    # In one process all make ids of one kind: who has made a call of the driver's is not seen once it is over.
+    parents = {name: parents_of(name) for name in ("sync", "threaded", "async", "task", "own") if name != "own" or not LOCAL}
     (tmp_path / "go").touch()
     ray.get([own, *(ref for _actor, refs in held for ref in refs)])
+    finished = [("FINISHED", parent) for [parent] in parents.values()]
+    eventually(lambda: [(row.state, row.parent_task_id) for name in parents for row in rows_of(name)] == finished)
 
 
 def test_what_a_failed_task_was_outlives_its_worker(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
@@ -361,6 +370,32 @@ def test_what_a_failed_task_was_outlives_its_worker(session: ModuleType, state: 
     workers = {name: row.worker_id for name, row in found.items()}
     eventually(lambda: all(state.get_worker(worker) is not None and not state.get_worker(worker).is_alive for worker in workers.values()))
     assert state.get_worker(workers["dies"]).exit_type == "SYSTEM_ERROR"
+
+
+def test_the_call_that_ends_its_actor_has_finished_and_the_actor_is_dead_of_it(
+    session: ModuleType, state: ModuleType, eventually: Eventually
+) -> None:
+    ray = session
+
+    class Leaving:
+        def start(self) -> Any:
+            return ray.get(ray.remote(num_cpus=0)(lambda: 7).options(name="of the leaving").remote())
+
+        def leave(self) -> None:
+            ray.actor.exit_actor()
+
+    actor = ray.remote(num_cpus=0)(Leaving).options(name="it leaves").remote()
+    assert ray.get(actor.start.remote()) == 7
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(actor.leave.remote())
+    wanted = {"it leaves:Leaving.__init__", "Leaving.start", "Leaving.leave", "of the leaving"}
+
+    def states() -> list[tuple[str, str, Any]]:
+        return sorted((row.name, row.state, row.error_type) for row in state.list_tasks(detail=True) if row.name in wanted)
+
+    eventually(lambda: states() == [(name, "FINISHED", None) for name in sorted(wanted)])
+    [row] = [row for row in state.list_actors(detail=True) if row.name == "it leaves"]
+    assert row.state == "DEAD" and "exit_actor()" in str(row.death_cause)
 
 
 def test_tasks_that_are_over_say_what_they_held(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:

@@ -18,6 +18,7 @@ from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._runtime.client.failed_calls import FailedCall
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._runtime.observe.process_snapshot import SENT
+from mray._runtime.worker.exits import EXITED
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
 from mray.util.state._processes import facts_of, gpu_memory, gpus
@@ -161,7 +162,7 @@ def actors(view: View) -> Iterator[ActorState]:
 
 # ------------------------------------------------------------------------------------------------- tasks
 def tasks(view: View) -> Iterator[TaskState]:
-    told = view.ask("calls", "work", "failed", "ids")
+    told = view.ask("calls", "work", "failed", "ids", "made")
     works = {process: answers.get("work") or {} for process, answers in told.items()}
     running = {task_id for work in works.values() for task_id in _running(work)}
     # A worker that leaves in order tells the node what it has done.
@@ -169,6 +170,7 @@ def tasks(view: View) -> Iterator[TaskState]:
     last = ask_node(view.directory, "last calls", view.timeout)
     over = {task_id: (begin + epoch, end + epoch) for _pid, _worker, task_id, _name, begin, end, _resources in last}
     over.update({task_id: (begin, end) for work in works.values() for task_id, _name, begin, end, _resources in work.get("recent", ())})
+    made = {task_id: (process, parent or b"") for process, answers in told.items() for task_id, parent in answers.get("made") or ()}
     seen: set[bytes] = set()
     for process in view.in_order():
         for call in view.rows_of(told, process, "calls"):
@@ -188,7 +190,8 @@ def tasks(view: View) -> Iterator[TaskState]:
                 times = over.get(failed.task_id)
                 work = works.get(failed.process, {}) if times is not None else {}
                 name = _shown_name(failed.name, failed.func_or_class_name, work)
-                yield _task(view, failed._asdict(), failed.process, failed.owner or process, name=name, state="FAILED", **_when(times))
+                row = {**failed._asdict(), "name": name, **_how_failed(failed, times)}
+                yield _task(view, row, failed.process, failed.owner or process, **_when(times))
     for process, work in works.items():
         failures = {task_id: error for task_id, *error in work.get("failures", ())}
         for task_id, name, *_times, resources in work.get("recent", ()):
@@ -196,18 +199,26 @@ def tasks(view: View) -> Iterator[TaskState]:
                 seen.add(task_id)
                 function = work["named"].get(task_id, name or "")
                 how = dict(zip(("error_type", "error_message"), failures.get(task_id, ()), strict=False))
-                row = {"task_id": task_id, "required_resources": resources or {}, "func_or_class_name": function, **how}
+                owner, parent = made.get(task_id) or (_driver_of(view, told, task_id), b"")
+                row = {"task_id": task_id, "required_resources": resources or {}, "func_or_class_name": function, "parent": parent, **how}
                 name, state = _shown_name(name or "", function, work), "FAILED" if how else "FINISHED"
-                yield _task(view, row, process, _driver_of(view, told, task_id), name=name, state=state, **_when(over[task_id]))
+                yield _task(view, row, process, owner, name=name, state=state, **_when(over[task_id]))
     processes = {pid: process for process, pid in view.pids.items()}
     for pid, _worker, task_id, name, _begin, _end, resources in last:
         if task_id not in seen:
             seen.add(task_id)
+            owner, parent = made.get(task_id) or (_driver_of(view, told, task_id), b"")
             row = {"task_id": task_id, "required_resources": resources or {}, "func_or_class_name": name or "", "name": name or ""}
-            owner = _driver_of(view, told, task_id)
+            row["parent"] = parent
             yield _task(view, row, processes.get(pid, ""), owner, state="FINISHED", **_when(over[task_id]))
     for actor in view.node["actors"]:
         yield _creation(view, actor)
+
+
+def _how_failed(failed: FailedCall, times: tuple[float, float] | None) -> Row:
+    """The state of a call that its caller has as failed: one that has ended its own actor has done what it should."""
+    is_exit = times is not None and EXITED[1] in failed.error_message
+    return {"state": "FINISHED", "error_type": None, "error_message": None} if is_exit else {"state": "FAILED"}
 
 
 def _driver_of(view: View, told: dict[str, dict[str, Any]], task_id: bytes) -> str:
@@ -263,7 +274,8 @@ def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
 
 def _creation(view: View, actor: Row) -> TaskState:
     """The constructor's call, which nobody else remembers."""
-    cause, name = actor["cause"], actor["class_name"] + ".__init__"
+    cause, function = actor["cause"], actor["class_name"] + ".__init__"
+    name = f"{actor['name']}:{function}" if actor["name"] else function
     state = _CREATION_STATES[actor["state"]]
     if actor["announced"]:
         state = "PENDING_ARGS_AVAIL"
@@ -273,7 +285,7 @@ def _creation(view: View, actor: Row) -> TaskState:
         state = "FAILED"
     kind, text = (_CREATION_ERRORS.get(cause[0], "ACTOR_DIED"), cause[1]) if state == "FAILED" else (None, None)
     row = {"task_id": b"\xff" * 8 + actor["actor_id"], "parent": actor["parent"], "required_resources": actor["required_resources"]}
-    what = {"name": name, "func_or_class_name": name, "state": state, "type": "ACTOR_CREATION_TASK", "worker_pid": actor["pid"] or None}
+    what = {"name": name, "func_or_class_name": function, "state": state, "type": "ACTOR_CREATION_TASK", "worker_pid": actor["pid"] or None}
     return _task(view, row, actor["process"], actor["owner"], error_type=kind, error_message=text, **what)
 
 

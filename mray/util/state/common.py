@@ -211,7 +211,8 @@ class TaskState(StateSchema):
     type: str = column("NORMAL_TASK, ACTOR_TASK, ACTOR_CREATION_TASK or DRIVER_TASK.")
     func_or_class_name: str = column("The function or method.")
     parent_task_id: str = column(
-        "The task that submitted it, or the driver's; where code of an actor has in no call, its constructor's. Empty once it has FINISHED."
+        "The task that submitted it, or the driver's; where code of an actor has in no call, its constructor's. "
+        "Empty once the process that submitted it has ended."
     )
     node_id: str | None = column("The node, once it has a worker.", in_tables=False)
     worker_id: str | None = column("The process that runs it.")
