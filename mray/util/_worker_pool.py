@@ -562,11 +562,7 @@ class MemberPool:
 
     def join(self) -> None:
         """Wait until a closed worker pool's jobs are over and its processes have ended."""
-        self.wait_until(lambda: not (self.workers or self._queue or self._left), None)
-
-    def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait until a job's fate makes `predicate` true; for its quick checks of flags. Any thread."""
-        return self.backend.wait_until(predicate, timeout)
+        self.backend.wait_until(lambda: not (self.workers or self._queue or self._left), None)
 
     def _outcome(self, answer: ObjectRef) -> tuple[BaseException | None, Any, RayActorError | None]:
         """(what a call raised, what it returned, how its member died) of a ref that is ready."""

@@ -244,7 +244,7 @@ class Pool:
     def _pool(self) -> list[PoolWorker]:
         """The processes, with ``pid`` and ``is_alive()``, once they are ready."""
         worker_pool = self._worker_pool
-        worker_pool.wait_until(
+        worker_pool.backend.wait_until(
             lambda: worker_pool.broken is not None or all(worker.pid is not None for worker in tuple(worker_pool.workers)), None
         )
         return list(worker_pool.workers)
@@ -289,7 +289,7 @@ class AsyncResult:
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the call is over, or for `timeout` seconds."""
         if not self._done:
-            self._worker_pool.wait_until(lambda: self._done, timeout)
+            self._worker_pool.backend.wait_until(lambda: self._done, timeout)
 
     def get(self, timeout: float | None = None) -> Any:
         """The value; raises what the call raised, TimeoutError after `timeout` seconds, ActorDiedError when its process died."""
@@ -451,7 +451,7 @@ class IMapIterator:
             index = self._next_chunk()
             if index is None:
                 left = None if deadline is None else max(0.0, deadline - now())
-                self._worker_pool.wait_until(lambda: self._next_chunk() is not None, left)
+                self._worker_pool.backend.wait_until(lambda: self._next_chunk() is not None, left)
                 index = self._next_chunk()
                 if index is None:
                     raise TimeoutError
