@@ -165,7 +165,7 @@ def place_of(
     """
     place = _place_of(options, current, launched.name, resources, placement)
     for hook in launch_hooks:
-        hook(launched, resources, place)
+        hook(launched, resources, place, options["scheduling_strategy"])
     return place
 
 

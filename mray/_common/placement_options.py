@@ -158,9 +158,9 @@ def check_place_options(given: Mapping[str, Any]) -> None:
             )
 
 
-#: Called with the function or blueprint, the resources and the placement of what this process launches, before the first task of a function
-#: with some options and before each actor. An exception of one is the launch's.
-launch_hooks: list[Callable[[Any, Mapping[str, float], Any], None]] = []
+#: Called with the function or blueprint, the resources, the placement and the scheduling strategy of what this process launches, before the
+#: first task of a function with some options and before each actor. An exception of one is the launch's.
+launch_hooks: list[Callable[[Any, Mapping[str, float], Any, Any], None]] = []
 
 
 def is_group_strategy(strategy: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from mray._api.blueprint import ActorBlueprint
 from mray._api.placement_group import PlacementGroup
 from mray._common.ids import PlacementGroupID
-from mray._common.placement_options import launch_hooks
+from mray._common.placement_options import is_group_strategy, launch_hooks
 
 #: The value of a hook that nobody has set.
 NONE = None
@@ -26,8 +26,8 @@ def install() -> None:
     launch_hooks.append(_ask)
 
 
-def _ask(launched: Any, resources: Mapping[str, float], place: Any) -> None:
-    """Call the hook for a remote function or the blueprint of an actor, if one is set. `place`: as from `place_of`."""
+def _ask(launched: Any, resources: Mapping[str, float], place: Any, wanted: Any) -> None:
+    """Call the hook for a remote function or the blueprint of an actor, if one is set. `place`: of `place_of`; `wanted`: the option."""
     is_actor = isinstance(launched, ActorBlueprint)
     module, name = ("ray.actor", "_actor_launch_hook") if is_actor else ("ray.remote_function", "_task_launch_hook")
     hook = getattr(sys.modules.get(module), name, None)
@@ -35,7 +35,7 @@ def _ask(launched: Any, resources: Mapping[str, float], place: Any) -> None:
         return
     from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415  (20 ms, where nobody sets a hook)
 
-    strategy: Any = "DEFAULT"
+    strategy: Any = "DEFAULT" if wanted is None or is_group_strategy(wanted) else wanted
     if place is not None:
         (group_id, index), (_group_id, captures, bundles) = place
         strategy = PlacementGroupSchedulingStrategy(PlacementGroup(PlacementGroupID(group_id), bundles), index, captures)

@@ -301,7 +301,8 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 told = []
 def hook(launched, resources, strategy):
-    told.append((launched.module_name, launched.class_name, launched.function_name, resources, type(strategy).__name__))
+    name = strategy if isinstance(strategy, str) else type(strategy).__name__
+    told.append((launched.module_name, launched.class_name, launched.function_name, resources, name))
     if resources.get("CPU") == 2:
         raise RuntimeError("no room")
 @ray.remote
@@ -313,7 +314,7 @@ ray.init(num_cpus=2, logging_level="ERROR")
 group = ray.util.placement_group([{"CPU": 1}])
 ray.actor._actor_launch_hook = ray.remote_function._task_launch_hook = hook
 placed = task.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0))
-ray.get([task.remote(), task.remote(), placed.remote()])
+ray.get([task.remote(), task.remote(), placed.remote(), task.options(scheduling_strategy="SPREAD").remote()])
 Actor.remote()
 for launch in (task.options(num_cpus=2), Actor.options(num_cpus=2)):
     try:
@@ -327,11 +328,12 @@ print(*told, sep="\\n")
     assert run(program).splitlines() == [
         "no room",
         "no room",
-        "('__main__', '', 'task', {'CPU': 1.0}, 'str')",
+        "('__main__', '', 'task', {'CPU': 1.0}, 'DEFAULT')",
         "('__main__', '', 'task', {'CPU': 1.0}, 'PlacementGroupSchedulingStrategy')",
-        "('__main__', 'Actor', '__init__', {}, 'str')",
-        "('__main__', '', 'task', {'CPU': 2.0}, 'str')",
-        "('__main__', 'Actor', '__init__', {'CPU': 2.0}, 'str')",
+        "('__main__', '', 'task', {'CPU': 1.0}, 'SPREAD')",
+        "('__main__', 'Actor', '__init__', {}, 'DEFAULT')",
+        "('__main__', '', 'task', {'CPU': 2.0}, 'DEFAULT')",
+        "('__main__', 'Actor', '__init__', {'CPU': 2.0}, 'DEFAULT')",
     ]
 
 
