@@ -120,7 +120,7 @@ MUTANTS = [
     pytest.param(
         Reactor.wait_until, "self._park(predicate, remaining)", "self.run_once(remaining)", SPINS, SEQUENTIAL, id="sleeps in secret"
     ),
-    pytest.param(Reactor._park, "or predicate() ", "", {"messages": 1}, SEQUENTIAL, id="parks without a second look"),
+    pytest.param(Reactor._park, "or predicate()\n", "", {"messages": 1}, SEQUENTIAL, id="parks without a second look"),
     pytest.param(
         Reactor._park,
         "self._words[self._state_index] = PARKED",
