@@ -193,13 +193,18 @@ class Connection:
             if self.closed:
                 return
             ring = self._ring
-            if ring is not None and not self._out and len(body) <= RingPair.MOST and ring.has_room():
+            by_ring = ring is not None and ring.has_room()
+            if by_ring and not self._out and len(body) <= RingPair.MOST:
+                assert ring is not None
                 self._put(ring, 0, body)
                 return
             frame = _HEADER.pack(len(body)) + body
             self._out.append(frame)
             self._out_bytes += len(frame)
-            self._flush_locked()
+            if by_ring:
+                self._flush_locked()
+            elif not self._want_write:
+                self._send_out()
 
     def send_with(self, message: Message, descriptors: list[int]) -> None:
         """Send the first message of this end, and descriptors with it. OSError when the peer has gone, or cannot be given any."""
@@ -251,7 +256,7 @@ class Connection:
         out = self._out
         self._by_socket += len(out) - self._counted
         while out:
-            chunk = self._next_chunk()
+            chunk = out.popleft() if len(out) == 1 else self._next_chunk()
             try:
                 sent = self.socket.send(chunk)
             except (BlockingIOError, InterruptedError):
@@ -277,8 +282,6 @@ class Connection:
     def _next_chunk(self) -> bytes | memoryview:
         """Take out what is offered to the kernel next."""
         out = self._out
-        if len(out) == 1:
-            return out.popleft()
         if self._out_bytes <= _SEND_BYTES:
             chunk = b"".join(out)
             out.clear()

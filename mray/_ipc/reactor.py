@@ -230,7 +230,10 @@ class Reactor:
         self._rings = tuple(each for each in self._rings if each is not connection)
 
     def _rings_have_entries(self) -> bool:
-        return any(connection.has_ring_entries() for connection in self._rings)
+        for connection in self._rings:
+            if connection.has_ring_entries():
+                return True
+        return False
 
     def meet(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, careful: bool = False) -> Connection:
         """As `register`, for a peer that is not known yet."""

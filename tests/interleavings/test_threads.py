@@ -64,7 +64,7 @@ MUTANTS = [
     ),
     pytest.param(
         Reactor._park,
-        "or self._rings_have_entries()",
+        "or (self._rings and self._rings_have_entries())",
         "",
         {"waiter": True, "ring": True},
         id="sleeps without a look into its rings",
