@@ -55,6 +55,8 @@ class Owner(Part):
         #: Objects of this process whose refs have been pickled: other processes may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self.segments = OwnSegments(self)
+        #: Processes for which this one has stored values.
+        self._others: set[str] = set()
         client.from_node.on({m.TRIM_NOW: lambda _node: self.store.trim()})
 
     def joined(self, facts: dict[str, Any], table: SessionTable) -> None:
@@ -124,10 +126,10 @@ class Owner(Part):
         except ObjectStoreFullError as full:
             payload = self._store_elsewhere(value, owner, full)
         # POINT value stored
-        client = self.client
-        if owner != client.process:  # one that has died would never free it
-            with client.lock:
-                client.ends.then(owner, self._owner_ended)
+        if owner != self.client.process:
+            self._others.add(owner)
+            if self.client.ends.of(owner) is not None:  # it would never free it
+                self.store.forget_owner(owner)
         return payload
 
     def _store_elsewhere(self, value: Serialized, owner: str, full: ObjectStoreFullError) -> Payload:
@@ -162,12 +164,11 @@ class Owner(Part):
         return removed_error(place, object_id)
 
     # ------------------------------------------------------------------------------------ ends
-    def _owner_ended(self, end: Ended) -> None:
+    def ended(self, end: Ended) -> None:
         """Let go of memory that this process has made for another one."""
-        if end.error is None:
+        if end.process in self._others:
+            self._others.remove(end.process)
             self.store.forget_owner(end.process)
-        else:
-            self.client.ends.then(end.process, self._owner_ended)
 
     def bequeathed(self, segments: Sequence[str]) -> None:
         self.client.reactor.defer(partial(self.segments.discard_unclaimed, segments))
