@@ -10,7 +10,7 @@ acts: the owner gives the memory back, a borrower tells the owner.
     borrowers --+
 
 Rejected: counts in messages for each copy of a ref. Two processes would have to agree on a number; here each tells only whether it holds
-the object at all, and a connection that hangs up returns everything.
+the object at all, and the end of a process returns everything that it held.
 
 Guards are finalizers: they take no locks and hand their work to the reactor.
 """
