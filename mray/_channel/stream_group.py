@@ -203,14 +203,15 @@ class StreamGroup(MemberOfGroup):
             or (self.is_refused(received=rank) and theirs[place + SENT] < words[ours + RECEIVED])
         )
 
-    def _is_matched(self, rank: int) -> bool:
-        """Whether a member has queued its half of all that this one has queued with it."""
-        theirs, words = self._boards[rank].words, self._board.words
-        place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
+    def _has_matched(self, rank: int, other: int) -> bool:
+        """Whether a member has queued its half of all that another has queued with it."""
+        board, others = self._boards[rank], self._boards[other]
+        words, theirs = board.words, others.words
+        place, their_place = board.queued_for(other), others.queued_for(rank)
         return bool(
-            theirs[place + RECEIVED] >= words[ours + SENT]
-            and theirs[place + SENT] >= words[ours + RECEIVED]
-            and theirs[self._base + COLLECTIVES] >= words[self._base + COLLECTIVES]
+            words[place + RECEIVED] >= theirs[their_place + SENT]
+            and words[place + SENT] >= theirs[their_place + RECEIVED]
+            and words[self._base + COLLECTIVES] >= theirs[self._base + COLLECTIVES]
         )
 
     def blocker(self) -> str | None:
@@ -224,7 +225,7 @@ class StreamGroup(MemberOfGroup):
             # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
             trust_fence()
             is_done = done >= self._board.words[self._board.queued_for(rank) + LAST]
-            if left != HERE and not is_done and (left != DESTROYED or not self._is_matched(rank)):
+            if left != HERE and not is_done and (left != DESTROYED or not self._has_matched(rank, self.rank)):
                 gone.append(rank)
                 broken = broken or (left == BROKEN and not self._boards[rank].reason())
             elif not is_done and self._refuses(rank):
@@ -258,7 +259,7 @@ class StreamGroup(MemberOfGroup):
     def may_be_done(self) -> bool:
         """L2: whether all that this member has queued is matched, so that it ends by itself."""
         return self._failure is None and all(
-            theirs[LEFT] in (HERE, DESTROYED) and self._is_matched(rank) for rank, theirs, _doorbell in self._peers
+            theirs[LEFT] in (HERE, DESTROYED) and self._has_matched(rank, self.rank) for rank, theirs, _doorbell in self._peers
         )
 
     def is_awaited(self) -> bool:
@@ -269,16 +270,6 @@ class StreamGroup(MemberOfGroup):
             if theirs[LEFT] not in (HERE, DESTROYED):
                 continue
             last = theirs[self._boards[rank].queued_for(self.rank) + LAST]
-            if theirs[self._base + DONE] < last and self._serves(rank):
+            if theirs[self._base + DONE] < last and self._has_matched(self.rank, rank):
                 return True
         return False
-
-    def _serves(self, rank: int) -> bool:
-        """Whether this member has queued its half of all that another one has queued with it."""
-        theirs, words = self._boards[rank].words, self._board.words
-        place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
-        return bool(
-            words[ours + RECEIVED] >= theirs[place + SENT]
-            and words[ours + SENT] >= theirs[place + RECEIVED]
-            and words[self._base + COLLECTIVES] >= theirs[self._base + COLLECTIVES]
-        )

@@ -50,7 +50,9 @@ MUTANTS = [
     pytest.param(StreamGroup.is_awaited, "if theirs[self._base", "if 0 and theirs[self._base", ONE_WAITS, SEQUENTIAL, id="goes"),
     pytest.param(StreamGroup.may_be_done, "self._failure is None", "False", NONE_WAITS, SEQUENTIAL, id="does not wait for its device"),
     pytest.param(StreamGroup.blocker, "self._who_left(gone) if gone", "None if gone", MORE, SEQUENTIAL, id="blames nobody"),
-    pytest.param(StreamGroup.blocker, "not self._is_matched(rank)", "True", ONE_WAITS, SEQUENTIAL, id="blames who will see it done"),
+    pytest.param(
+        StreamGroup.blocker, "not self._has_matched(rank, self.rank)", "True", ONE_WAITS, SEQUENTIAL, id="blames who will see it done"
+    ),
     pytest.param(StreamGroup.give_up, "self._leave(", "(lambda _how: None)(", ONE_WAITS, SEQUENTIAL, id="gives up in silence"),
     pytest.param(StreamGroup.note, "words[self._base + COLLECTIVES] += 1", "pass", ONE_WAITS, SEQUENTIAL, id="does not say that it queues"),
     pytest.param(StreamGroup.blocker, "trust_fence()", "pass", ((1, 1), (1,)), WEAK, id="looks who has left, no fence"),
