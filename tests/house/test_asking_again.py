@@ -93,6 +93,7 @@ BOUNDS = {
     "_runtime.processes.supervisor:Supervisor._zygote_ended": "_ZYGOTE_ATTEMPTS deaths without a worker; then the session ends",
     "_backends.entry:_run_node": ONCE,
     "_runtime.processes.template:_fork": ONCE,
+    "cli.commands.metrics:serve_apart": ONCE,
     "_runtime.processes.template:serve": "one for each node that the driver orders",
     "_runtime.processes.zygote:Zygote._serve": "one for each worker that the node orders",
     "_scheduler.scheduler:Scheduler._spawn": "SPAWN_ATTEMPTS deaths at the start in a row for an environment; then who waits is refused",
