@@ -106,7 +106,7 @@ def test_all_examples_run_together_and_say_what_they_leave_out(fresh, torch_is_i
 # ------------------------------------------------------------------------------------------- inference
 @pytest.mark.parametrize("stages", [1, 2])
 def test_an_executor_sends_a_step_to_every_rank_and_brings_the_output_of_the_first(ray_session, stages):
-    executor = example("inference").Executor(lambda stage, rank: Steps(stage, rank), 2, stages, num_cpus=0)
+    executor = example("inference").InferenceExecutor(lambda stage, rank: Steps(stage, rank), 2, stages, num_cpus=0)
     assert [each.get() for each in [executor.step(number) for number in range(3)]] == [
         [(number, stage, 0) for stage in range(stages)] for number in range(3)
     ]
@@ -115,7 +115,7 @@ def test_an_executor_sends_a_step_to_every_rank_and_brings_the_output_of_the_fir
 
 
 def test_an_error_of_any_rank_is_the_steps_and_the_next_step_is_good(ray_session):
-    executor = example("inference").Executor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
+    executor = example("inference").InferenceExecutor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
     with pytest.raises(ZeroDivisionError):
         executor.step("rank 1 fails").get()
     assert executor.step(1).get() == [(1, 0, 0)]
@@ -123,7 +123,7 @@ def test_an_error_of_any_rank_is_the_steps_and_the_next_step_is_good(ray_session
 
 
 def test_the_death_of_a_rank_ends_every_wait_of_its_executor(ray_session):
-    executor = example("inference").Executor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
+    executor = example("inference").InferenceExecutor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
     with pytest.raises(ray_session.exceptions.ActorDiedError, match="exit code 7|status 7"):
         executor.step("rank 1 dies").get()
     executor.shutdown()
