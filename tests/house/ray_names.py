@@ -183,6 +183,7 @@ RAY: dict[str, str] = {
 
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
+    "mray.exceptions": {"PlacementGroupUnschedulableError": "a GetTimeoutError at once, with the reason: Ray waits until the time is up"},
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
     "mray.util.shared": {
         "Statistics": "how many arrays were made in shared memory, and sent with and without a copy",
