@@ -41,7 +41,7 @@ def make_package(checkout: Path, folder: Path) -> None:
 
 
 def run_file(engine: str, file: str, folder: Path, log: Path) -> dict[str, str]:
-    """How the tests of a file ended on one engine; the output is added to a log. What the run leaves behind ends with it."""
+    """How the tests of a file ended on one engine; the output is added to a log. Processes that the run leaves behind end with it."""
     path = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
     with log.open("a+") as stream:
         begin = stream.tell()
