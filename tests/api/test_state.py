@@ -554,7 +554,7 @@ def test_the_driver_is_a_worker_and_a_job(session: ModuleType, state: ModuleType
 
 
 def test_the_node_is_listed_with_its_resources(session: ModuleType, state: ModuleType) -> None:
-    (node,) = state.list_nodes(detail=True)
+    (node,) = state.list_nodes(address=session.get_runtime_context().gcs_address, detail=True)
     assert (node.state, node.is_head_node) == ("ALIVE", True)
     assert node.node_id == session.get_runtime_context().get_node_id()
     assert node.resources_total["CPU"] == 2.0

@@ -85,6 +85,8 @@ _P = ParamSpec("_P")
 
 #: Ids whose form is checked.
 _IDS: dict[str, type[BaseID]] = {"actor_id": ActorID, "task_id": TaskID, "node_id": NodeID}
+#: Addresses of the session that this process is in, or of the one that runs; a session that ends with its driver has the last.
+_ANY = (None, "auto", "local")
 #: Least time for an answer: with less, nobody could answer at all.
 _LEAST_TIMEOUT = 1.0
 
@@ -92,7 +94,7 @@ _LEAST_TIMEOUT = 1.0
 # --------------------------------------------------------------------------------------------- sessions
 def session_directory(address: str | None = None) -> str:
     """The directory of the session that `address` names. ServerUnavailable when there is none, or when more than one might be meant."""
-    if address is None or address == "auto":
+    if address in _ANY:
         backend = backend_if_started()
         if backend is not None:
             return str(backend.facts()["session_dir"])
@@ -104,7 +106,7 @@ def session_directory(address: str | None = None) -> str:
     if len(running) == 1:
         return running[0]
     if not running:
-        which = "of this user" if address in (None, "auto") else repr(address)
+        which = "of this user" if address in _ANY else repr(address)
         raise ServerUnavailable(f"No session {which} is running.")
     lines = "".join(f"\n  {os.path.basename(directory)}  {programs_of(directory)}" for directory in running)
     raise ServerUnavailable(f"Several sessions are running; say which one, by --session in a terminal or address= in a program:{lines}")
