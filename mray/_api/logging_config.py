@@ -15,7 +15,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from mray._api.current import backend_if_started
 
@@ -41,7 +41,7 @@ def use_rays_logger() -> None:
     _loggers.append(ours)
     ours.setLevel(logging.INFO)
     ours.propagate = False
-    ours.addHandler(_ToStderr())
+    ours.addHandler(_ToStderr(sys.stderr))
     logging.getLogger("ray.rllib").setLevel(logging.WARNING)
 
 
@@ -65,19 +65,20 @@ def configure(level: int | str | None, form: str | None, wanted: bool) -> None:
 
 
 class _ToStderr(logging.Handler):
-    """The value of ``sys.stderr`` when the message comes: notebooks and tests replace it. A worker's messages stand alone, since its lines
-    come to the driver with its name.
+    """The value of ``sys.stderr`` when the message comes, for notebooks and tests replace it, or in a driver a certain one: the logger ``ray``
+    writes to that of its import. A worker's messages stand alone, since its lines come to the driver with its name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stream: IO[str] | None = None) -> None:
         super().__init__()
+        self._stream = stream
         self.setFormatter(logging.Formatter(FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
         backend = backend_if_started()
         alone = backend is not None and backend.context()["mode"] == "worker"
         try:
-            sys.stderr.write((_ALONE if alone else self).format(record) + "\n")
+            ((not alone and self._stream) or sys.stderr).write((_ALONE if alone else self).format(record) + "\n")
         except (OSError, ValueError, AttributeError):  # closed, or there is none
             pass
 

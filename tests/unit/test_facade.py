@@ -263,7 +263,7 @@ print(ray.get_runtime_context().worker.mode)
 
 def test_the_logger_of_ray_has_a_handler_and_the_level_info_in_workers_too() -> None:
     program = """
-import logging, ray
+import contextlib, io, logging, ray
 def logger():
     own = logging.getLogger("ray")
     own.getChild("data").info("a line of %s", "INFO")
@@ -271,14 +271,15 @@ def logger():
 
 @ray.remote
 def far():
-    import io, sys
+    import sys
     sys.stderr = io.StringIO()
     return logger(), sys.stderr.getvalue()
 
 print(logger())
 ray.init(num_cpus=1, logging_level="ERROR", logging_format="%(name)s: %(message)s")
 print(logger()[:2])
-ray.logger.error("of the driver")
+with contextlib.redirect_stderr(io.StringIO()):
+    ray.logger.error("of the driver")  # to the stream of the import
 print(ray.get(far.remote()))
 ray.shutdown()
 ray.init(num_cpus=1, configure_logging=False)
