@@ -97,7 +97,7 @@ class Backend(RefBackend):
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
     def flush(self) -> None:
-        """Send the answers to earlier calls that this process holds back for company: what follows may end it."""
+        """Send the answers to earlier calls that this process holds back until there are more: what follows may end it."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in any thread after so many seconds, or some milliseconds more."""

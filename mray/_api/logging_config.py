@@ -65,8 +65,8 @@ def configure(level: int | str | None, form: str | None, wanted: bool) -> None:
 
 
 class _ToStderr(logging.Handler):
-    """The value of ``sys.stderr`` when the message comes, for notebooks and tests replace it, or in a driver a certain one: the logger ``ray``
-    writes to that of its import. A worker's messages stand alone, since its lines come to the driver with its name.
+    """The value of ``sys.stderr`` when the message comes, for notebooks and tests replace it, or in a driver a certain one: the logger
+    ``ray`` writes to that of its import. A worker's messages stand alone, since its lines come to the driver with its name.
     """
 
     def __init__(self, stream: IO[str] | None = None) -> None:

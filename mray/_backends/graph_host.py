@@ -117,7 +117,7 @@ class Host:
         except (OSError, OwnerDiedError) as lost:
             if isinstance(lost, OSError) and is_exhausted(lost):
                 return None  # it, or this process, has no descriptor left to ask with
-        return self._death(client.hear_end(process) or Ended(process, Cause(m.CAUSE_CRASH)), actor)
+        return self._death(client.await_end(process) or Ended(process, Cause(m.CAUSE_CRASH)), actor)
 
     def request(self, process: str, verb: str, payload: bytes) -> Answer:
         client = self._client

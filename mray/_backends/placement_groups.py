@@ -50,7 +50,7 @@ class PlacementCalls:
         # Answered before this returns: whoever is told of the group finds it at the node.
         impossible = client.ask(m.GROUP_CREATE, group_id, spec)
         if impossible is not None:
-            client.unschedulable.tell(impossible)
+            client.unschedulable.report(impossible)
         return group_id
 
     def remove_placement_group(self, group_id: bytes) -> None:
@@ -88,7 +88,7 @@ class PlacementCalls:
         if isinstance(error, TaskPlacementGroupRemoved):
             raise Exception(f"Placement group {PlacementGroupID(group_id)} does not exist.")  # Ray's class
         if isinstance(error, PlacementGroupUnschedulableError):
-            client.unschedulable.tell(error.error_message)
+            client.unschedulable.report(error.error_message)
             return False
         raise error
 
@@ -135,13 +135,13 @@ def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mappi
         if amount > there.get(name, 0.0):
             has = ", ".join(f"{key}: {value:g}" for key, value in sorted(there.items()) if not key.startswith("node:"))
             text = f"{what} asks for {name}: {amount:g}, and this machine has {{{has}}}. Ask for less, or declare more in init()."
-            client.unschedulable.tell(text)
+            client.unschedulable.report(text)
             return text
     if options["scheduling_strategy"] is None and options["label_selector"] is None:
         return None
     why = why_no_node(options, str(facts["node_id"]), labels_of(facts))
     if why is not None:
-        client.unschedulable.tell(f"{what} can never be scheduled: {why}")
+        client.unschedulable.report(f"{what} can never be scheduled: {why}")
     return why
 
 

@@ -6,8 +6,8 @@
     the writer's stream comes to a point of its timeline  ─ ─ ─ ─ ─ ─▶ the reader's stream waits for that
     the writer's stream waits for that  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
 
-Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.departures` and
-`mray._device.arrivals` say when tensors are copied; what is lent, `mray._channel.leases`.
+Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.exports` and
+`mray._device.imports` say when tensors are copied; what is lent, `mray._channel.leases`.
 
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
@@ -33,13 +33,13 @@ from mray._channel.leases import Borrower, Lender
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
-from mray._device.arrivals import Arrivals, point_of
-from mray._device.departures import OPENS_NOTHING, DepartureFacts, Departures, Shipment
 from mray._device.device import DeviceFaultError, DeviceOutOfMemoryError, NotExportedError, Platform
 from mray._device.device_faults import report
+from mray._device.exports import OPENS_NOTHING, ExportedMessage, ExportedTensor, TensorExports
 from mray._device.foreign import tell_of_foreign
-from mray._device.landings import Landed
+from mray._device.imports import TensorImports, point_of
 from mray._device.memory_pool import all_pools
+from mray._device.staging import Staged
 from mray._device.timelines import Peers, retire_later, sweep_retired
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
@@ -53,16 +53,16 @@ class WithTrial(NamedTuple):
     """A value, and the facts of a tensor with which the reader is to try what it can open."""
 
     value: Any
-    facts: DepartureFacts
+    facts: ExportedTensor
 
 
 class _Lent:
-    """A shipment on lease: ends when its readers have let go."""
+    """A message on lease: ends when its readers have let go."""
 
-    __slots__ = ("_heed", "_peers", "shipment")
+    __slots__ = ("_heed", "_peers", "message")
 
-    def __init__(self, shipment: Shipment, peers: Peers, heed: Callable[[int, int], None]) -> None:
-        self.shipment = shipment
+    def __init__(self, message: ExportedMessage, peers: Peers, heed: Callable[[int, int], None]) -> None:
+        self.message = message
         self._peers = peers
         self._heed = heed
 
@@ -73,14 +73,14 @@ class _Lent:
             point = point_of(note)
             if point is not None:
                 points.append(point)
-        return not self.shipment.end(points, self._peers)
+        return not self.message.end(points, self._peers)
 
 
 class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
     __slots__ = (
-        *("_departures", "_device_seen", "_lender", "_name", "_opens", "_peers", "_platform", "_readers", "_told", "_unsent", "_words"),
+        *("_exports", "_device_seen", "_lender", "_name", "_opens", "_peers", "_platform", "_readers", "_told", "_unsent", "_words"),
     )
 
     #: Whether tensors go through host memory.
@@ -103,7 +103,7 @@ class CudaIpcWriter(ShmWriter):
         self._platform = platform
         self._name = name
         self._lender = Lender(segment, offset, layout)
-        self._departures = Departures(platform, self._lend, pinned=self._pinned)
+        self._exports = TensorExports(platform, self._lend, pinned=self._pinned)
         #: The readers, for whom streams wait.
         self._peers = Peers()
         #: Leases of the message that is being written.
@@ -125,7 +125,7 @@ class CudaIpcWriter(ShmWriter):
             if self._opens and self._platform.is_tensor(value):
                 facts = self._take(value)
                 if facts is not None:
-                    self._departures.seal()
+                    self._exports.seal()
                     self._put(DEVICE, marshal.dumps(facts))
                     self._unsent.clear()
                     return
@@ -143,7 +143,7 @@ class CudaIpcWriter(ShmWriter):
 
     def _cancel(self) -> None:
         """The message is not sent with the tensors that were added to it."""
-        self._departures.seal()
+        self._exports.seal()
         for lease in self._unsent:
             self._lender.cancel_loan(lease)
         self._unsent.clear()
@@ -155,7 +155,7 @@ class CudaIpcWriter(ShmWriter):
             serialized = super()._serialize(value)
         finally:
             carriers.take = outer
-        self._departures.seal()
+        self._exports.seal()
         return serialized
 
     def _with_trial(self, value: Any) -> tuple[Any, Any]:
@@ -168,7 +168,7 @@ class CudaIpcWriter(ShmWriter):
         device, self._device_seen = self._platform.devices[self._device_seen], -1
         try:
             tensor = device.empty("uint8", (1,))
-            facts = self._departures.add(tensor)
+            facts = self._exports.add(tensor)
         except NotExportedError as error:
             self._cancel()
             self._opens = False
@@ -181,16 +181,16 @@ class CudaIpcWriter(ShmWriter):
                 return WithTrial(value, facts), tensor
         return value, None
 
-    def _take(self, tensor: Any) -> DepartureFacts | None:
+    def _take(self, tensor: Any) -> ExportedTensor | None:
         if not self._opens:
             if self._opens is None:
                 self._device_seen = self._platform.facts(tensor)[1].device
-            self._departures.refused += 1
+            self._exports.refused += 1
             return None
-        return self._departures.add(tensor)
+        return self._exports.add(tensor)
 
-    def _lend(self, shipment: Shipment) -> tuple[int, int] | None:
-        lease = self._lender.lend(_Lent(shipment, self._peers, self._heed))
+    def _lend(self, message: ExportedMessage) -> tuple[int, int] | None:
+        lease = self._lender.lend(_Lent(message, self._peers, self._heed))
         if lease is not None:
             self._unsent.append(lease[0])
         return lease
@@ -207,26 +207,26 @@ class CudaIpcWriter(ShmWriter):
             self._opens = True
 
     def last_size(self) -> int:
-        sent, self._told = self._departures.sent - self._told, self._departures.sent
+        sent, self._told = self._exports.sent - self._told, self._exports.sent
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
         """The ring's; tensors copied into the pool, or sent through the host; leases; bytes of the pool; and 1 if tensors go through the
         host because a reader cannot open memory of this process.
         """
-        departures = self._departures
+        exports = self._exports
         return {
             **super().statistics(),
-            "device_copied": departures.copied,
-            "device_refused": departures.refused,
+            "device_copied": exports.copied,
+            "device_refused": exports.refused,
             "device_leases": len(self._lender.out),
-            "device_bytes": departures.held,
+            "device_bytes": exports.held,
             "device_unopened": int(self._opens is False),
         }
 
     def close(self) -> None:
         try:
-            self._departures.close()
+            self._exports.close()
             self._lender.close(partial(retire_later, self._peers, sweep=False))
         finally:
             super().close()
@@ -236,7 +236,7 @@ class CudaIpcWriter(ShmWriter):
 class CudaIpcReader(ShmReader):
     """One reader's end. When the writer dies before what it sent could be opened, nothing comes any more: the news of its death will."""
 
-    __slots__ = ("_arrivals", "_early", "_is_ahead", "_is_cut_off", "_lender_is_dead", "_name")
+    __slots__ = ("_early", "_imports", "_is_ahead", "_is_cut_off", "_lender_is_dead", "_name")
 
     def __init__(
         self,
@@ -266,33 +266,33 @@ class CudaIpcReader(ShmReader):
 
         super().__init__(segment, offset, layout, reader, prefix, doorbell, explain, ask)
 
-        self._arrivals = Arrivals(platform, borrower.end, layout.leases // 2, copies=layout.readers > 1, gone=borrower.gone)
+        self._imports = TensorImports(platform, borrower.end, layout.leases // 2, copies=layout.readers > 1, gone=borrower.gone)
         self._is_ahead = False
         #: The value of the next message, and what is to be settled for it, if that was read already.
-        self._early: list[tuple[Any, list[Landed]]] = []
+        self._early: list[tuple[Any, list[Staged]]] = []
 
     def try_read(self) -> Any:
         if not self._is_ahead:
             return self._read()
-        landed = self._arrivals.landed
+        staged = self._imports.staged
         if self._early:
             value, early = self._early.pop()
-            landed += early
+            staged += early
         else:
             value = self._read()
-        if value is not NOTHING and landed:
+        if value is not NOTHING and staged:
             # The copy of the next message, if that is there, goes on while this one is used, however long a method keeps the thread.
-            current = landed.copy()
-            landed.clear()
+            current = staged.copy()
+            staged.clear()
             following = self._read()
             if following is not NOTHING:
-                self._early.append((following, landed.copy()))
-            landed[:] = current
+                self._early.append((following, staged.copy()))
+            staged[:] = current
         return value
 
     def _read(self) -> Any:
         outer = carriers.bring
-        carriers.bring = self._arrivals.bring
+        carriers.bring = self._imports.bring
         try:
             value = super().try_read()
             if value.__class__ is WithTrial:
@@ -300,10 +300,10 @@ class CudaIpcReader(ShmReader):
             return NOTHING if self._is_cut_off else value
         finally:
             carriers.bring = outer
-            self._arrivals.end_message()
+            self._imports.end_message()
 
     def _try(self, message: WithTrial) -> Any:
-        reason = self._arrivals.try_bring(message.facts)
+        reason = self._imports.try_bring(message.facts)
         if reason and not self._lender_is_dead():
             logger.warning("%s carries tensors through host memory: its reader cannot open memory of the GPU: %s", self._name, reason)
         return message.value
@@ -321,21 +321,21 @@ class CudaIpcReader(ShmReader):
         """From now on streams wait for what is copied from other devices when `settle` is called, and not when it is read; and the copy of
         a message begins when the one before it is read, if it is there.
         """
-        self._is_ahead = self._arrivals.is_ahead = True
+        self._is_ahead = self._imports.is_ahead = True
 
     def settle(self) -> None:
         """Have the stream that was current when values were read wait for those that are copied."""
-        self._arrivals.settle()
+        self._imports.settle()
 
     def _decode(self, form: int, payload: bytes) -> Any:
         if form == DEVICE:
-            return self._arrivals.bring(*decode_short(payload))
+            return self._imports.bring(*decode_short(payload))
         return super()._decode(form, payload)
 
     def close(self) -> None:
         super().close()
         self._early.clear()
-        self._arrivals.close()
+        self._imports.close()
 
 
 def trim_pools() -> bool:

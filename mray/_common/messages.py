@@ -78,7 +78,7 @@ STREAM_STOP = 22  # task id                                 nobody reads it any 
 TENSORS_FETCH = 25  # number, object id, through host       send me the tensors
 TENSORS_BROUGHT = 26  # number, form, payload, lease       form: PICKLED, PACKED, SEGMENT or FAILED
 #                   lease: id of an object that is lent, b"", or a list of numbers of device memory that is;
-#                   then the payload is the list of what is said of each tensor (`mray._device.departures`)
+#                   then the payload is the list of what is said of each tensor (`mray._device.exports`)
 TENSORS_FREE = 27  # object ids                            nobody needs them any more
 TENSORS_DONE = 28  # number, note                          device memory that was lent may be used again after the note's event (b"": now)
 

@@ -4,31 +4,31 @@
     device               the contract: platform, device
       cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_tensors, nvml)
     platform             the devices that this process has: CUDA's, or the pretended ones of `mray.testing.null`
-    pool, pinned_memory  memory that is shared with others, in regions that are exported once
+    memory_pool, pinned_memory   memory that is shared with others, in regions that are exported once
     mappings             memory of others that this process has open
     timelines            how far streams have come: words of the host that streams of any process wait for
-    departures           tensors on their way out
+    exports              tensors on their way out
     foreign              arrays that are no tensors of the platform, and go another way
-    arrivals             tensors that come in
-    landings             memory that tensors of other devices are copied to, on streams of their own
+    imports              tensors that come in
+    staging              memory that tensors of other devices are copied to, on streams of their own
     death_watch          the deaths of processes whose work streams may wait for
     device_faults        the own device's breakdown, which ends the process
     trial                whether another process can open what this one exports
     lending              streams, which are never destroyed while somebody may wait for them
-    nccl, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it
+    nccl_library, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it
 
 ====================  ====================================================================================================
 platform              a kind of devices, such as CUDA's
 pool                  device memory in regions, each exported once to other processes
-departure             a tensor on its way out: its facts, a point, a lease
-arrival               a tensor that came in: memory that is opened, released when its last view goes
+export                a tensor on its way out: its facts, a point, a lease
+import                a tensor that came in: memory that is opened, released when its last view goes
 timeline, point       numbers that a stream counts up in a word of the host; one of them, at which earlier work is done
 mark                  when a stream came to a place in its work, for who looks on
 ====================  ====================================================================================================
 
-Nothing here waits for a device, and nothing crosses to another process by itself: the facts that `departures` gives of a tensor are plain
+Nothing here waits for a device, and nothing crosses to another process by itself: the facts that `exports` gives of a tensor are plain
 data, which edges of graphs (`mray._channel.cuda_ipc`) and calls (`mray._runtime.objects.device_loans`) carry, and the releases of
-`arrivals` they carry back.
+`imports` they carry back.
 
 CUDA is called through the driver's API, which every machine with a GPU has, and which shares its context with torch and cupy. Rejected:
 cupy's or torch's bindings of the runtime (one is another big dependency, the other lacks half of what is needed), and a compiled

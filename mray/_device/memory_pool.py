@@ -1,6 +1,6 @@
 """The memory that one process shares with others for the tensors of edges: for each device a pool, and one of pinned host memory.
 
-    Pool ── regions ── allocated at once, exported once; peers open each once and keep it (`mray._device.arrivals`)
+    Pool ── regions ── allocated at once, exported once; peers open each once and keep it (`mray._device.imports`)
               └── blocks ── one for each tensor that is on its way or still looked at
 
 Opening another process's memory takes up to hundreds of milliseconds, so it must not happen for each message: a pool grows by whole
@@ -229,9 +229,9 @@ _pools: weakref.WeakSet[MemoryPool] = weakref.WeakSet()
 _pools_lock = threading.Lock()
 
 
-def pool_of(device: Device, *, pinned: bool = False, landing: bool = False) -> MemoryPool:
+def pool_of(device: Device, *, pinned: bool = False, staging: bool = False) -> MemoryPool:
     """This process's pool for a device: the one that tensors leave from, pinned or not, or the one that they land in."""
-    name = "pinned pool" if pinned else "landing pool" if landing else "pool"
+    name = "pinned pool" if pinned else "staging pool" if staging else "pool"
     with _pools_lock:
         pool: MemoryPool | None = device.belongings.get(name)
         if pool is None:

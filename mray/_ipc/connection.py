@@ -113,10 +113,11 @@ class Connection:
         "_want_write",
         "alone",
         "calls",
-        "careful",
         "cause",
+        "checks_frames",
         "closed",
         "fd",
+        "is_unknown",
         "on_hangup",
         "on_message",
         "peer",
@@ -126,7 +127,6 @@ class Connection:
         "refused",
         "role",
         "socket",
-        "wary",
     )
 
     def __init__(self, sock: socket.socket, reactor: Watching, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
@@ -167,9 +167,9 @@ class Connection:
         #: The error of this process, if that is the reason.
         self.cause: Exception | None = None
         #: The owner does not know yet who is at the other end (see `mray._ipc.frames`).
-        self.wary = False
+        self.is_unknown = False
         #: Every frame is looked through before it is read, also those of peers that the owner knows.
-        self.careful = False
+        self.checks_frames = False
 
     # ------------------------------------------------------------------------------------ writing
     def post(self, message: Message) -> int:
@@ -397,7 +397,7 @@ class Connection:
                     if entry is None:
                         break
                     form, body = entry
-                    read = decode_message if self.careful else marshal.loads
+                    read = decode_message if self.checks_frames else marshal.loads
                     messages = [read(frame) for frame in _frames(body)] if form else (read(body),)
                 except Exception as error:  # of any kind: it was not made for what it has not written
                     self.refuse(repr(error))
@@ -469,7 +469,7 @@ class Connection:
         messages = []
         start = 0
         broken = False
-        while self.wary and not self.closed:
+        while self.is_unknown and not self.closed:
             length = self._meet(buffer[start:count])
             start += max(length, 0)
             if length <= 0:
@@ -484,7 +484,9 @@ class Connection:
             if end > count:
                 break
             try:
-                messages.append(decode_message(bytes(buffer[start + 4 : end])) if self.careful else marshal.loads(buffer[start + 4 : end]))
+                messages.append(
+                    decode_message(bytes(buffer[start + 4 : end])) if self.checks_frames else marshal.loads(buffer[start + 4 : end])
+                )
             except Exception as error:  # of any kind: it was not made for what it has not written
                 broken = self._refuse(repr(error))
                 break
@@ -567,7 +569,7 @@ class Connection:
                     logger.error("%s from a peer not known yet failed in process %d", what, os.getpid(), exc_info=error)
                     self._say_last((FAULT, fault_line(what, error)))
                 return -1
-        self.wary = not (self.process or self.role)
+        self.is_unknown = not (self.process or self.role)
         return end
 
     # ------------------------------------------------------------------------------------ ending

@@ -4,7 +4,7 @@
 sixteen gigabytes. So what comes from elsewhere is looked through first: everything announced must be there, nothing may be nested deeply,
 and only values that messages are made of may occur. That takes some microseconds, and is done
 
-* by who has accepted a connection, until its owner knows the peer, and by the node always (`Connection.wary`, `Connection.careful`);
+* by who has accepted a connection, until its owner knows the peer, and by the node always (`Connection.is_unknown`, `checks_frames`);
 * for everything else that is read rarely: packets of the zygote, answers to observers, variables of workers, descriptions of arrays.
 
 Between a driver and its workers, calls would feel it. Their messages are not changed on the way: a stream that is damaged has

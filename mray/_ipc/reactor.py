@@ -235,14 +235,16 @@ class Reactor:
                 return True
         return False
 
-    def meet(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, careful: bool = False) -> Connection:
+    def meet(
+        self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, checks_frames: bool = False
+    ) -> Connection:
         """As `register`, for a peer that is not known yet."""
         connection = self.register(sock, on_message, on_hangup)
-        connection.wary, connection.careful = True, careful
+        connection.is_unknown, connection.checks_frames = True, checks_frames
         return connection
 
     def serve(
-        self, source: socket.socket, who: str, on_message: MessageCallback, on_hangup: HangupCallback, *, careful: bool = False
+        self, source: socket.socket, who: str, on_message: MessageCallback, on_hangup: HangupCallback, *, checks_frames: bool = False
     ) -> None:
         """Take in connections of our own user, at a listener or a channel from the node; each is read.
 
@@ -250,7 +252,7 @@ class Reactor:
         """
 
         def welcome(sock: socket.socket) -> None:
-            self.meet(sock, on_message, on_hangup, careful=careful)
+            self.meet(sock, on_message, on_hangup, checks_frames=checks_frames)
 
         kind = ListenerAcceptor if source.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) else ChannelAcceptor
         self._acceptors.append(kind(self, source, welcome, who))

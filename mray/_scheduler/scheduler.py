@@ -416,7 +416,7 @@ class Scheduler:
     def site_of(self, where: Any) -> LaunchSite | None:
         return self.groups.site(where)
 
-    # ------------------------------------------------------------------------------------ the floor of the actors
+    # ------------------------------------------------------------------------------------ what actors and placement groups ask for
     def tell(self, process: str, message: tuple[Any, ...]) -> None:
         self._out.append(Tell(process, message))
 

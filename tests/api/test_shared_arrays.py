@@ -168,7 +168,7 @@ def test_what_is_not_contiguous_or_lies_in_two_memories_arrives_as_well(ray_sess
     assert counted()[1] >= 1
 
 
-def test_an_array_with_small_company_is_not_copied(ray_session, shared, counted):
+def test_an_array_beside_small_values_is_not_copied(ray_session, shared, counted):
     images, labels = shared.full((100, 4000), 1.0), np.arange(100)
     got = ray_session.get(ray_session.put({"images": images, "labels": labels}))
     assert counted() == (1, 0)

@@ -153,13 +153,13 @@ class Actor:
 
     def fetched(self):
         """How many tensors came as views and as copies, and how often the host waited for a device."""
-        arrivals = tuple(current_backend().client.tensors._loans._arrivals.values())
-        return sum(each.viewed for each in arrivals), sum(each.copied for each in arrivals), platform().synchronizations
+        imports = tuple(current_backend().client.tensors._loans._imports.values())
+        return sum(each.viewed for each in imports), sum(each.copied for each in imports), platform().synchronizations
 
     def lent(self):
         """Loans that are out, and how many tensors were copied for them."""
         loans = current_backend().client.tensors._loans
-        return loans._lent.out, loans._departures.copied
+        return loans._lent.out, loans._exports.copied
 
     def make_foreign(self):
         return [null.full(10, 1.0), Foreign()]

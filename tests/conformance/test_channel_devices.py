@@ -21,8 +21,8 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.death_watch import when_dead
-from mray._device.departures import LEAST_CHUNK
 from mray._device.device import CaptureError, DeviceOutOfMemoryError
+from mray._device.exports import LEAST_CHUNK
 from mray._device.memory_pool import pool_of
 from mray._device.pinned_memory import owner_of
 from mray._device.platform import forget_platform, platform
@@ -708,13 +708,13 @@ def test_streams_that_wait_for_a_reader_go_on_when_it_dies_though_nothing_is_wri
     edge.send(null.full(10, 1))
     edge.read()
     reading = edge.there.streams.get(edge.stream)
-    if edge.readers[0]._arrivals._landings:  # what is copied is let go of on the stream that copies
-        reading = edge.there.streams.get(edge.readers[0]._arrivals._landings[edge.there].stream)
+    if edge.readers[0]._imports._staging:  # what is copied is let go of on the stream that copies
+        reading = edge.there.streams.get(edge.readers[0]._imports._staging[edge.there].stream)
     hold = StreamHold(reading)
     edge.send(null.full(10, 2))
     edge.read()
     edge.send(null.full(10, 3))  # its memory, or that of the next one, is that of one which was let go of
-    writing = edge.here.streams.get(next(iter(edge.writer._departures._streams.values()), 0))
+    writing = edge.here.streams.get(next(iter(edge.writer._exports._streams.values()), 0))
     after = done(edge.here, writing.number)
     edge.there.streams.get(0).synchronize()
     assert not after()
@@ -829,7 +829,7 @@ def test_memory_goes_back_to_its_writer_as_soon_as_it_is_copied(two_gpus: Edge, 
 
 def test_copies_go_to_two_blocks_in_turn_and_wait_for_what_the_reader_does_with_them(two_gpus: Edge, eventually: Any) -> None:
     edge = two_gpus
-    pool, results = pool_of(edge.there, landing=True), []
+    pool, results = pool_of(edge.there, staging=True), []
     with StreamHold(edge.there.streams.get(edge.stream)):
         for number in range(2):
             edge.send(null.full(100, number))
@@ -840,13 +840,13 @@ def test_copies_go_to_two_blocks_in_turn_and_wait_for_what_the_reader_does_with_
                 del array
         edge.send(null.full(100, 2))
         third = edge.read()
-        landing = edge.readers[0]._arrivals._landings[edge.there]
-        assert not done(edge.there, landing.stream)()
+        staging = edge.readers[0]._imports._staging[edge.there]
+        assert not done(edge.there, staging.stream)()
         assert contents(third) == {0}, "what the reader has queued is not done with it"
         assert pool.used() == 2 * 512
     for number, result in enumerate([*results, third]):
         assert set(edge.host(result).tolist()) == {number + 0.5 if number < 2 else 2}
-    assert edge.readers[0]._arrivals.copied == 3
+    assert edge.readers[0]._imports.copied == 3
 
 
 def test_a_reader_that_is_ahead_waits_when_it_uses_the_value(two_gpus: Edge, eventually: Any) -> None:
@@ -861,7 +861,7 @@ def test_a_reader_that_is_ahead_waits_when_it_uses_the_value(two_gpus: Edge, eve
     assert set(edge.host(array).tolist()) == {3}
     edge.send(null.full(100, 4))
     del array
-    edge.read()  # never used: its block is not written to before it has landed
+    edge.read()  # never used: its block is not written to before it is staged
     edge.send(null.full(100, 5))
     array = edge.read()
     edge.readers[0].settle()
@@ -876,13 +876,13 @@ def test_the_next_message_is_copied_while_one_is_used(two_gpus: Edge, eventually
     with null.hold(0):
         edge.send(null.full(100, 2))
         first = edge.read()
-        assert reader._arrivals.copied == 2
+        assert reader._imports.copied == 2
         assert reader.ready()
         assert (reader.position(), reader.failed()) == (1, False)
         reader.settle()
         eventually(done(edge.there, edge.stream))  # what uses the first one does not wait for the second
         second = edge.read()
-        assert reader._arrivals.copied == 2
+        assert reader._imports.copied == 2
         assert edge.read() is NOTHING
         reader.settle()
         assert not done(edge.there, edge.stream)()
@@ -936,7 +936,7 @@ def test_who_made_a_tensor_goes_on_once_it_is_copied(pinned: Edge, is_dense: boo
     edge = pinned
     edge.send(null.full(4, 0))
     edge.read()
-    (stream,) = edge.writer._departures._streams.values()
+    (stream,) = edge.writer._exports._streams.values()
     with edge.here.on_stream(edge.here.create_stream()):
         with StreamHold(edge.here.streams.get(stream)):
             made = null.full(2000, 1)

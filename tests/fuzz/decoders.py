@@ -91,14 +91,14 @@ def _read_frame(body: bytes) -> object:
     return message
 
 
-def _stream(*, wary: bool, careful: bool) -> Callable[[bytes], object]:
+def _stream(*, is_unknown: bool, checks_frames: bool) -> Callable[[bytes], object]:
     def read(sent: bytes) -> object:
         heard: list[Any] = []
         gone: list[Connection] = []
         reactor = Reactor()
         here, there = socket.socketpair()
         connection = reactor.register(here, lambda _connection, message: heard.append(message), gone.append)
-        connection.wary, connection.careful = wary, careful
+        connection.is_unknown, connection.checks_frames = is_unknown, checks_frames
         disabled, logger.disabled = logger.disabled, True
         try:
             there.sendall(sent)
@@ -195,7 +195,7 @@ class _RingOfPeer:
         reactor = Reactor()
         here, there = socket.socketpair()
         connection = reactor.register(here, lambda _connection, message: heard.append(message), lambda _connection: None)
-        connection.careful = True
+        connection.checks_frames = True
         name = f"/mray-fuzz-{os.getpid()}-{next(_numbers)}"
         disabled, logger.disabled = logger.disabled, True
         try:
@@ -430,9 +430,9 @@ _rows = _Rows()
 DECODERS: dict[str, Decoder] = {
     "frame": Decoder(tuple(marshal.dumps(message) for message in MESSAGES), _read_frame, (ValueError,)),
     "first frame": Decoder(tuple(marshal.dumps(message) for message in MESSAGES[:2]), decode_unknown, (ValueError,)),
-    "stream of a stranger": Decoder((b"".join(map(encode, MESSAGES)),), _stream(wary=True, careful=True), ()),
-    "stream to the node": Decoder((b"".join(map(encode, MESSAGES)),), _stream(wary=False, careful=True), ()),
-    "stream of a peer": Decoder((b"".join(map(encode, MESSAGES)),), _stream(wary=False, careful=False), ()),
+    "stream of a stranger": Decoder((b"".join(map(encode, MESSAGES)),), _stream(is_unknown=True, checks_frames=True), ()),
+    "stream to the node": Decoder((b"".join(map(encode, MESSAGES)),), _stream(is_unknown=False, checks_frames=True), ()),
+    "stream of a peer": Decoder((b"".join(map(encode, MESSAGES)),), _stream(is_unknown=False, checks_frames=False), ()),
     "answer of the node": Decoder((encode(MESSAGES[8]),), _read_answer(m.ANSWER), (ValueError,)),
     "answer of a process": Decoder((encode(MESSAGES[9]),), _read_answer(m.TOLD), (ValueError,)),
     "variable of a worker": Decoder(

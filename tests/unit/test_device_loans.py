@@ -16,8 +16,8 @@ import pytest
 
 from mray._common.settings import NullDevices
 from mray._device import mappings
-from mray._device.arrivals import note_of
-from mray._device.departures import Departures
+from mray._device.exports import TensorExports
+from mray._device.imports import note_of
 from mray._device.mappings import FORSAKEN
 from mray._device.timelines import Peers, Where, mark, sweep_retired
 from mray._runtime.objects.device_loans import DeviceLoans
@@ -29,7 +29,7 @@ SCOPE = f"loans{os.getpid()}"
 OTHER = """
 import sys
 from mray._common.settings import NullDevices
-from mray._device.arrivals import note_of
+from mray._device.imports import note_of
 from mray._device.timelines import mark
 from mray.testing import null
 platform = null.NullPlatform(NullDevices(1, scope=sys.argv[1]))
@@ -82,8 +82,8 @@ def machine(eventually: Any) -> Iterator[NullPlatform]:
     made.close()
 
 
-class Shipment:
-    """Has the stream wait for the points with which it is ended, as shipments do."""
+class ExportedMessage:
+    """Has the stream wait for the points with which it is ended, as messages do."""
 
     def __init__(self, machine: NullPlatform, *, may_wait: bool = True) -> None:
         self.device = machine.devices[0]
@@ -116,36 +116,36 @@ class Link:
 
 
 def test_a_loan_ends_once_with_the_point_at_which_its_receiver_is_done(machine: NullPlatform, other: Other, loans: DeviceLoans) -> None:
-    shipment = Shipment(machine)
+    message = ExportedMessage(machine)
     link: Any = Link()
-    lent: Any = shipment
+    lent: Any = message
     loans._lent.lend(lent, link, 3)
     loans.on_done(link, 2, other.note)
-    assert not shipment.ended, "that was another loan"
+    assert not message.ended, "that was another loan"
     loans.on_done(link, 3, other.note)
     loans.on_done(link, 3, other.note)
-    assert (shipment.ended, loans._lent.out) == ([[other.where]], 0)
+    assert (message.ended, loans._lent.out) == ([[other.where]], 0)
     after = mark(machine.devices[0], 0)
     assert not after.reached()
     other.kill()
     machine.synchronize(machine.devices[0], 0)
     assert after.reached()
     loans.ended("other")
-    assert len(shipment.ended) == 1
+    assert len(message.ended) == 1
 
 
 def test_a_loan_ends_also_when_the_receiver_whose_point_ends_it_is_gone(machine: NullPlatform, other: Other, loans: DeviceLoans) -> None:
-    shipments: list[Any] = []
+    messages: list[Any] = []
     link: Any = Link()
-    departures = Departures(machine, lambda shipment: (shipments.append(shipment), (3, 0))[1])
+    exports = TensorExports(machine, lambda message: (messages.append(message), (3, 0))[1])
     tensor = machine.devices[0].empty("float32", (4,))
-    assert departures.add(tensor) is not None
-    departures.seal()
-    loans._lent.lend(shipments[0], link, 3)
+    assert exports.add(tensor) is not None
+    exports.seal()
+    loans._lent.lend(messages[0], link, 3)
     other.kill()
     loans.on_done(link, 3, other.note)
-    departures.close()
-    assert departures.held == 0, "its memory is used again"
+    exports.close()
+    assert exports.held == 0, "its memory is used again"
     loans.ended("other")
     del tensor
 
@@ -155,26 +155,26 @@ def test_a_loan_whose_end_cannot_be_waited_for_yet_ends_with_the_next_return_or_
 ) -> None:
     """As while a graph is captured."""
     link: Any = Link()
-    lent: list[Any] = [Shipment(machine, may_wait=False) for _ in range(3)]
-    for number, shipment in enumerate(lent):
-        loans._lent.lend(shipment, link, number)
+    lent: list[Any] = [ExportedMessage(machine, may_wait=False) for _ in range(3)]
+    for number, message in enumerate(lent):
+        loans._lent.lend(message, link, number)
     loans.on_done(link, 0, other.note)
     loans.on_done(link, 1, other.note)
     lent[0].may_wait = True
     loans.on_done(link, 2, b"")
     loans.ended("other")
     where = [other.where]
-    assert [shipment.ended for shipment in lent] == [[where] * 3, [where, where, []], [[]]]
+    assert [message.ended for message in lent] == [[where] * 3, [where, where, []], [[]]]
     other.kill()
 
 
 def test_streams_that_wait_for_a_dead_receiver_go_on_though_nobody_reads_the_news(
     machine: NullPlatform, other: Other, loans: DeviceLoans
 ) -> None:
-    device, lent = machine.devices[0], Shipment(machine)
-    shipment: Any = lent
+    device, lent = machine.devices[0], ExportedMessage(machine)
+    message: Any = lent
     link: Any = Link()
-    loans._lent.lend(shipment, link, 3)
+    loans._lent.lend(message, link, 3)
     loans.on_done(link, 3, other.note)
     after = mark(device, 0)
     assert not after.reached()
@@ -189,31 +189,31 @@ def test_streams_that_wait_for_a_dead_holder_go_on_though_nobody_reads_the_news(
 ) -> None:
     device = machine.devices[0]
     peer: Any = Link()
-    arrivals = loans._arrivals_from(peer, machine)
-    assert loans._arrivals_from(peer, machine) is arrivals
-    arrivals._peers.wait(device, 0, *other.where)
+    imports = loans._imports_from(peer, machine)
+    assert loans._imports_from(peer, machine) is imports
+    imports._peers.wait(device, 0, *other.where)
     after = mark(device, 0)
     assert not after.reached()
     other.kill()
     machine.synchronize(device, 0)
     assert after.reached()
-    assert set(arrivals._peers.open(device, *other.where[:2]).words) == {FORSAKEN}
+    assert set(imports._peers.open(device, *other.where[:2]).words) == {FORSAKEN}
     loans.hung_up(peer)
 
 
 def test_what_a_holder_has_open_of_its_receivers_goes_with_the_session(machine: NullPlatform, other: Other, loans: DeviceLoans) -> None:
-    shipment = Shipment(machine)
+    message = ExportedMessage(machine)
     peer: Any = Link()
-    lent: Any = shipment
+    lent: Any = message
     loans._lent.lend(lent, peer, 3)
     loans._peers["other"].open(machine.devices[0], *other.where[:2])
     loans.close()
     assert sweep_retired()
     loans.on_done(peer, 3, other.note)
-    loans._arrivals_from(peer, machine)
+    loans._imports_from(peer, machine)
     loans.close()
     loans.hung_up(peer)
     loans.ended("other")
     assert sweep_retired()
-    assert not shipment.ended, "others may look at it still"
+    assert not message.ended, "others may look at it still"
     other.kill()

@@ -81,7 +81,7 @@ class Ends:
         self.heard: list[Any] = []
         self.gone: list[Connection] = []
         self.connection = self.reactor.register(here, self.hear, self.gone.append)
-        self.connection.wary = True
+        self.connection.is_unknown = True
 
     def hear(self, connection: Connection, message: tuple[Any, ...]) -> None:
         if message[0] == "name":

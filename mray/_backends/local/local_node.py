@@ -91,7 +91,7 @@ class LocalNode:
             self._dead_workers,
             self._last_calls,
             lambda: 0,
-            LocalNode._heard.__code__,
+            LocalNode._on_message.__code__,
         )
 
     def new_process(self) -> str:
@@ -101,7 +101,7 @@ class LocalNode:
     # ------------------------------------------------------------------------------------ members
     def admit(self, client: LocalClient, end: End) -> LocalConnection:
         """A client joins; returns its connection to the node."""
-        connection = connect(self.run_token, end, (self._heard, _nothing, None))
+        connection = connect(self.run_token, end, (self._on_message, _nothing, None))
         other = connection.other
         assert other is not None
         here = self.processes.get(client.process)
@@ -166,7 +166,7 @@ class LocalNode:
         self.run_token.call_soon(self._apply, events.MemberDied(process, cause))
 
     # ------------------------------------------------------------------------------------ messages
-    def _heard(self, connection: Any, message: Message) -> None:
+    def _on_message(self, connection: Any, message: Message) -> None:
         code = message[0]
         make_event = EVENT_OF.get(code)
         if make_event is not None:

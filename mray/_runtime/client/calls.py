@@ -18,7 +18,7 @@ from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client import failed_calls
 from mray._runtime.connections.endpoint import Endpoint, fault_error
-from mray._runtime.objects.unheard_errors import hear
+from mray._runtime.objects.unhandled_errors import mark_handled
 from mray.exceptions import TaskCancelledError
 
 
@@ -82,7 +82,7 @@ class Call:
                 values.append((place, form, entry.payload, ref._id, export(ref)))
             else:
                 if form == FAILED:
-                    hear(entry)  # the error of the call reports it
+                    mark_handled(entry)  # the error of the call reports it
                 values.append((place, form, entry.payload))
         return values
 

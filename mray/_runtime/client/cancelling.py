@@ -154,7 +154,7 @@ class Interrupts:
         #: Whether the handler has run for the last signal that was sent.
         self._landed = True
         client.reactor.guard.is_wanted = self._is_wanted
-        client.reactor.guard.landed = self._note_landing
+        client.reactor.guard.landed = self._note_delivery
 
     def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
         """Cancel a task that is not in the inbox: it runs, is about to, or is over. Reading thread, client's lock held."""
@@ -182,7 +182,7 @@ class Interrupts:
             if not self._landed and self._context.task_id in self._named:
                 self._send()
 
-    def _note_landing(self) -> None:
+    def _note_delivery(self) -> None:
         self._landed = True
 
     def is_cancelled(self, task_id: bytes | None) -> bool:

@@ -30,7 +30,7 @@ from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
 from mray._runtime.objects.tensor_transport import TensorStore
-from mray._runtime.objects.unheard_errors import UnheardErrors
+from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
 
 class Client(Endpoint):
@@ -44,16 +44,16 @@ class Client(Endpoint):
         super().__init__(session_dir, process, role, reactor)
         self.announcements = Announcements()
         self.unschedulable = Unschedulable(self.announcements)
-        unheard = UnheardErrors(self.reactor.defer, self.announcements.say)
+        unhandled = UnhandledErrors(self.reactor.defer, self.announcements.say)
         self.owner = self.owner_class(self)
         self.borrowing = Borrowing(self.owner, lambda actor_id: self.actors.forget(actor_id))
         self.arguments = Arguments(self.owner, self.borrowing)
-        self.leases = self.leases_class(self, self.borrowing, self.arguments, self.unschedulable.hear)
-        self.actors = ActorCallers(self, self.borrowing, self.unschedulable.hear)
+        self.leases = self.leases_class(self, self.borrowing, self.arguments, self.unschedulable.warn)
+        self.actors = ActorCallers(self, self.borrowing, self.unschedulable.warn)
         self.tensors = TensorStore(self.owner, self.borrowing, self.actors.end_of_process)
         self.cancelling = Cancelling(self.owner, self.arguments, self.leases, self.actors)
-        self.replies = Replies(self.owner, self.borrowing, self.tensors, unheard)
-        self.objects = Objects(self.owner, self.borrowing, self.tensors, self.cancelling, unheard)
+        self.replies = Replies(self.owner, self.borrowing, self.tensors, unhandled)
+        self.objects = Objects(self.owner, self.borrowing, self.tensors, self.cancelling, unhandled)
         self.wakeups = Wakeups(self)
         self.parts = (
             self.borrowing,

@@ -25,7 +25,7 @@ from mray._objects.serializer import deserialize
 from mray._objects.store import is_spilled, read
 from mray._runtime.client.late import why_late
 from mray._runtime.client.long_lists import LongList, LongLists
-from mray._runtime.objects.unheard_errors import hear
+from mray._runtime.objects.unhandled_errors import mark_handled
 from mray.exceptions import GetTimeoutError, ObjectLostError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
     from mray._runtime.objects.tensor_transport import TensorStore
-    from mray._runtime.objects.unheard_errors import UnheardErrors
+    from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
 #: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
@@ -43,13 +43,15 @@ GRACE_SECONDS = 0.05
 class Objects:
     """The values of refs."""
 
-    def __init__(self, owner: Owner, borrowing: Borrowing, tensors: TensorStore, cancelling: Cancelling, unheard: UnheardErrors) -> None:
+    def __init__(
+        self, owner: Owner, borrowing: Borrowing, tensors: TensorStore, cancelling: Cancelling, unhandled: UnhandledErrors
+    ) -> None:
         client = self._client = owner.client
         self._owner = owner
         self._borrowing = borrowing
         self._tensors = tensors
         self._cancelling = cancelling
-        self._unheard = unheard
+        self._unhandled = unhandled
         self.long_lists = LongLists(client.lock, client.reactor.call_later)
         #: Whether the first `get` that is really going to wait warns that it holds up an event loop.
         self.warns = False
@@ -72,7 +74,7 @@ class Objects:
         if form == m.PICKLED:
             return deserialize(form, entry.payload)
         if form == m.FAILED:
-            hear(entry)
+            mark_handled(entry)
             raise unpickle_error(entry.payload)
         if form == m.SEGMENT or form is None:  # it is being made again for another thread
             return self.read_segment(entry, entry.owner, entry.object_id)
@@ -125,7 +127,7 @@ class Objects:
         value_of = self.value_of
         if m.FAILED in forms:
             for entry in entries:
-                hear(entry)
+                mark_handled(entry)
             value_of(next(entry for entry in entries if entry.form == m.FAILED))
         if m.TENSORS in forms:
             return self._tensors.values(refs, value_of, timeout, through_host)
@@ -164,19 +166,19 @@ class Objects:
             _warn_of_blocking_get()
         if len(entries) == 1:
             (entry,) = entries
-            hope = None
+            most_absences = None
             if entry.owner is not None and not entry.fetching:
                 with self._client.lock:
-                    hope = self._ask_for(entries)
-            ready = self.wait_as_user(entry.is_ready, timeout, hope)
+                    most_absences = self._ask_for(entries)
+            ready = self.wait_as_user(entry.is_ready, timeout, most_absences)
         else:
             with self._client.lock:
-                hope = self._ask_for(entries)
+                most_absences = self._ask_for(entries)
             completion = Completion(entries)
-            ready = self.wait_as_user(completion.is_reached, timeout, hope)
+            ready = self.wait_as_user(completion.is_reached, timeout, most_absences)
             if completion.failed is not None:
                 for entry in entries:
-                    hear(entry)
+                    mark_handled(entry)
                 self.value_of(completion.failed)
         if not ready:
             why = why_late(self._client, entries, timeout or 0)
@@ -185,7 +187,7 @@ class Objects:
     def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
         """Have the values of borrowed objects sent. Client's lock held.
 
-        Returns the `hope` of `wait_as_user`, a count of absences, when all of these values, or all but `spare`, may be there.
+        Returns the `most_absences` of `wait_as_user`, a count of absences, when all of these values, or all but `spare`, may be there.
         """
         asks = self._client.resident.lends()
         for entry in dict.fromkeys(entries):  # a ref that is given twice is waited for once
@@ -196,20 +198,20 @@ class Objects:
                     self._borrowing.fetch(entry, asks)
         return self._borrowing.absences + spare if asks and spare >= 0 else None
 
-    def wait_as_user(self, predicate: Callable[[], bool], timeout: float | None, hope: int | None = None) -> bool:
+    def wait_as_user(self, predicate: Callable[[], bool], timeout: float | None, most_absences: int | None = None) -> bool:
         """Wait on behalf of user code: a task gives its CPUs back meanwhile.
 
-        Not while values come that are there already: a further worker would be started for each. With `hope` the task keeps its CPUs until
-        the owners have reported so many values absent, and for `GRACE_SECONDS` at most.
+        Not while values come that are there already: a further worker would be started for each. With `most_absences` the task keeps its
+        CPUs until the owners have reported so many values absent, and for `GRACE_SECONDS` at most.
         """
         reactor = self._client.reactor
         if timeout == 0:
             return reactor.wait_until(predicate, 0)
-        if hope is not None:
+        if most_absences is not None:
             borrowing = self._borrowing
             deadline = None if timeout is None else monotonic() + timeout
             reactor.wait_until(
-                lambda: predicate() or borrowing.absences > hope, GRACE_SECONDS if timeout is None else min(timeout, GRACE_SECONDS)
+                lambda: predicate() or borrowing.absences > most_absences, GRACE_SECONDS if timeout is None else min(timeout, GRACE_SECONDS)
             )
             if predicate():
                 return True
@@ -238,19 +240,19 @@ class Objects:
         if len(ready) == num_returns:
             if is_long:
                 self.long_lists.keep(LongList(rest.copy()))
-            return self._heard(ready), rest
+            return self._handled(ready), rest
         entries = [ref._entry for ref in refs]
         countdown = Survey(entries) if num_returns == len(ready) + 1 and len(entries) <= MOST_SURVEYED else Countdown()
         most_left = len(entries) - num_returns
         with self._client.lock:
             watched = countdown.to_watch(entries)
-            hope = self._ask_for(entries if self._client.resident.lends() else watched, most_left)
+            most_absences = self._ask_for(entries if self._client.resident.lends() else watched, most_left)
             for entry in watched:
                 if entry.form is None:
                     countdown.watch(entry)
         try:
             if countdown.left > most_left:
-                self.wait_as_user(lambda: countdown.left <= most_left, timeout, hope)
+                self.wait_as_user(lambda: countdown.left <= most_left, timeout, most_absences)
         except KeyboardInterrupt:
             self._cancelling.interrupted(entries)
             raise
@@ -260,7 +262,7 @@ class Objects:
         ready, rest = split_ready(refs, num_returns)
         if is_long:
             self.long_lists.keep(LongList(rest.copy()))
-        return self._heard(ready), rest
+        return self._handled(ready), rest
 
     def _wait_again(self, listed: LongList, num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """As `wait`, for the refs that an earlier one has left."""
@@ -268,14 +270,14 @@ class Objects:
         try:
             with self._client.lock:
                 places = listed.take(num_returns)
-                hope = None
+                most_absences = None
                 if len(places) < num_returns:
                     listed.put_back(places)
                     if listed.asks:
-                        hope = self._ask_for(tuple(entries), len(entries) - num_returns)
+                        most_absences = self._ask_for(tuple(entries), len(entries) - num_returns)
                         listed.asks = False
             if len(places) < num_returns:
-                self.wait_as_user(lambda: listed.count >= num_returns, timeout, hope)
+                self.wait_as_user(lambda: listed.count >= num_returns, timeout, most_absences)
                 with self._client.lock:
                     places = listed.take(num_returns)
             ready, rest = listed.split(places)
@@ -285,13 +287,13 @@ class Objects:
                 self._cancelling.interrupted(entries)
             raise
         self.long_lists.keep(listed)
-        return self._heard(ready), rest
+        return self._handled(ready), rest
 
-    def _heard(self, ready: list[ObjectRef]) -> list[ObjectRef]:
+    def _handled(self, ready: list[ObjectRef]) -> list[ObjectRef]:
         """Mark the errors of these ready refs as seen by the caller, and return the refs."""
-        if self._unheard.any:
+        if self._unhandled.any:
             for ref in ready:
-                hear(ref._entry)
+                mark_handled(ref._entry)
         return ready
 
     def _wait_among_strangers(

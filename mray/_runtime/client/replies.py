@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
     from mray._runtime.objects.tensor_transport import TensorStore
-    from mray._runtime.objects.unheard_errors import UnheardErrors
+    from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
 
 class Replies(Part):
     """Completes the entries of calls. Methods need the client's lock."""
 
-    def __init__(self, owner: Owner, borrowing: Borrowing, tensors: TensorStore, unheard: UnheardErrors) -> None:
+    def __init__(self, owner: Owner, borrowing: Borrowing, tensors: TensorStore, unhandled: UnhandledErrors) -> None:
         client = self._client = owner.client
         self._owner = owner
         self._borrowing = borrowing
         self._tensors = tensors
-        self._unheard = unheard
+        self._unhandled = unhandled
         client.from_peers.on(
             {m.REPLY: self._on_reply, m.REPLIES: self._on_replies, m.ATTEMPT: self._on_attempt, m.GRAPHED: self._on_graphed},
             {m.CALL: fail_call, m.TASK: fail_call, m.GRAPH: self._fail_graph_request, m.GRAPHED: client.fail_answer},
@@ -52,7 +52,7 @@ class Replies(Part):
                     self._tensors.own(entry, task_id + FIRST, form, payload, call.handle)
                 else:
                     call.failed(payload, connection.process)
-                    self._unheard.come(entry, payload)
+                    self._unhandled.come(entry, payload)
             # POINT reply come
             if form == m.PICKLED and not refs:
                 entry.complete(form, payload)
@@ -78,7 +78,7 @@ class Replies(Part):
                     if not failed:
                         failed = True
                         call.failed(payload, connection.process)
-                    self._unheard.come(entry, payload)
+                    self._unhandled.come(entry, payload)
                 self.complete(connection, return_id(task_id, index), entry, form, payload, refs)
             call.source.replied(call)
         except Exception as error:

@@ -20,7 +20,7 @@ class Unschedulable:
         self._announcements = announcements
         self._told: dict[str, None] = {}
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Log why a task or actor can never be scheduled. Not with the client's lock: a logger may run code of the user's."""
         if text in self._told:
             return
@@ -29,7 +29,7 @@ class Unschedulable:
             self._told.pop(next(iter(self._told)), None)
         logger.warning("%s Waiting for it raises this error.", text if text.endswith(".") else f"{text}.")
 
-    def hear(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Log a refusal of the node, which begins with a label; a refusal by this process itself was logged already."""
         if text.startswith(("task ", "actor ")) and m.GROUP_REMOVED not in text and m.NO_PROCESS not in text:
-            self._announcements.say(lambda: self.tell(f"The {text}"))
+            self._announcements.say(lambda: self.report(f"The {text}"))

@@ -54,7 +54,7 @@ from mray._runtime.connections.part import Part
 from mray._runtime.connections.requests import Answer, Requests
 from mray.exceptions import GetTimeoutError, RaySystemError
 
-#: Posts wait for company until so many bytes are queued for a peer that is busy anyway.
+#: Posts wait for further ones until so many bytes are queued for a peer that is busy anyway.
 BATCH_BYTES = 4096
 #: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
 BURST_GAP = 50e-6
@@ -393,14 +393,14 @@ class Endpoint:
             for part in self.parts:
                 part.bequeathed(made)
 
-    def hear_end(self, process: str) -> Ended | None:
+    def await_end(self, process: str) -> Ended | None:
         """The end of a process that is not there any more. None: it had ended before this process was there. Waits for the node's word."""
         if self.ends.of(process) is None:
             self.ask(m.QUERY, "spilled", [])  # what the node has said before its answer has come by then
         return self.ends.of(process)
 
     def after_end(self, process: str, then: Callable[[], None]) -> None:
-        """As `hear_end`, without a wait: call back, with the lock, when the end is known or will not be. Client's lock held."""
+        """As `await_end`, without a wait: call back, with the lock, when the end is known or will not be. Client's lock held."""
         if self.ends.of(process) is not None or self.node.closed:
             then()
         else:

@@ -196,7 +196,7 @@ class Node:
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
         """Serve until the session ends."""
-        self.reactor.serve(listener, "The node process", self._heard, self._hung_up, careful=True)
+        self.reactor.serve(listener, "The node process", self._on_message, self._hung_up, checks_frames=True)
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)
         self._memory.start()
@@ -237,10 +237,10 @@ class Node:
 
     # ------------------------------------------------------------------------------------ connections
     def _meet(self, sock: socket.socket) -> Connection:
-        return self.reactor.meet(sock, self._heard, self._hung_up, careful=True)
+        return self.reactor.meet(sock, self._on_message, self._hung_up, checks_frames=True)
 
     # ------------------------------------------------------------------------------------ messages
-    def _heard(self, connection: Connection, message: Message) -> None:
+    def _on_message(self, connection: Connection, message: Message) -> None:
         """Handle one message. An invalid one ends the connection of its sender, and no other."""
         try:
             wrong = misfit(message)

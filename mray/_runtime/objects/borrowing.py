@@ -33,7 +33,7 @@ from mray._objects.serializer import is_noting, note_ref
 from mray._runtime.connections.deaths import lost_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.part import Part
-from mray._runtime.objects.unheard_errors import hear
+from mray._runtime.objects.unhandled_errors import mark_handled
 from mray.exceptions import OufOfBandObjectRefSerializationException
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ class Borrowing(Part):
 
         def answer(found: Entry) -> None:
             names = self.names_of(found.refs) if found.refs else None
-            hear(found)
+            mark_handled(found)
             connection.send((m.OBJECT, object_id, found.form, found.payload, names))
 
         self.revive(entry)

@@ -1,6 +1,6 @@
 """Tensors of devices that one process lends another for an ordinary call, in device memory that both have mapped.
 
-In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, with the same `Departures` and `Arrivals`::
+In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, with the same `TensorExports` and `TensorImports`::
 
     holder                                                           receiver
     lend: copied into the pool ------------------ TENSORS_BROUGHT -> bring: tensors that are views of the same memory
@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from mray._caller.ledger import Ledger
 from mray._common import messages as m
-from mray._device.arrivals import Arrivals, Awaited, point_of
-from mray._device.departures import DepartureFacts, Departures, Shipment
 from mray._device.device import Platform
+from mray._device.exports import ExportedMessage, ExportedTensor, TensorExports
+from mray._device.imports import Awaited, TensorImports, point_of
 from mray._device.platform import platform
 from mray._device.timelines import Peers, Where, retire_later
 from mray._ipc.connection import Connection
@@ -78,24 +78,24 @@ class DeviceLoans:
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        #: Guards departures and loans: the thread that reads answers fetches, and other messages end loans.
+        #: Guards exports and loans: the thread that reads answers fetches, and other messages end loans.
         self._lock = threading.RLock()
-        self._departures: Departures | None = None
+        self._exports: TensorExports | None = None
         self._numbers = 0
-        #: The shipments of the fetch that is being answered; and those on loan.
-        self._loading: list[Shipment] = []
-        self._lent: Ledger[Shipment] = Ledger()
-        #: Shipments that were returned by a process as of a point that cannot be waited for yet.
-        self._late: list[tuple[str, Shipment, Where]] = []
+        #: The messages of the fetch that is being answered; and those on loan.
+        self._loading: list[ExportedMessage] = []
+        self._lent: Ledger[ExportedMessage] = Ledger()
+        #: Messages that were returned by a process as of a point that cannot be waited for yet.
+        self._late: list[tuple[str, ExportedMessage, Where]] = []
         #: Receivers for which streams wait, by process.
         self._peers: defaultdict[str, Peers] = defaultdict(Peers)
-        #: One thread at a time unpickles: arrivals are put together in one place.
+        #: One thread at a time unpickles: what comes in is put together in one place.
         self._bringing = threading.RLock()
         #: By the connection to the holder.
-        self._arrivals: dict[Connection, Arrivals] = {}
+        self._imports: dict[Connection, TensorImports] = {}
 
     # ------------------------------------------------------------------------------------ as holder
-    def lend(self, connection: Connection, tensors: list[Any], streams: dict[int, int]) -> tuple[list[DepartureFacts], list[int]]:
+    def lend(self, connection: Connection, tensors: list[Any], streams: dict[int, int]) -> tuple[list[ExportedTensor], list[int]]:
         """The facts of each tensor for the receiver at the other end, and the number of each device's loan.
 
         Raises DeviceOutOfMemoryError, NotExportedError, RuntimeError for a tensor that requires grad.
@@ -103,47 +103,45 @@ class DeviceLoans:
         found = platform()
         assert found is not None
         with self._lock, on_streams(streams):
-            departures = self._departures
-            if departures is None:
-                departures = self._departures = Departures(found, self._load)
+            exports = self._exports
+            if exports is None:
+                exports = self._exports = TensorExports(found, self._load)
             self._loading = []
-            facts: list[DepartureFacts] = []
+            facts: list[ExportedTensor] = []
             is_lent = False
             try:
                 for tensor in tensors:
-                    departure = departures.add(tensor)
-                    assert departure is not None, "there is a number for every loan"
-                    facts.append(departure)
-                is_lent = all(self._lent.lend(shipment, connection, shipment.lease) for shipment in self._loading)
+                    export = exports.add(tensor)
+                    assert export is not None, "there is a number for every loan"
+                    facts.append(export)
+                is_lent = all(self._lent.lend(message, connection, message.lease) for message in self._loading)
             finally:
-                departures.seal()
+                exports.seal()
                 if not is_lent:
-                    for shipment in self._loading:
-                        shipment.end()
-            return facts, [shipment.lease for shipment in self._loading]
+                    for message in self._loading:
+                        message.end()
+            return facts, [message.lease for message in self._loading]
 
-    def _load(self, shipment: Shipment) -> tuple[int, int]:
+    def _load(self, message: ExportedMessage) -> tuple[int, int]:
         self._numbers += 1
-        self._loading.append(shipment)
+        self._loading.append(message)
         return self._numbers, 0
 
     def on_done(self, connection: Connection, number: int, note: bytes) -> None:
         """TENSORS_DONE."""
         with self._lock:
-            shipment = self._lent.returned(connection, number)
-            if shipment is None:
+            message = self._lent.returned(connection, number)
+            if message is None:
                 return
             point = point_of(note)
             if point is None:
-                shipment.end()
+                message.end()
             else:
-                self._late.append((connection.process, shipment, point))
+                self._late.append((connection.process, message, point))
             self._late = [late for late in self._late if not late[1].end([late[2]], self._peers[late[0]])]
 
     # ------------------------------------------------------------------------------------ as receiver
-    def bring(
-        self, connection: Connection, departures: Sequence[DepartureFacts], numbers: Sequence[int]
-    ) -> tuple[list[Any], list[Awaited]]:
+    def bring(self, connection: Connection, exports: Sequence[ExportedTensor], numbers: Sequence[int]) -> tuple[list[Any], list[Awaited]]:
         """The tensors that were lent, and the points that streams wait for to use them.
 
         Raises `UnreachableError` when no device of this process reaches them, NotOpenedError when they cannot be opened.
@@ -154,18 +152,18 @@ class DeviceLoans:
             if found is None:
                 raise UnreachableError("This process sees no device, and the tensors are on one of another process.")
             with self._bringing:
-                arrivals = self._arrivals_from(connection, found)
+                imports = self._imports_from(connection, found)
                 tensors: list[Any] = []
                 try:
-                    for facts in departures:
+                    for facts in exports:
                         number, place = facts[0], facts[2]
                         if not any(device.can_access(place) for device in found.devices):
                             raise UnreachableError(f"This process has no device that can reach the memory of {place}, where a tensor lies.")
-                        tensors.append(arrivals.bring(*facts))
+                        tensors.append(imports.bring(*facts))
                         brought.add(number)
-                    return tensors, arrivals.awaited
+                    return tensors, imports.awaited
                 finally:
-                    arrivals.end_message()
+                    imports.end_message()
         finally:
             self.refuse(connection, [number for number in numbers if number not in brought])
 
@@ -174,11 +172,11 @@ class DeviceLoans:
         for number in numbers:
             self._return(connection, number, 0, b"")
 
-    def _arrivals_from(self, connection: Connection, found: Platform) -> Arrivals:
-        arrivals = self._arrivals.get(connection)
-        if arrivals is None:
-            arrivals = self._arrivals[connection] = Arrivals(found, partial(self._return, connection), MOST_KEPT)
-        return arrivals
+    def _imports_from(self, connection: Connection, found: Platform) -> TensorImports:
+        imports = self._imports.get(connection)
+        if imports is None:
+            imports = self._imports[connection] = TensorImports(found, partial(self._return, connection), MOST_KEPT)
+        return imports
 
     def _return(self, connection: Connection, number: int, _use: int, note: bytes) -> None:
         """In finalizers, too."""
@@ -194,28 +192,28 @@ class DeviceLoans:
     # ------------------------------------------------------------------------------------ ends
     def hung_up(self, connection: Connection) -> None:
         """A connection has ended."""
-        arrivals = self._arrivals.pop(connection, None)
-        if arrivals is not None:
-            arrivals.close()
+        imports = self._imports.pop(connection, None)
+        if imports is not None:
+            imports.close()
 
     def ended(self, process: str) -> None:
         """A process has ended, and the work that it had queued."""
         with self._lock:
-            for shipment in (*self._lent.ended(process), *(late[1] for late in self._late if late[0] == process)):
-                shipment.end()
+            for message in (*self._lent.ended(process), *(late[1] for late in self._late if late[0] == process)):
+                message.end()
             self._late = [late for late in self._late if late[0] != process]
             if process in self._peers:
                 retire_later(self._peers.pop(process))
 
     def close(self) -> None:
         """The session is over."""
-        for arrivals in self._arrivals.values():
-            arrivals.close()
-        self._arrivals.clear()
+        for imports in self._imports.values():
+            imports.close()
+        self._imports.clear()
         with self._lock:
             self._lent, self._late = Ledger(), []
             while self._peers:
                 retire_later(self._peers.popitem()[1])
-            if self._departures is not None:
-                self._departures.close()
-                self._departures = None
+            if self._exports is not None:
+                self._exports.close()
+                self._exports = None

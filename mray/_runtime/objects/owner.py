@@ -155,7 +155,7 @@ class Owner(Part):
         client = self.client
         # The node drops a dead process before it frees that one's objects.
         if owner not in (None, client.process) and not (client.node.is_cut() or client.introductions.know(owner)):
-            client.hear_end(owner)
+            client.await_end(owner)
             return client.ends.owner_error(owner, object_id)
         if client.node.is_cut():  # the memory ends with the session; this process is about to learn how that has ended
             client.reactor.wait_until(lambda: client.fatal is not None, _REPORT_SECONDS)

@@ -44,11 +44,11 @@ from mray._common.ids import new_object_id
 from mray._common.kept import os
 from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
-from mray._device.arrivals import Awaited
-from mray._device.departures import DepartureFacts
 from mray._device.device import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
 from mray._device.device_faults import listen
+from mray._device.exports import ExportedTensor
 from mray._device.foreign import tell_of_foreign
+from mray._device.imports import Awaited
 from mray._device.platform import platform
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Guard
@@ -470,7 +470,7 @@ class TensorStore(Part):
             raise client.fatal
         raise self._who_died(fetch)
 
-    def _bring(self, fetch: TensorFetch, connection: Connection, facts: list[DepartureFacts], numbers: list[int]) -> list[Any]:
+    def _bring(self, fetch: TensorFetch, connection: Connection, facts: list[ExportedTensor], numbers: list[int]) -> list[Any]:
         """Tensors lent in device memory; through host memory if they cannot be reached and the transport allows it."""
         try:
             found, fetch.awaited = self._loans.bring(connection, facts, numbers)

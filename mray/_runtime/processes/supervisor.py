@@ -536,16 +536,16 @@ class Supervisor:
 
     def _hold(self, worker: WorkerProcess, stream: OutputStream) -> None:
         """Hold back the beginning of a line; it is shown without its end if that does not come soon."""
-        stream.heard = monotonic()
+        stream.last_output = monotonic()
         if not stream.held:
-            stream.held = stream.heard
+            stream.held = stream.last_output
             self._reactor.call_later(_SILENCE, partial(self._look_at_piece, worker, stream))
 
     def _look_at_piece(self, worker: WorkerProcess, stream: OutputStream) -> None:
         now = monotonic()
         if not stream.splitter.holds:
             stream.held = 0.0
-        elif now - stream.heard < _SILENCE and now - stream.held < _LONGEST_HOLD:
+        elif now - stream.last_output < _SILENCE and now - stream.held < _LONGEST_HOLD:
             self._reactor.call_later(_SILENCE, partial(self._look_at_piece, worker, stream))
         else:
             stream.held = 0.0

@@ -106,12 +106,12 @@ class _Running:
         finally:
             os.close(pidfd)
         try:
-            pid = self._hear()
+            pid = self._receive_pid()
         except OSError:
             raise
         except BaseException:  # Ctrl-C: no caller gets that node's pid
             with contextlib.suppress(OSError):
-                processes.kill(self._hear())
+                processes.kill(self._receive_pid())
             raise
         _forked[pid] = self
         return pid
@@ -120,11 +120,11 @@ class _Running:
         """Exit status of a node that is dead; None when the template is, too."""
         try:
             self._channel.send(marshal.dumps((_REAP, pid)))
-            return self._hear()
+            return self._receive_pid()
         except OSError:
             return None
 
-    def _hear(self) -> int:
+    def _receive_pid(self) -> int:
         packet = self._channel.recv(PACKET)
         if not packet:
             raise OSError("the template is dead")

@@ -11,7 +11,7 @@ from mray._ipc.output import LineSplitter
 class OutputStream:
     """The reading end of a worker's stdout or stderr."""
 
-    __slots__ = ("fd", "heard", "held", "log", "number", "splitter")
+    __slots__ = ("fd", "held", "last_output", "log", "number", "splitter")
 
     def __init__(self, fd: int, number: int) -> None:
         self.fd = fd
@@ -20,7 +20,7 @@ class OutputStream:
         #: The file that keeps a copy, opened with the first output.
         self.log = -1
         #: When the last output came, and since when the beginning of a line has been held back; 0.0: none is.
-        self.heard = 0.0
+        self.last_output = 0.0
         self.held = 0.0
 
 

@@ -1,12 +1,12 @@
 """Tensors that come in: opening the memory they lie in, and letting their sender know when nobody looks at them any more.
 
     the thread that reads                                         finalizers, in any thread
-    Arrivals.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: the lease is released,
-    Arrivals.end_message()                the whole message       with the point to which the reader's stream has work
+    TensorImports.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: the lease is released,
+    TensorImports.end_message()                the whole message       with the point to which the reader's stream has work
 
 On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. When the reader holds on
 to very many tensors it is copied within the device, and the lease ends with the message: its sender would have nothing left to lend. To
-another device, or from pinned memory, it is copied beside what the device computes (`mray._device.landings`), and the lease ends with the
+another device, or from pinned memory, it is copied beside what the device computes (`mray._device.staging`), and the lease ends with the
 copy.
 
 The reader's stream waits for the sender's, or for the copy; the reader does not. Work with a tensor must be queued on the stream that
@@ -26,11 +26,11 @@ from typing import Any
 
 from mray._common.process_local import kernel_pid
 from mray._device.death_watch import is_watching
-from mray._device.departures import OPENS, OPENS_NOTHING, DepartureFacts
 from mray._device.device import Device, DeviceFaultError, Platform
 from mray._device.device_faults import promise, report
-from mray._device.landings import Landed, Landings
+from mray._device.exports import OPENS, OPENS_NOTHING, ExportedTensor
 from mray._device.mappings import HOST, KEY_SIZE, Mapping, PeerTimelines, leave, open_region
+from mray._device.staging import Staged, Staging
 from mray._device.timelines import Peers, Where, mark, retire_later
 
 #: Releases a lease: its number, its use, and a note: the reader's word, and the point that marks the end of its work (`point_of`). For
@@ -60,29 +60,29 @@ def point_of(note: bytes) -> Where | None:
 class _Hold:
     """Kept alive by the tensors of one lease; releases it."""
 
-    __slots__ = ("_arrivals", "_lease", "_process", "_use", "device", "stream")
+    __slots__ = ("_imports", "_lease", "_process", "_use", "device", "stream")
 
-    def __init__(self, arrivals: Arrivals, device: Device, stream: int, lease: int, use: int) -> None:
-        self._arrivals = arrivals
+    def __init__(self, imports: TensorImports, device: Device, stream: int, lease: int, use: int) -> None:
+        self._imports = imports
         self._lease = lease
         self._use = use
         self._process = kernel_pid()
         self.device = device
         self.stream = stream
-        arrivals.held += 1
+        imports.held += 1
 
     def forget(self) -> None:
         """Release nothing."""
         self._process = 0
-        self._arrivals.held -= 1
+        self._imports.held -= 1
 
     def __del__(self) -> None:
         # A forked child has copies of its parent's tensors, and none of their memory. A process that ends releases everything by that.
         if kernel_pid() == self._process and not sys.is_finalizing():
-            self._arrivals.let_go(self.device, self.stream, self._lease, self._use)
+            self._imports.let_go(self.device, self.stream, self._lease, self._use)
 
 
-class Arrivals:
+class TensorImports:
     """The tensors that one end reads. `most`: how many leases it keeps; it copies what comes beyond. `copies`: it copies everything.
 
     `gone` is called once when the end is closed, nothing is held and all memory that it had opened is closed.
@@ -108,13 +108,13 @@ class Arrivals:
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
         #: Where tensors of other devices are copied to.
-        self._landings: dict[Device, Landings] = {}
+        self._staging: dict[Device, Staging] = {}
         #: The points of the message that is being read.
         self.awaited: list[Awaited] = []
         #: Whether the reader says when its stream is to wait for copies: `settle`.
         self.is_ahead = False
         #: Copies that are not settled yet.
-        self.landed: list[Landed] = []
+        self.staged: list[Staged] = []
         self._closed = False
 
     def bring(
@@ -136,7 +136,7 @@ class Arrivals:
         strides: tuple[int, ...] | None,
         index: int,
     ) -> Any:
-        """The tensor of these facts of a departure. Raises NotOpenedError when its sender is dead and its memory gone, or cannot be opened
+        """The tensor of these facts of an export. Raises NotOpenedError when its sender is dead and its memory gone, or cannot be opened
         here.
         """
         device = self._platform.device_of(place)
@@ -145,7 +145,7 @@ class Arrivals:
             device = self._stand_in(place, index)
         hold = self._current.get(lease)
         if hold is None:
-            stream = device.current_stream() if here else self._landings_on(device).stream
+            stream = device.current_stream() if here else self._staging_on(device).stream
             hold = self._current[lease] = _Hold(self, device, stream, lease, use)
         stream = hold.stream
         mapping = self._opened.get((key, device))
@@ -159,7 +159,7 @@ class Arrivals:
 
         if size and not here:
             self.copied += 1
-            return self._landings_on(device).tensor(mapping.address + offset, size, dtype, shape, strides, chunk, numbers, wait)
+            return self._staging_on(device).tensor(mapping.address + offset, size, dtype, shape, strides, chunk, numbers, wait)
         wait(numbers[-1])
         if size and not self._copies and self.held <= self._most:
             self.viewed += 1
@@ -171,7 +171,7 @@ class Arrivals:
         self.copied += 1
         return tensor
 
-    def try_bring(self, facts: DepartureFacts) -> str:
+    def try_bring(self, facts: ExportedTensor) -> str:
         """Open what a tensor needs, of which nobody knows yet whether this process can open it; the reason if it cannot, which the sender
         gets as the word of its lease.
         """
@@ -185,10 +185,10 @@ class Arrivals:
             self._release(facts[0], facts[1], bytes((OPENS_NOTHING,)))
             return str(error)
 
-    def _landings_on(self, device: Device) -> Landings:
-        found = self._landings.get(device)
+    def _staging_on(self, device: Device) -> Staging:
+        found = self._staging.get(device)
         if found is None:
-            found = self._landings[device] = Landings(device)
+            found = self._staging[device] = Staging(device)
         return found
 
     def _stand_in(self, place: str, index: int) -> Device:
@@ -203,10 +203,10 @@ class Arrivals:
         """Tensors that a message has brought keep its leases as long as they live. The reader's stream waits for those that are copied, now
         or (`is_ahead`) when the reader settles them.
         """
-        for landings in self._landings.values():
-            landed = landings.end_message()
-            if landed is not None:
-                self.landed.append(landed)
+        for staging in self._staging.values():
+            staged = staging.end_message()
+            if staged is not None:
+                self.staged.append(staged)
         if not self.is_ahead:
             self.settle()
         if self._current:
@@ -218,9 +218,9 @@ class Arrivals:
 
     def settle(self) -> None:
         """Have the stream that was current when they were read wait for the tensors that were copied. The caller does not wait."""
-        while self.landed:
-            self.landed[-1].settle()
-            self.landed.pop()
+        while self.staged:
+            self.staged[-1].settle()
+            self.staged.pop()
 
     def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
         """In finalizers: nobody looks at the tensors of a lease any more."""
@@ -252,8 +252,8 @@ class Arrivals:
             self._closed = True
             self._current.clear()
             self.settle()
-            for landings in self._landings.values():
-                landings.close()
+            for staging in self._staging.values():
+                staging.close()
             retire_later(self)
 
     def retire(self) -> bool:

@@ -1,11 +1,11 @@
 """Tensors on their way out: where readers in other processes find them, and what is kept until those have let go.
 
     the thread that writes                                        later, the same thread
-    Departures.add(tensor) -> facts        each tensor            Shipment.end(points of the readers)
-    Departures.seal()                      the whole message        its stream waits for them, then the memory is used again
+    TensorExports.add(tensor) -> facts        each tensor            ExportedMessage.end(points of the readers)
+    TensorExports.seal()                      the whole message        its stream waits for them, then the memory is used again
 
 A tensor is copied within its device, on the current stream, into memory which others can open: the pool's. Readers get plain data
-(`Facts of a departure`)::
+(`Facts of an export`)::
 
     lease, use, place, timeline's region's key, its handle, timeline's offset, number of each chunk, size of a chunk, region's key, region's
     handle, offset, size, dtype, shape, strides, device index here
@@ -48,20 +48,20 @@ OPENS, OPENS_NOTHING = range(2)
 
 #: The facts of one tensor; see the module.
 # fmt: off
-DepartureFacts = tuple[
+ExportedTensor = tuple[
     int, int, str, bytes, bytes, int, tuple[int, ...], int,
     bytes, bytes, int, int, str, tuple[int, ...], "tuple[int, ...] | None", int,
 ]
 # fmt: on
 
 
-class Shipment:
+class ExportedMessage:
     """The tensors of one device that left in one message."""
 
-    __slots__ = ("_blocks", "_departures", "device", "lease", "stream", "use", "user")
+    __slots__ = ("_blocks", "_exports", "device", "lease", "stream", "use", "user")
 
-    def __init__(self, departures: Departures, device: Device, user: int, stream: int) -> None:
-        self._departures = departures
+    def __init__(self, exports: TensorExports, device: Device, user: int, stream: int) -> None:
+        self._exports = exports
         self.device = device
         #: The stream that made the tensors, and the one that copies them.
         self.user = user
@@ -104,24 +104,24 @@ class Shipment:
                 if not is_dead(owner_of(point.handle)):
                     return False
                 # Else its work is, too.
-        self._departures.take_back(self.device, self._blocks, self.stream)
+        self._exports.take_back(self.device, self._blocks, self.stream)
         self._blocks = []
         return True
 
 
-class Departures:
-    """The tensors that one edge (or one holder of tensors) sends off. `lend` finds a lease for a shipment: (lease, use), or None when all
+class TensorExports:
+    """The tensors that one edge (or one holder of tensors) sends off. `lend` finds a lease for a message: (lease, use), or None when all
     are taken.
 
     For one thread at a time; `pinned`: through host memory.
     """
 
-    def __init__(self, platform: Platform, lend: Callable[[Shipment], tuple[int, int] | None], *, pinned: bool = False) -> None:
+    def __init__(self, platform: Platform, lend: Callable[[ExportedMessage], tuple[int, int] | None], *, pinned: bool = False) -> None:
         self._platform = platform
         self._lend = lend
         self._pinned = pinned
         #: Those of the message that is being written, by device.
-        self._loading: dict[int, Shipment] = {}
+        self._loading: dict[int, ExportedMessage] = {}
         #: Blocks for next messages, with the streams that they were last used on: (device, size) -> the latest last.
         self._spare: dict[tuple[int, int], list[tuple[Block, int]]] = {}
         self._spares = 0
@@ -137,7 +137,7 @@ class Departures:
         #: Where tensors are copied to the host, by device.
         self._streams: dict[int, int] = {}
 
-    def add(self, tensor: Any) -> DepartureFacts | None:
+    def add(self, tensor: Any) -> ExportedTensor | None:
         """Have a tensor leave with the message; None when all leases are taken.
 
         Raises DeviceOutOfMemoryError, NotExportedError, and RuntimeError for a tensor that requires grad, or while a graph is captured.
@@ -147,23 +147,23 @@ class Departures:
         reason = device.why_unordered()
         if reason:
             raise NotExportedError(reason)
-        shipment = self._loading.get(facts.device) or self._load(device)
-        if shipment is None:
+        message = self._loading.get(facts.device) or self._load(device)
+        if message is None:
             self.refused += 1
             return None
-        block = self._claim(self._pool(device), max(facts.size, 1), shipment.stream)
-        shipment.put(block)
+        block = self._claim(self._pool(device), max(facts.size, 1), message.stream)
+        message.put(block)
         # It may be of another stream, and be dropped before the copy is made, for which the current stream waits.
         if dense is tensor and facts.size:
-            self._platform.use_on(tensor, shipment.user)
+            self._platform.use_on(tensor, message.user)
         chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS))) if self._pinned else max(facts.size, 1)
-        places = shipment.copy(block.address, facts.address, facts.size, chunk)
+        places = message.copy(block.address, facts.address, facts.size, chunk)
         region = block.region
         self.copied += 1
         self.sent += facts.size
         return (
-            shipment.lease,
-            shipment.use,
+            message.lease,
+            message.use,
             region.place,
             *places[0][:3],
             tuple([place.number for place in places]),
@@ -178,15 +178,15 @@ class Departures:
             facts.device,
         )
 
-    def _load(self, device: Device) -> Shipment | None:
+    def _load(self, device: Device) -> ExportedMessage | None:
         user = device.current_stream()
-        shipment = Shipment(self, device, user, self._stream_of(device) if self._pinned else user)
-        lease = self._lend(shipment)
+        message = ExportedMessage(self, device, user, self._stream_of(device) if self._pinned else user)
+        lease = self._lend(message)
         if lease is None:
             return None
-        shipment.lease, shipment.use = lease
-        self._loading[device.index] = shipment
-        return shipment
+        message.lease, message.use = lease
+        self._loading[device.index] = message
+        return message
 
     def seal(self) -> None:
         """The message is complete, or will not be sent: what is added from now on belongs to another one."""
@@ -245,7 +245,7 @@ class Departures:
         self._spares = 0
 
     def close(self) -> None:
-        """Give back what is held for next messages. Shipments that are on their way end as ever. Idempotent."""
+        """Give back what is held for next messages. Messages that are on their way end as ever. Idempotent."""
         if not self._closed:
             self._closed = True
             self._give_back_spares()

@@ -1,8 +1,8 @@
 """Memory of a reader's device that tensors of other devices and of the host are copied to, beside what the device computes.
 
     the reader's loop                  copy stream of the edge                       the stream that uses the tensors
-    Landings.tensor(...)      each     waits for the block's last user, copies
-    Landings.end_message()             marks that the message has landed  ─ ─ ─ ─ ▶  waits for that (`Landed.settle`)
+    Staging.tensor(...)      each     waits for the block's last user, copies
+    Staging.end_message()             marks that the message is staged  ─ ─ ─ ─ ▶  waits for that (`Staged.settle`)
     the last view dies                 the next copy into that block waits  ◀ ─ ─ ─  marks that it has used it
 
 A copy on the stream that uses the tensor would begin only when all that was queued there before is done. On a stream of its own it begins
@@ -33,7 +33,7 @@ from mray._device.timelines import Point, mark
 BUFFERS = 2
 
 
-class Landed:
+class Staged:
     """The copies of one message, and the stream that uses its tensors."""
 
     __slots__ = ("_copying", "_device", "_end", "_is_marked", "_stream")
@@ -58,15 +58,15 @@ class Landed:
         self._end = None
 
 
-class _Landing:
-    """Kept alive by a tensor that has landed; gives its block back."""
+class _StagingBlock:
+    """Kept alive by a tensor that is staged; gives its block back."""
 
-    __slots__ = ("_block", "_landed", "_landings", "_process", "_stream")
+    __slots__ = ("_block", "_process", "_staged", "_staging", "_stream")
 
-    def __init__(self, landings: Landings, block: Block, landed: Landed, stream: int) -> None:
-        self._landings = landings
+    def __init__(self, staging: Staging, block: Block, staged: Staged, stream: int) -> None:
+        self._staging = staging
         self._block = block
-        self._landed = landed
+        self._staged = staged
         self._stream = stream
         self._process = kernel_pid()
 
@@ -74,24 +74,24 @@ class _Landing:
         if kernel_pid() == self._process and not sys.is_finalizing():
             try:
                 if not is_watching():
-                    self._landed.settle()
+                    self._staged.settle()
             finally:
-                self._landings.leave(self._block, self._stream)
+                self._staging.leave(self._block, self._stream)
 
 
-class Landings:
-    """The landings of one edge on one device, and the edge's copy stream there."""
+class Staging:
+    """The staging memory of one edge on one device, and the edge's copy stream there."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         #: The copy stream.
         self.stream = lend_stream(device)
-        self._pool = pool_of(device, landing=True)
+        self._pool = pool_of(device, staging=True)
         self._pool.users += 1
         #: Blocks that no tensor lies in, with their last user's stream and the end of its work; the oldest first.
         self._spare: deque[tuple[Block, int, Point]] = deque()
         #: The message that is being read.
-        self._current: Landed | None = None
+        self._current: Staged | None = None
         self._closed = False
 
     def tensor(
@@ -111,20 +111,20 @@ class Landings:
         """
         user = self.device.current_stream()
         if self._current is None:
-            self._current = Landed(self.device, self.stream, user)
+            self._current = Staged(self.device, self.stream, user)
         block = self._claim(block_size(size))
-        keep = _Landing(self, block, self._current, user)
+        keep = _StagingBlock(self, block, self._current, user)
         for start, number in zip(range(0, size, chunk), numbers, strict=True):
             wait(number)
             self.device.copy(block.address + start, source + start, min(chunk, size - start), self.stream)
         return self.device.tensor(block.address, size, dtype, shape, strides, keep)
 
-    def end_message(self) -> Landed | None:
+    def end_message(self) -> Staged | None:
         """The message is read; what its user has to settle."""
-        landed, self._current = self._current, None
-        if landed is not None:
-            landed.mark()
-        return landed
+        staged, self._current = self._current, None
+        if staged is not None:
+            staged.mark()
+        return staged
 
     def _claim(self, size: int) -> Block:
         if self._spare:

@@ -2,7 +2,7 @@
 
 In every client, for objects that it owns. A program that calls and goes on would otherwise not learn that its functions raise.
 
-    reply FAILED ─▶ entry.guard = _Unheard ──┬─ get, wait, await, an argument, a borrower asks: heard, nothing is logged
+    reply FAILED ─▶ entry.guard = _Unhandled ──┬─ get, wait, await, an argument, a borrower asks: heard, nothing is logged
                                              └─ the last ref is gone: it is logged (`mray._runtime.client.announcements`)
 
 Errors of user code only: a program knows of its own cancels and kills, and deaths have lines of their own.
@@ -18,38 +18,38 @@ from mray._objects.ownership import Entry
 from mray._objects.remote_error import TASK_ERROR, is_cancelled, text_of
 
 
-class _Unheard:
+class _Unhandled:
     """Logs an error when it dies, unless it was heard."""
 
-    __slots__ = ("_defer", "_tell", "heard", "payload")
+    __slots__ = ("_defer", "_tell", "handled", "payload")
 
     def __init__(self, defer: Callable[[Callable[[], None]], None], tell: Callable[[bytes], None], payload: bytes) -> None:
         self._defer = defer
         self._tell = tell
         self.payload = payload
-        self.heard = False
+        self.handled = False
 
     def __del__(self) -> None:
-        if not self.heard:
+        if not self.handled:
             tell, payload = self._tell, self.payload
             self._defer(lambda: tell(payload))
 
 
-class UnheardErrors:
+class UnhandledErrors:
     """The errors of a process that the program has not read yet."""
 
     def __init__(self, defer: Callable[[Callable[[], None]], None], announce: Callable[[Callable[[], None]], None]) -> None:
         self._defer = defer
         self._announce = announce
         self._is_told = not settings.IGNORE_UNHANDLED_ERRORS.get()
-        #: Whether there has been one: before, `hear` need not be called.
+        #: Whether there has been one: before, `mark_handled` need not be called.
         self.any = False
 
     def come(self, entry: Entry, payload: bytes) -> None:
         """Guard the entry of a call's error, which is about to complete it. Client's lock held."""
         if self._is_told and entry.guard is None:
             self.any = True
-            entry.guard = _Unheard(self._defer, self._tell, payload)
+            entry.guard = _Unhandled(self._defer, self._tell, payload)
 
     def _tell(self, payload: bytes) -> None:
         text = _text_of(payload)
@@ -58,11 +58,11 @@ class UnheardErrors:
             self._announce(lambda: logger.error("Unhandled error (suppress with '%s=1'): %s", variable, text))
 
 
-def hear(entry: Entry) -> None:
+def mark_handled(entry: Entry) -> None:
     """Mark the error in this entry as heard: the program has read it. Any thread."""
     guard = entry.guard
-    if type(guard) is _Unheard:
-        guard.heard = True
+    if type(guard) is _Unhandled:
+        guard.handled = True
 
 
 def _text_of(payload: bytes) -> str:
