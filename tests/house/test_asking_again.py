@@ -68,7 +68,6 @@ BOUNDS = {
     "util._worker_pool:MemberPool._look": "as long as the load is uneven",
     "util._worker_pool:MemberPool._replace": ONCE,
     # loops
-    "cli.commands.metrics:serve_apart": "until the node has ended, which the kernel tells",
     "_libraries.core.test_utils:async_wait_for_condition": "until the time that its caller gave has passed",
     "_libraries.core.test_utils:wait_for_condition": "until the time that its caller gave has passed",
     "_backends.ray.ray_compiled:RayGraph.explained": "for _UNTIL_DEAD seconds",
