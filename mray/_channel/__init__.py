@@ -26,8 +26,8 @@ Collectives are beside channels, not on them: each member of a group has a board
 and `shared_memory_group` reduces straight out of the others' boards what `collective_ops` says. The same boards bring the members of a
 group of NCCL together and tell them of deaths (`stream_group`, `nccl_member`, `nccl`).
 
-Tensors of devices stay where they are: the ring says where (`cuda_ipc`), and `leases` when the reader has let go. Between devices that
-cannot reach each other they pass through host memory (`pinned`), or a communicator carries them (`communicator_edge`).
+Tensors of devices stay where they are: the ring says where (`cuda_ipc`), and `channel_leases` when the reader has let go. Between devices
+that cannot reach each other they pass through host memory (`pinned`), or a communicator carries them (`communicator_edge`).
 
 Rejected: one channel per pair of processes (a value for four readers would be serialized and copied four times); a count of readers
 that have read, shared by them (a count that several processes write needs a lock, and who dies holding it blocks the others); acknowledging

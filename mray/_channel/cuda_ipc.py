@@ -7,7 +7,7 @@
     the writer's stream waits for that  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
 
 Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.exports` and
-`mray._device.imports` say when tensors are copied; what is lent, `mray._channel.leases`.
+`mray._device.imports` say when tensors are copied; what is lent, `mray._channel.channel_leases`.
 
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mray._channel.base import NOTHING, Failed
-from mray._channel.leases import Borrower, Lender
+from mray._channel.channel_leases import LeaseHolder, Lender
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
@@ -253,7 +253,7 @@ class CudaIpcReader(ShmReader):
         name: str = "an edge",
     ) -> None:
         self._name = name
-        borrower = Borrower(segment, offset, layout, reader)
+        borrower = LeaseHolder(segment, offset, layout, reader)
         self._is_cut_off = False
         self._lender_is_dead = borrower.lender_is_dead
 

@@ -13,7 +13,7 @@ from typing import Any
 from mray._common.kept import os
 from mray.proxy._errors import Failure, InterpreterDiedError
 from mray.proxy._interpreter import TRANSFER, VALUE, Sent, Want, here
-from mray.proxy._sender import Stream, sender
+from mray.proxy._sender import SendingStream, sender
 from mray.proxy._tensor_transfer import brought
 
 #: Texts of mray and torch about a GPU's tensor in a process without one.
@@ -66,7 +66,7 @@ class InterpreterConnection:
             # The token stays inside the object that this ref keeps, until this process drops it or dies.
             self._token = handle.open.remote(self.client)
         #: For the end of the program.
-        self.streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self.streams: weakref.WeakSet[SendingStream] = weakref.WeakSet()
         self.sender = sender.get()
         self._leaving = self.sender.enter(self)
 

@@ -15,7 +15,7 @@ from mray.proxy._interpreter import TAKE, TOKEN
 from mray.proxy._step import Place
 
 
-class Stream(Protocol):
+class ReferenceStream(Protocol):
     """The part of a step stream that references need."""
 
     id: int
@@ -33,7 +33,7 @@ class Env(Protocol):
 
     @property
     def connection(self) -> InterpreterConnection: ...
-    def stream(self) -> Stream: ...
+    def stream(self) -> ReferenceStream: ...
     def var_of(self, reference: RemoteReference[Any]) -> object: ...
 
 
@@ -45,7 +45,7 @@ class RemoteReference(Generic[E]):
 
     __slots__ = ("_holder", "_token", "env", "place", "stream", "uses")
 
-    def __init__(self, env: E, stream: Stream, place: Place, holder: Place, token: Any = None) -> None:
+    def __init__(self, env: E, stream: ReferenceStream, place: Place, holder: Place, token: Any = None) -> None:
         self.env = env
         #: Where it began.
         self.stream = stream

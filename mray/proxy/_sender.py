@@ -25,18 +25,18 @@ _log = logging.getLogger(__name__)
 LINGER = 0.001
 
 
-class Stream(Protocol):
+class SendingStream(Protocol):
     """The part of a step stream that the sender needs."""
 
     def send_rest(self) -> None: ...
     def finish(self) -> None: ...
 
 
-class Connection(Protocol):
+class SendingConnection(Protocol):
     """The part of a connection that the sender needs."""
 
     @property
-    def streams(self) -> Iterable[Stream]: ...
+    def streams(self) -> Iterable[SendingStream]: ...
     def is_open(self) -> bool: ...
     def release(self, ends: list[Any]) -> None: ...
 
@@ -59,9 +59,9 @@ class Sender:
         #: Connections of this process; while there are any, the thread runs.
         self._connections = 0
         self._hooked = False
-        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._open: weakref.WeakSet[SendingConnection] = weakref.WeakSet()
 
-    def enter(self, connection: Connection) -> Leaving:
+    def enter(self, connection: SendingConnection) -> Leaving:
         """Register a connection; it puts the returned object when it ends."""
         with self._lock:
             self._open.add(connection)
@@ -94,8 +94,8 @@ class Sender:
                     items.append(get_nowait())
             except Empty:
                 pass
-            ends: dict[Connection, list[Any]] = {}
-            streams: list[Stream] = []
+            ends: dict[SendingConnection, list[Any]] = {}
+            streams: list[SendingStream] = []
             left = 0
             for item in items:
                 if type(item) is tuple:

@@ -599,7 +599,7 @@ def test_what_a_dead_writer_has_sent_and_nobody_opened_is_no_error_but_nothing(
         patched.setattr(NullDevice, "open_memory", refuse_to_open)
         assert isinstance(edge.read(), Failed), "the writer lives, so this is a fault"
         edge.send(wrap(null.full(10, 2)))
-        patched.setattr("mray._channel.leases.has_died", lambda _words, _line: True)
+        patched.setattr("mray._channel.channel_leases.has_died", lambda _words, _line: True)
         assert edge.read() is NOTHING
         edge.writer.try_write(3)
         assert not edge.readers[0].ready()

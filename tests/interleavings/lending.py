@@ -1,4 +1,4 @@
-"""A writer that lends memory beside its ring, and readers whose devices go on reading after they have let go (`mray._channel.leases`).
+"""A writer that lends memory beside its ring, and readers whose devices go on reading after they have let go (`channel_leases`).
 
     writer: fill the block, lend, send (lease, use) ── ring ──▶ reader: read the block, end the lease with a note
             the note says which event ends what the reader has queued ◀── the reader's device reads once more, then the event
@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from mray._channel.leases import Borrower, Lender
+from mray._channel.channel_leases import LeaseHolder, Lender
 from mray._ipc import layout as at
 from mray._ipc import ring_loans
 from mray._ipc.layout import RingLayout
@@ -133,7 +133,7 @@ class Lending:
         run.is_early = True
         segment: Any = Segment(run, "ring", self.layout.size)
         ring = RingReader(segment, 0, self.layout, number)
-        borrower = Borrower(segment, 0, self.layout, number)
+        borrower = LeaseHolder(segment, 0, self.layout, number)
         doorbell = process.doorbell_of("writer")
         run.is_early = False
         seen = 0

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from mray._channel import leases, shm
+from mray._channel import channel_leases, shm
 from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, ring_loans, semaphore, slots, spin
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
@@ -505,7 +505,7 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
-_MODULES = (doorbell, leases, reactor, ring, ring_loans, shm, slots)
+_MODULES = (doorbell, channel_leases, reactor, ring, ring_loans, shm, slots)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mray._channel.leases import Borrower, Lender
+from mray._channel.channel_leases import LeaseHolder, Lender
 from mray._ipc.ring_loans import RingLoans, has_died
 from tests.full import FULL, full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
@@ -47,7 +47,7 @@ def test_accesses_to_leases_may_pass_each_other_between_fences(notes: list[bytes
 
 MUTANTS = [
     pytest.param(
-        Borrower.end,
+        LeaseHolder.end,
         "if self._notes",
         "words[start + at.ENDED] = use\n    if self._notes",
         [b"one"],
@@ -56,8 +56,10 @@ MUTANTS = [
         None,
         id="ends, then says how",
     ),
-    pytest.param(Borrower.end, "use << 8 | len(note)", "len(note)", [b"one", b"two"], {}, SEQUENTIAL, None, id="a new note, the old mark"),
-    pytest.param(Borrower.end, "!= note:", "is None:", [b"one", b"two"], {}, SEQUENTIAL, None, id="says only once how"),
+    pytest.param(
+        LeaseHolder.end, "use << 8 | len(note)", "len(note)", [b"one", b"two"], {}, SEQUENTIAL, None, id="a new note, the old mark"
+    ),
+    pytest.param(LeaseHolder.end, "!= note:", "is None:", [b"one", b"two"], {}, SEQUENTIAL, None, id="says only once how"),
     pytest.param(RingLoans.sweep, "(self._firsts)", "(self._firsts[:1])", [b"=one", b"=two"], TWO, SEQUENTIAL, None, id="asks one only"),
     pytest.param(Lender.lend, "self._uses += 1", "self._uses = 1", [b"=one", b"=two"], {}, SEQUENTIAL, None, id="uses do not differ"),
     pytest.param(Lender._note, "known[0] != mark", "False", [b"one", b"two"], {}, SEQUENTIAL, None, id="reads a note only once"),
@@ -67,9 +69,9 @@ MUTANTS = [
         RingLoans.is_settled, "_end(holders,", "_end(self._firsts,", [b"one"], {}, SEQUENTIAL, "reader 0", id="waits for the dead"
     ),
     pytest.param(has_died, "return is_dead(", "return None is is_dead(", [b"one"], {}, SEQUENTIAL, "reader 0", id="takes nobody for dead"),
-    pytest.param(Borrower.end, "publish_fence()", "pass", [b"one"], {}, WEAK, None, id="ends without a fence"),
+    pytest.param(LeaseHolder.end, "publish_fence()", "pass", [b"one"], {}, WEAK, None, id="ends without a fence"),
     pytest.param(RingLoans._end, "trust_fence()", "pass", [b"one"], {}, WEAK, None, id="trusts a note without a fence"),
-    pytest.param(Borrower.gone, "publish_fence()", "pass", [b"=one"], {}, WEAK, None, id="goes without a fence"),
+    pytest.param(LeaseHolder.gone, "publish_fence()", "pass", [b"=one"], {}, WEAK, None, id="goes without a fence"),
 ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mray._channel.leases import Borrower, Lender
+from mray._channel.channel_leases import LeaseHolder, Lender
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.pidfd import is_dead
@@ -39,7 +39,7 @@ class Boards:
         self.segment = Segment.create(f"/mray-test-leases-{os.getpid()}", offset + self.layout.size)
         self.segment.unlink()
         self.lender = Lender(self.segment, offset, self.layout)
-        self.borrowers = [Borrower(self.segment, offset, self.layout, reader) for reader in range(readers)]
+        self.borrowers = [LeaseHolder(self.segment, offset, self.layout, reader) for reader in range(readers)]
 
         self.out: list[tuple[Thing, int, int]] = []
 

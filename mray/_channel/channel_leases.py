@@ -82,7 +82,7 @@ class Lender(RingLoans[Lent]):
         return known[1]
 
 
-class Borrower:
+class LeaseHolder:
     """Reader number `reader`'s side."""
 
     __slots__ = ("_board", "_first", "_lender", "_notes", "_words")
