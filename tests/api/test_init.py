@@ -592,8 +592,8 @@ def test_a_module_that_cannot_be_preloaded_is_named(fresh):
 GUEST = """
 import os, sys
 import ENGINE as ray
-address = sys.argv[1]
-ray.init(address=address, namespace="of both", logging_level="ERROR")
+how, address = sys.argv[1:]
+ray.init(address=how, namespace="of both", logging_level="ERROR")
 
 @ray.remote(num_cpus=0)
 def own():
@@ -605,7 +605,8 @@ ray.shutdown()
 
 
 @pytest.mark.processes("another process")
-def test_a_program_that_a_worker_starts_joins_the_session_by_the_address_of_its_context(run_program, tmp_path):
+@pytest.mark.parametrize("auto", ["", "auto"])
+def test_a_program_that_a_worker_starts_joins_the_session_by_the_address_of_its_context(run_program, tmp_path, auto):
     (tmp_path / "guest.py").write_text(GUEST.replace("ENGINE", MODULE))
     program = """
     import os, subprocess, sys
@@ -618,13 +619,14 @@ def test_a_program_that_a_worker_starts_joins_the_session_by_the_address_of_its_
         def get(self):
             return os.environ.get("OF_THE_JOB")
 
-        def start(self, *command):
-            return subprocess.check_output([*command, ray.get_runtime_context().gcs_address], text=True)
+        def start(self, how, *command):
+            address = ray.get_runtime_context().gcs_address
+            return subprocess.check_output([*command, how or address, address], text=True)
 
     it = It.options(name="it").remote()
-    print(ray.get(it.start.remote(sys.executable, sys.argv[1])), ray.get(it.get.remote()), end="")
+    print(ray.get(it.start.remote(sys.argv[2], sys.executable, sys.argv[1])), ray.get(it.get.remote()), end="")
     """
-    assert run_program(program, str(tmp_path / "guest.py")).stdout == "1 (None, True) True\n 1"
+    assert run_program(program, str(tmp_path / "guest.py"), auto).stdout == "1 (None, True) True\n 1"
 
 
 @pytest.mark.only("mray")

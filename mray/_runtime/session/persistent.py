@@ -34,13 +34,13 @@ from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc import reaper
 from mray._ipc.pidfd import PidFd
-from mray._ipc.reaper import withdraw
+from mray._ipc.reaper import SESSION_VARIABLE, withdraw
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import ended_error, node_error
 from mray._runtime.node.jobs import place_of_driver
 from mray._runtime.observe import process_snapshot
-from mray._runtime.observe.observer import SessionGoneError, ask_node, is_alive, is_private, parent_of, session_parents
+from mray._runtime.observe.observer import SessionGoneError, ask_node, is_alive, is_private, parent_of, session_parents, sessions
 from mray._runtime.processes.host_program import check_host
 from mray._runtime.session.address import Address, only_one, publish, running, running_in, versions
 from mray._runtime.session.session import (
@@ -136,13 +136,13 @@ def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: 
 
 # ----------------------------------------------------------------------------------------------------------- joining
 def find(address: str, temp_dir: str | None = None) -> Address:
-    """The session that an address names: ``"auto"`` the persistent one, or a session by its directory or name.
+    """The session that an address names: by its directory or name, or ``"auto"``: the persistent one, else that of a process above.
 
     Raises ConnectionError when it does not run, ValueError for an address that is none, RuntimeError when it runs another Python or mray.
     """
     if address == "auto":
-        found = running(temp_dir)
-        if found is None:
+        found = running(temp_dir) or _of_a_process_above()
+        if found is None or (temp_dir is not None and os.path.dirname(found.session_dir) != parent_of(temp_dir)):
             raise ConnectionError(_NONE_RUNS)
     else:
         found = _named(address.rstrip("/"))
@@ -168,6 +168,17 @@ def _named(address: str) -> Address:
         if found is not None and address in (found.session_dir, os.path.basename(found.session_dir)):
             return found
     raise ConnectionError(f"Could not find any running Ray instance at {address!r}: no session lives there.")
+
+
+def _of_a_process_above() -> Address | None:
+    """The session that the nearest process has started for itself of which this one descends, by way of a worker or without one."""
+    if (around := os.environ.get(SESSION_VARIABLE)) is not None:
+        return _private(around)
+    drivers = {directory.rpartition("_")[0].rpartition("_")[2]: directory for directory in sessions()}
+    above = processes.parent_of(os.getpid())
+    while above > 1 and str(above) not in drivers:
+        above = processes.parent_of(above)
+    return _private(drivers[str(above)]) if above > 1 else None
 
 
 def _private(directory: str) -> Address | None:
