@@ -37,6 +37,10 @@ READ_AT_IMPORT = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_"),
     *("ARROW_", "HF_", "NPY_", "NUMPY_", "SCIPY_", "SKLEARN_", "TRANSFORMERS_"),
 )
+#: The same of Ray's libraries (the others read theirs when they use them), and those of them that no import reads: the libraries give them
+#: to actors and tasks of their own.
+_READ_BY_RAYS = ("RAY_DATA_", "RAY_SERVE_")
+_READ_LATER = ("RAY_DATA_SHUFFLE_REDUCE_WORKER", "RAY_SERVE_INTERNAL_")
 
 
 def shown_variables(environment: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -107,9 +111,9 @@ def idle_limit(cpus: float) -> int:
 
 def needs_fresh_interpreter(environment: Mapping[str, str], zygotes: Mapping[str, str], around: Mapping[str, str], preloaded: bool) -> bool:
     """Whether these variables of a worker come too late for a process that is forked from a zygote with `zygotes`, both beside `around`."""
-    late = READ_AT_START + READ_AT_IMPORT if preloaded else READ_AT_START
+    late = READ_AT_START + READ_AT_IMPORT + _READ_BY_RAYS if preloaded else READ_AT_START
     return not environment.keys().isdisjoint((WRAPPER_VARIABLE, INTERPRETER_VARIABLE)) or any(
         environment.get(name, around.get(name)) != zygotes.get(name, around.get(name))
         for name in {*environment, *zygotes}
-        if name.startswith(late)
+        if name.startswith(late) and not name.startswith(_READ_LATER)
     )

@@ -64,6 +64,18 @@ print(json.dumps([first[:3], second[:3], last[:3]]))
     assert last == [FULL, "1", []]  # imported anew, with the variable, and the process has ended
 
 
+def test_variables_of_a_task_hold_that_a_library_reads_when_it_is_imported() -> None:
+    found = run("""
+ray.init(num_cpus=1, logging_level="ERROR", log_to_driver=False)
+@ray.remote
+def bars():
+    return ray.data.context.DEFAULT_ENABLE_PROGRESS_BARS
+without = bars.options(runtime_env={"env_vars": {"RAY_DATA_DISABLE_PROGRESS_BARS": "1"}})
+print(json.dumps(ray.get([bars.remote(), without.remote()])))
+""")
+    assert found == [True, False]
+
+
 def test_one_that_begins_after_another_has_ended_has_what_that_had() -> None:
     core, found = run("""
 session()

@@ -365,6 +365,8 @@ LATE: list[tuple[dict[str, str], dict[str, str], str]] = [
     ({"OMP_NUM_THREADS": "1"}, {}, "preloaded"),
     ({}, {"OMP_NUM_THREADS": "1"}, "preloaded"),
     ({"OMP_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "1"}, "preloaded"),
+    ({"RAY_SERVE_LOG_TO_STDERR": "0"}, {}, "preloaded"),
+    ({"RAY_SERVE_INTERNAL_DEPLOYMENT_NAME": "d"}, {}, "never"),
 ]
 
 
