@@ -28,7 +28,8 @@ TIME_LIMIT, TIME_LIMIT_OF_FILE = 180, 1200
 #: How each engine runs a module, after the name of the Python.
 ENGINES = {"Ray": ("-m", "pytest"), "mray": ("-m", "mray", "run", "--libraries", "-m", "pytest")}
 _OPTIONS = ("-v", "--tb=short", "-p", "no:cacheprovider", f"--timeout={TIME_LIMIT}")
-_ENDED = re.compile(r"^ray/(\S+\.py::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
+#: Output of workers may stand between the name of a test and how it ended.
+_ENDED = re.compile(r"^ray/(\S+\.py::\S+) .*?(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) +\[ *\d+%\]", re.MULTILINE | re.DOTALL)
 
 
 def make_package(checkout: Path, folder: Path) -> None:
