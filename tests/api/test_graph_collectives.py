@@ -298,7 +298,7 @@ def test_a_failed_operation_of_a_communicator_ends_the_graph(ray_session, member
 def test_a_registered_accelerator_carries_what_asks_for_one(ray_session, engine, collective, members, compiled, monkeypatch):
     channel = importlib.import_module(f"{engine}.experimental.channel.cpu_communicator")
     context = importlib.import_module(f"{engine}.experimental.channel.accelerator_context")
-    accelerators = importlib.import_module(f"{engine}._api.accelerators")
+    accelerators = importlib.import_module(f"{engine}._api.accelerator_transport")
 
     class Own(channel.CPUCommunicator):
         """Made in each actor, as an accelerator's communicator is."""
