@@ -44,12 +44,12 @@ def traffic() -> dict[str, int]:
     from mray._api.current import current_backend
     from mray._device.platform import platform
 
-    client = current_backend().client
-    arrivals = [peer.facts["arrivals"] for peer in client.peers.values() if "arrivals" in peer.facts]
+    loans = current_backend().client.tensors._loans
+    imports = loans._imports.values()
     return {
-        "viewed": sum(each.viewed for each in arrivals),
-        "copied": sum(each.copied for each in arrivals),
-        "lent": sum(len(peer.facts["loans"].lent) for peer in client.peers.values() if "loans" in peer.facts),
+        "viewed": sum(each.viewed for each in imports),
+        "copied": sum(each.copied for each in imports),
+        "lent": loans._lent.out,
         # An array becomes bytes of the host by waiting for it.
         "waits": platform().synchronizations,
     }
