@@ -20,7 +20,7 @@ TRIED: dict[str, tuple[str, ...]] = {
         "_ipc.frames:decode_message",
         "_runtime.processes.supervisor:Supervisor._zygote_spoke",
         "_runtime.processes.zygote:Zygote._serve",
-        "_runtime.processes.template:_Running._hear",
+        "_runtime.processes.template:_Running._receive_pid",
         "_runtime.processes.template:serve",
         "_runtime.client.descriptors:Descriptors.fetch",
         "_runtime.node.introducer:Introducer._asked",
