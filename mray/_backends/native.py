@@ -22,12 +22,12 @@ from mray._api.remote_function import MOST_KEPT
 from mray._backends.lazy_graphs import Graphs
 from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
-from mray._caller.actor_queue import ASKED, UNKNOWN
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.reducers import cloud_dumps
+from mray._decide.caller.actor_queue import ASKED, UNKNOWN
 from mray._ipc.born import counts
 from mray._ipc.interrupts import guarded
 from mray._ipc.limits import explaining

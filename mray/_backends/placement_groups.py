@@ -1,6 +1,7 @@
 """Places: placement groups and what tasks and actors ask about where they run, for the native engine.
 
-In every process that submits. Everything is checked here, at the call; the node's scheduler (`mray._scheduler.placement`) holds the groups.
+In every process that submits. Everything is checked here, at the call; the node's scheduler (`mray._decide.scheduler.placement`) holds the
+groups.
 """
 
 from __future__ import annotations

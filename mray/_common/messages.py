@@ -101,13 +101,13 @@ ASK = 45  # number, sections                           also first on a connectio
 TOLD = 46  # number, answer                              section -> (ok, rows or a text), see `mray._runtime.observe.process_snapshot`
 
 # ----------------------------------------------------------------------------------- client to the node
-LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._scheduler.records`
+LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._decide.scheduler.records`
 LEASE_CANCEL = 51  # request                               no more needed; a grant that crosses it is returned
 LEASE_RETURN = 52  # lease id
 LEASE_BREAK = 63  # lease id, text                        ... whose worker is to end: the conversation with it has broken, and why
 BLOCKED = 53  # -                                        this worker's task waits in get/wait: its CPUs are free
 UNBLOCKED = 54  # -
-ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see `mray._scheduler.records`
+ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see `mray._decide.scheduler.records`
 ACTOR_SUBSCRIBE = 56  # actor id                              answered by ACTOR_STATE now and at each change
 ACTOR_HOLD = 57  # number, actor ids                        this process holds handles of these; answered by HELD if number > 0
 ACTOR_DROP = 58  # actor ids                               ... and no more
@@ -118,7 +118,7 @@ QUERY = 61  # request, what, arguments                    what: "cluster_resourc
 SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
 RESET = 64  # -                                           a driver to its own session: end my work, hang up, and await me anew
 SPILLED = 69  # -                                        an object was written to disk: the session's table says how much is there
-GROUP_CREATE = 65  # request, placement group id, spec        spec: a dict, see `mray._scheduler.placement`; answered by ANSWER at once
+GROUP_CREATE = 65  # request, placement group id, spec        spec: `mray._decide.scheduler.placement`; answered by ANSWER at once
 GROUP_AWAIT = 66  # request, placement group id               answered once it is created, is removed, or can never be created
 GROUP_REMOVE = 67  # request, placement group id
 

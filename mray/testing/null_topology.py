@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from mray._common import settings
+from mray._decide.scheduler.affinity import FAR, LINKED
 from mray._device.discovery import GpuId
-from mray._scheduler.affinity import FAR, LINKED
 
 
 def shares(count: int, allowed: Sequence[int]) -> list[tuple[int, ...]]:

@@ -13,10 +13,11 @@ cancelling: a call that has not begun comes back, one that has goes on.)
 A function is pickled once per worker pool and sent once to each member. One with a closure is pickled each time: its cells may have
 changed.
 
-Rejected: the state machine of leased workers (`mray._caller.lease_pool`), which sends tasks ahead and takes them back as well. A lease is
-asked for, shared with other processes and given back, a member stays. A task without retries is pushed to idle workers only; jobs have no
-retries. Tasks come back in one message that the worker answers as a whole, jobs one by one, over an actor's public interface, on any
-backend. A job's start is its user's code (`PoolJob.starts`), and jobs are sent by any thread without the lock. No rule would be the same.
+Rejected: the state machine of leased workers (`mray._decide.caller.lease_pool`), which sends tasks ahead and takes them back as well. A
+lease is asked for, shared with other processes and given back, a member stays. A task without retries is pushed to idle workers only; jobs
+have no retries. Tasks come back in one message that the worker answers as a whole, jobs one by one, over an actor's public interface, on
+any backend. A job's start is its user's code (`PoolJob.starts`), and jobs are sent by any thread without the lock. No rule would be the
+same.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ BOUNDS = {
     "cli.commands.metrics:serve_apart": ONCE,
     "_runtime.processes.template:serve": "one for each node that the driver orders",
     "_runtime.processes.zygote:Zygote._serve": "one for each worker that the node orders",
-    "_scheduler.scheduler:Scheduler._spawn": "SPAWN_ATTEMPTS deaths at the start in a row for an environment; then who waits is refused",
+    "_decide.scheduler.scheduler:Scheduler._spawn": "SPAWN_ATTEMPTS deaths at the start in a row for an environment, then a refusal",
 }
 
 

@@ -18,9 +18,9 @@ import pytest
 
 import mray
 from mray._api.current import backend_if_started
+from mray._decide.scheduler import records
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._runtime.processes.object_counts import ITEMS, count_objects
-from mray._scheduler import records
 from mray.dag import InputNode
 from mray.util import placement_group, remove_placement_group
 from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy

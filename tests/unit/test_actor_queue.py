@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from mray._caller.actor_queue import ASKED, UNKNOWN, ActorQueue
-from mray._caller.call_records import CANCELLED
-from mray._caller.caller_instructions import Announce, Cancel, Connect, Fail, FailDead, FailUnavailable, Send, Subscribe
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
 from mray._common.story import InvalidTransitionError
+from mray._decide.caller.actor_queue import ASKED, UNKNOWN, ActorQueue
+from mray._decide.caller.call_records import CANCELLED
+from mray._decide.caller.caller_instructions import Announce, Cancel, Connect, Fail, FailDead, FailUnavailable, Send, Subscribe
 from tests.unit.pending import Link, Pending
 
 CRASH = Cause(m.CAUSE_CRASH, "", 7, -9, None)

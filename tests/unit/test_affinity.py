@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.options import check_actor_options, check_task_options
+from mray._decide.scheduler import events
+from mray._decide.scheduler.affinity import AUTO, FAR, LINKED, NODE, ROOT, SWITCH, CpuLoads, Topology
+from mray._decide.scheduler.resources import UNIT
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._device import topology
 from mray._device.discovery import Gpu, machine_gpus
 from mray._device.nvml import ask_links
 from mray._device.topology import bus_distance, cpus_near, gpu_distances, numa_nodes, parse_cpu_list, read_topology
-from mray._scheduler import events
-from mray._scheduler.affinity import AUTO, FAR, LINKED, NODE, ROOT, SWITCH, CpuLoads, Topology
-from mray._scheduler.resources import UNIT
-from mray._scheduler.scheduler import Scheduler
 from mray.testing.null_topology import shares
 
 

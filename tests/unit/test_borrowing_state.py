@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 
 import pytest
 
-from mray._caller.borrower import NODE, Borrower
-from mray._caller.caller_instructions import Drop, FailObjects, Fetch, GoOn, Hold
-from mray._caller.ledger import Ledger
+from mray._decide.caller.borrower import NODE, Borrower
+from mray._decide.caller.caller_instructions import Drop, FailObjects, Fetch, GoOn, Hold
+from mray._decide.caller.ledger import Ledger
 
 X, Y = b"x", b"y"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mray._decide.scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE
 from mray._runtime.environment.environments import variables_of_zygote
-from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE
 
 AROUND = {"PATH": "/bin", "LANG": "C.UTF-8"}
 

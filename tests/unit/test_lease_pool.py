@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from mray._caller.call_records import CANCELLED
-from mray._caller.caller_instructions import (
+from mray._common import messages as m
+from mray._common.causes import Cause
+from mray._common.story import InvalidTransitionError
+from mray._decide.caller.call_records import CANCELLED
+from mray._decide.caller.caller_instructions import (
     AwaitPause,
     AwaitTurn,
     Begin,
@@ -30,7 +33,7 @@ from mray._caller.caller_instructions import (
     WatchIdle,
     WatchPipelines,
 )
-from mray._caller.lease_pool import (
+from mray._decide.caller.lease_pool import (
     AHEAD_SECONDS,
     AHEAD_TASKS,
     CAUTION,
@@ -44,9 +47,6 @@ from mray._caller.lease_pool import (
     Lease,
     LeasePool,
 )
-from mray._common import messages as m
-from mray._common.causes import Cause
-from mray._common.story import InvalidTransitionError
 from tests.unit.pending import Link, Pending
 
 CRASH = Cause(m.CAUSE_CRASH, "", 7, -9)

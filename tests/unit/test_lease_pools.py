@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mray._caller.lease_pool import MOST_UNREACHABLE
 from mray._common import messages as m
+from mray._decide.caller.lease_pool import MOST_UNREACHABLE
 from mray._runtime.client.leases import LeasePools
 from mray.exceptions import RaySystemError
 

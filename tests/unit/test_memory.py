@@ -15,17 +15,17 @@ import pytest
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.memory_options import monitor_options, retry_options
+from mray._decide.scheduler import events
+from mray._decide.scheduler.instructions import KillWorker, SpawnWorker, Tell
+from mray._decide.scheduler.memory_victims import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
+from mray._decide.scheduler.records import environment_of
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._device.discovery import memory_groups, memory_limit
 from mray._ipc.table import POOLED, ROW_WORDS, SessionTable
 from mray._runtime.node import memory_monitor
 from mray._runtime.node.members import Members
 from mray._runtime.node.memory_monitor import MemoryMonitor
 from mray._runtime.node.memory_usage import ProcessMemory, alone, is_in, largest, largest_other, objects_of, processes, read_usage
-from mray._scheduler import events
-from mray._scheduler.instructions import KillWorker, SpawnWorker, Tell
-from mray._scheduler.memory_victims import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
-from mray._scheduler.records import environment_of
-from mray._scheduler.scheduler import Scheduler
 
 MIB = 1 << 20
 

@@ -12,9 +12,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from mray._common import messages as m
 from mray._common.placement_options import check_group
-from mray._scheduler import events
-from mray._scheduler.listings import Listings
-from mray._scheduler.resources import UNIT, ResourcePool
+from mray._decide.scheduler import events
+from mray._decide.scheduler.listings import Listings
+from mray._decide.scheduler.resources import UNIT, ResourcePool
 from tests.unit.test_scheduler import Stage
 
 _numbers = itertools.count(1000)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mray._caller.caller_instructions import FailObjects
 from mray._common import messages as m
 from mray._common.causes import Cause
+from mray._decide.caller.caller_instructions import FailObjects
 from mray._ipc.reaper import segment_prefix
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import unpickle_error

@@ -114,7 +114,7 @@ def test_records_have_the_fields_of_their_messages(code, record):
 
 
 def test_every_event_of_the_scheduler_takes_the_fields_of_its_message():
-    from mray._scheduler.message_events import EVENT_OF
+    from mray._decide.scheduler.message_events import EVENT_OF
 
     for code, make in EVENT_OF.items():
         inspect.signature(make).bind("process", *MESSAGES[code].fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mray._scheduler.resources import FREE, UNIT, ResourcePool, to_amounts
+from mray._decide.scheduler.resources import FREE, UNIT, ResourcePool, to_amounts
 
 
 def take(pool: ResourcePool, **quantities: float):

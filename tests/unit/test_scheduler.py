@@ -10,10 +10,10 @@ import pytest
 
 from mray._common import messages as m
 from mray._common.causes import Cause
-from mray._scheduler import events, policy
-from mray._scheduler.instructions import Instruction, KillWorker, SpawnWorker, Tell
-from mray._scheduler.records import environment_of
-from mray._scheduler.scheduler import Scheduler
+from mray._decide.scheduler import events, policy
+from mray._decide.scheduler.instructions import Instruction, KillWorker, SpawnWorker, Tell
+from mray._decide.scheduler.records import environment_of
+from mray._decide.scheduler.scheduler import Scheduler
 
 CRASH = Cause(m.CAUSE_CRASH, "", 7, -9, None)
 

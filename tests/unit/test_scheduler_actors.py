@@ -8,8 +8,8 @@ import pytest
 
 from mray._common import messages as m
 from mray._common.causes import Cause
-from mray._scheduler import events
-from mray._scheduler.instructions import KillWorker, Tell
+from mray._decide.scheduler import events
+from mray._decide.scheduler.instructions import KillWorker, Tell
 from tests.unit.test_scheduler import CRASH, Stage
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from mray._common import messages as m
 from mray._common.causes import Cause
-from mray._scheduler import events
-from mray._scheduler.instructions import RemoveObjects, SpawnWorker
-from mray._scheduler.root_names import ROOT_VARIABLE, detached_root, job_of, root_of, stamped
+from mray._decide.scheduler import events
+from mray._decide.scheduler.instructions import RemoveObjects, SpawnWorker
+from mray._decide.scheduler.root_names import ROOT_VARIABLE, detached_root, job_of, root_of, stamped
 from tests.unit.test_scheduler import CRASH
 from tests.unit.test_scheduler_actors import Actors
 

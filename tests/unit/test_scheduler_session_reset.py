@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from mray._common import messages as m
-from mray._scheduler import events
-from mray._scheduler.reset_plan import leaving
+from mray._decide.scheduler import events
+from mray._decide.scheduler.reset_plan import leaving
 from tests.unit.test_scheduler import Stage
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mray._common import messages as m
-from mray._scheduler import events
-from mray._scheduler.waits import sentence, waits
+from mray._decide.scheduler import events
+from mray._decide.scheduler.waits import sentence, waits
 from tests.unit.test_placement import GroupStage
 from tests.unit.test_scheduler_actors import Actors
 

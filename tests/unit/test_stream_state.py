@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mray._caller.call_records import CANCELLED
-from mray._caller.caller_instructions import Discard, FailPromised, Fill, Gather, Promise, Stop, Store, TellTaken
-from mray._caller.stream import ARRIVED, DROPPED, TAKEN, Stream
 from mray._common.story import InvalidTransitionError
+from mray._decide.caller.call_records import CANCELLED
+from mray._decide.caller.caller_instructions import Discard, FailPromised, Fill, Gather, Promise, Stop, Store, TellTaken
+from mray._decide.caller.stream import ARRIVED, DROPPED, TAKEN, Stream
 
 
 class Call:

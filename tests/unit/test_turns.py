@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mray._caller.caller_instructions import Begin
-from mray._caller.lease_pool import PAUSE_SECONDS, TURN_SECONDS, Lease
 from mray._common import messages as m
+from mray._decide.caller.caller_instructions import Begin
+from mray._decide.caller.lease_pool import PAUSE_SECONDS, TURN_SECONDS, Lease
 from mray._ipc.connection import PeerState
 from mray._runtime.client.leases import LeasePools, TaskPool
 from mray._runtime.connections.ends import Ends

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mray._common.kept import os
+from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 from mray._ipc.process import expand_all
-from mray._scheduler.policy import PRIVATE_VARIABLES
 
 #: Fields that a task or actor can have without a process of its own.
 POSSIBLE = frozenset({"env_vars", "config"})

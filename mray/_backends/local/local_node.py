@@ -1,7 +1,7 @@
 """The node of a session in one process: the native scheduler, with simulated processes to carry out its instructions.
 
-It receives the messages of clients (`mray._scheduler.message_events`), as a process at the other end of each client's connection would,
-starts workers on simulated threads of their own, and ends them. No thread of its own: it acts when a message is delivered.
+It receives the messages of clients (`mray._decide.scheduler.message_events`), as a process at the other end of each client's connection
+would, starts workers on simulated threads of their own, and ends them. No thread of its own: it acts when a message is delivered.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.history import History
 from mray._common.kept import os, socket
+from mray._decide.scheduler import events
+from mray._decide.scheduler.affinity import Topology
+from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
+from mray._decide.scheduler.message_events import EVENT_OF
+from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
+from mray._decide.scheduler.records import environment_of
+from mray._decide.scheduler.root_names import Environment
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.connection import Message
 from mray._runtime.node import snapshot
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.key_values import KeyValues
 from mray._runtime.node.members import Members
 from mray._runtime.observe import process_snapshot
-from mray._scheduler import events
-from mray._scheduler.affinity import Topology
-from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
-from mray._scheduler.message_events import EVENT_OF
-from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
-from mray._scheduler.records import environment_of
-from mray._scheduler.root_names import Environment
-from mray._scheduler.scheduler import Scheduler
 
 #: Seconds that the creation of a watched actor may be under way, by the session's clock.
 _CREATION_GRACE = 1.0

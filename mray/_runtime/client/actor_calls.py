@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mray._caller import caller_instructions as do
-from mray._caller.actor_queue import UNKNOWN, ActorQueue
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.concurrency import runs_out_of_order
 from mray._common.messages import CALL, DEAD, RESTARTING
+from mray._decide.caller import caller_instructions as do
+from mray._decide.caller.actor_queue import UNKNOWN, ActorQueue
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import Call
 from mray._runtime.connections.deaths import actor_error, unavailable_error

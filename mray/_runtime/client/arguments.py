@@ -14,12 +14,12 @@ from mray._api.dag_node import GraphRef
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import new_object_id
+from mray._decide.scheduler.records import Ordered
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import argument_error
 from mray._objects.serializer import PLAIN_TYPES, is_plain, serialize
 from mray._runtime.client.calls import Call
 from mray._runtime.objects.owner import INLINE_BYTES
-from mray._scheduler.records import Ordered
 
 if TYPE_CHECKING:
     from mray._api.blueprint import ActorMethodSpec

@@ -27,11 +27,11 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mray._caller.call_records import CANCELLED
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import NO_ACTOR, PUT
 from mray._common.kept import os
+from mray._decide.caller.call_records import CANCELLED
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import AGAIN_SECONDS
 from mray._objects.ownership import Entry

@@ -2,7 +2,7 @@
 
 In the caller's process. Tasks that ask for the same (resources, environment) form a *pool*. A pool asks the node for leases, pushes its
 tasks straight to the leased workers, and returns a lease a little while after its last task, or when the node calls it back because
-another process waits for its resources. `mray._caller.lease_pool` decides all this; pools carry it out.
+another process waits for its resources. `mray._decide.caller.lease_pool` decides all this; pools carry it out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from mray._caller import caller_instructions as do
-from mray._caller.lease_pool import KEEP_SECONDS, MOST_UNREACHABLE, PAUSE_SECONDS, STUCK_SECONDS, Lease, LeasePool
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.clock import monotonic
+from mray._decide.caller import caller_instructions as do
+from mray._decide.caller.lease_pool import KEEP_SECONDS, MOST_UNREACHABLE, PAUSE_SECONDS, STUCK_SECONDS, Lease, LeasePool
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import Call, lost_call
 from mray._runtime.client.memory_retries import MemoryRetries

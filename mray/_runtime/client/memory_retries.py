@@ -1,6 +1,6 @@
 """Tasks whose worker was ended because memory ran low: they rest before they are tried again, longer each time.
 
-In the caller's process; `mray._caller.lease_pool` decides which tasks rest, and for how long. These attempts are not counted against
+In the caller's process; `mray._decide.caller.lease_pool` decides which tasks rest, and for how long. These attempts are not counted against
 ``max_retries``: the machine's lack of memory is not the task's fault. But a task with ``max_retries=0`` is not tried again.
 """
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
-from mray._caller.call_records import CANCELLED
 from mray._common.ids import return_id
 from mray._common.messages import SEGMENT
+from mray._decide.caller.call_records import CANCELLED
 from mray._objects.ownership import Entry
 from mray._runtime.client.calls import Call
 from mray._runtime.objects.borrowing import is_lost

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import DynamicObjectRefGenerator, ObjectRefGenerator
-from mray._caller import caller_instructions as do
-from mray._caller.stream import TAKEN, Stream
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
 from mray._common.invocations import Result
+from mray._decide.caller import caller_instructions as do
+from mray._decide.caller.stream import TAKEN, Stream
 from mray._ipc.connection import Connection, Message
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error

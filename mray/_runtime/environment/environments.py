@@ -20,6 +20,8 @@ from typing import Any
 from mray._common.environment_rules import INTERPRETERS, check_environment, public_name
 from mray._common.kept import os
 from mray._common.options import plain
+from mray._decide.scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, READ_AT_START, RUN_AT_START, WRAPPER_VARIABLE
+from mray._decide.scheduler.root_names import ROOT_VARIABLE
 from mray._ipc import process as processes
 from mray._ipc.frames import from_text, to_text
 from mray._objects.serializer import dumps
@@ -27,8 +29,6 @@ from mray._runtime.environment.folders import ARCHIVES, MODULE, is_taken_over, t
 from mray._runtime.environment.packages import interpreter_of, reduce_packages
 from mray._runtime.environment.profilers import wrapper_of
 from mray._runtime.processes.launch import PYTHON_PATH
-from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, READ_AT_START, RUN_AT_START, WRAPPER_VARIABLE
-from mray._scheduler.root_names import ROOT_VARIABLE
 from mray.exceptions import RuntimeEnvSetupError
 
 #: Carries the rest of an environment among a worker's variables.

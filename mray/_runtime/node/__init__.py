@@ -1,7 +1,7 @@
 """The process that grants leases, places actors and handles every death: one thread, one reactor.
 
-`node` receives messages, gives events to the scheduler (`mray._scheduler`) and carries out its instructions. Around it: `members` (the
-connections of the processes that have joined), `introducer` (connections between processes), `jobs` (drivers of a persistent session),
+`node` receives messages, gives events to the scheduler (`mray._decide.scheduler`) and carries out its instructions. Around it: `members`
+(the connections of the processes that have joined), `introducer` (connections between processes), `jobs` (drivers of a persistent session),
 `key_values`, `memory_monitor`, `unmet_waits` (messages to the user about resources that do not come), `graceful_kill`, `stray_workers` and
 `session_reset` (ends of workers), `snapshot` (answers to observers).
 

@@ -9,13 +9,13 @@ import contextlib
 
 from mray._common import messages as m
 from mray._common.clock import monotonic
+from mray._decide.scheduler.records import LEAVING
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.pidfd import PidFd
 from mray._ipc.reactor import Reactor
 from mray._runtime.node.members import Members
 from mray._runtime.processes.line_coverage import SAVE_SECONDS
 from mray._runtime.processes.supervisor import Supervisor
-from mray._scheduler.records import LEAVING
-from mray._scheduler.scheduler import Scheduler
 
 
 class GracefulKill:

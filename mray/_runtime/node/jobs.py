@@ -31,9 +31,9 @@ from mray._common.clock import time
 from mray._common.history import History
 from mray._common.ids import JobID
 from mray._common.kept import os
+from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS
 from mray._ipc.connection import Connection
 from mray._runtime.processes.launch import parts_of_path
-from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS
 
 #: Fields of a job specification that every process of the job gets.
 _FACTS = ("namespace", "runtime_env", "log_to_driver", "terminal", "logging_config", "place")

@@ -1,7 +1,7 @@
 """The memory monitor: ends the right worker before the kernel ends the wrong one.
 
 In the node, on its one thread, by a timer. Above the threshold it first asks all processes to give back segments that they only keep for
-reuse; if that does not help, it ends the workers that `mray._scheduler.memory_victims` chooses, so that waiting callers get
+reuse; if that does not help, it ends the workers that `mray._decide.scheduler.memory_victims` chooses, so that waiting callers get
 `OutOfMemoryError`, and looks again when the workers are gone.
 
     timer --> used > threshold? --> pooled segments? --> TRIM_NOW
@@ -26,6 +26,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._common.clock import monotonic
+from mray._decide.scheduler import events
+from mray._decide.scheduler.memory_victims import Suspect, choose, suspects
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._ipc.reactor import Reactor
 from mray._ipc.table import POOLED, usable_cores
@@ -42,9 +45,6 @@ from mray._runtime.node.memory_usage import (
     processes,
     read_usage,
 )
-from mray._scheduler import events
-from mray._scheduler.memory_victims import Suspect, choose, suspects
-from mray._scheduler.scheduler import Scheduler
 
 #: Bytes that a core can fill in a second, at most.
 _BYTES_PER_CORE = 4 << 30

@@ -36,6 +36,13 @@ from mray._common.history import History
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import io, os, socket
 from mray._common.protocol import MESSAGES, misfit
+from mray._decide.scheduler import events
+from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
+from mray._decide.scheduler.message_events import EVENT_OF
+from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
+from mray._decide.scheduler.records import environment_of
+from mray._decide.scheduler.root_names import job_of
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._device.topology import read_topology
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, peer_pid
@@ -65,13 +72,6 @@ from mray._runtime.node.session_reset import SessionReset
 from mray._runtime.node.stray_workers import StrayWorkers
 from mray._runtime.node.unmet_waits import UnmetWaits
 from mray._runtime.processes.supervisor import Supervisor
-from mray._scheduler import events
-from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
-from mray._scheduler.message_events import EVENT_OF
-from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
-from mray._scheduler.records import environment_of
-from mray._scheduler.root_names import job_of
-from mray._scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from mray._runtime.node.graceful_kill import GracefulKill

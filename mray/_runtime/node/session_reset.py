@@ -5,7 +5,7 @@ In the node, on its one thread.
 ::
 
     driver (`mray._runtime.session.session.Session.reset`)               node
-    gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._scheduler.reset_plan`)
+    gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._decide.scheduler.reset_plan`)
     reads until the node hangs up  ◀─── hang-up, no message ───  once the last process that had to go is dead
     closes its client, makes another, HELLO ──────────────────▶  WELCOME, as to a driver that joins for the first time
 
@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mray._decide.scheduler.events import DriverReset, Event, PrestartAllowed
+from mray._decide.scheduler.reset_plan import leaving
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import has_objects
 from mray._runtime.node.jobs import Job
 from mray._runtime.node.members import Members
 from mray._runtime.processes.supervisor import Supervisor
-from mray._scheduler.events import DriverReset, Event, PrestartAllowed
-from mray._scheduler.reset_plan import leaving
-from mray._scheduler.scheduler import Scheduler
 
 #: How long the driver gets to take the last output, in seconds.
 _DRAIN_SECONDS = 2.0

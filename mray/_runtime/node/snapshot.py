@@ -15,14 +15,14 @@ from mray._common.causes import Cause
 from mray._common.clock import time
 from mray._common.history import History
 from mray._common.kept import os
+from mray._decide.scheduler.records import ActorRecord, WorkerRecord
+from mray._decide.scheduler.resources import FREE, to_quantities
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.connection import ProtocolViolationError
 from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.members import Members
 from mray._runtime.processes.object_counts import count_objects
-from mray._scheduler.records import ActorRecord, WorkerRecord
-from mray._scheduler.resources import FREE, to_quantities
-from mray._scheduler.scheduler import Scheduler
 
 #: Queries that an observer may send to the node.
 QUERIES = ("snapshot", "stacks", "last calls", "object counts")

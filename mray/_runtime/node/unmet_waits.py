@@ -1,4 +1,4 @@
-"""Messages to the user about requests that wait for resources in vain, one for each kind: the clock around `mray._scheduler.waits`.
+"""Messages to the user about requests that wait for resources in vain, one for each kind: the clock around `mray._decide.scheduler.waits`.
 
 In the node. It looks only while a request waits for resources: when the first does, and again every so many seconds until all waiting
 requests were reported. A request that is at the head of its class in two looks has waited for so long, and is reported unless one with the
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mray._common import settings
+from mray._decide.scheduler.records import Tenant
+from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.limits import above_limit
 from mray._ipc.reactor import Reactor
-from mray._scheduler.records import Tenant
-from mray._scheduler.scheduler import Scheduler
 
 #: Reported requests that are remembered, the last ones.
 _MOST_TOLD = 1000
@@ -42,7 +42,7 @@ class UnmetWaits:
 
     @above_limit()  # an import at the first look opens a file
     def _look(self) -> None:
-        from mray._scheduler.waits import root_of_waiting, sentence, waits  # noqa: PLC0415  (not on the way to the first answer of a session)
+        from mray._decide.scheduler.waits import root_of_waiting, sentence, waits  # noqa: PLC0415  (not on the way to the first answer of a session)
 
         scheduler = self._scheduler
         before = {id(tenant) for tenant in self._seen}

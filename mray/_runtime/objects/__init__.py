@@ -1,7 +1,7 @@
 """The values of a process, and those that it borrows.
 
 `owner` writes values into segments and frees them; `borrowing` is the protocol between an owner and the processes that hold its refs: a
-`Ledger` on one side, a `Borrower` on the other (`mray._caller`); `unhandled_errors` logs errors that the program never reads.
+`Ledger` on one side, a `Borrower` on the other (`mray._decide.caller`); `unhandled_errors` logs errors that the program never reads.
 Tensors that stay where they were made: `tensor_transport` between any two processes, `device_loans` for memory of GPUs,
 `registered_transports` for transports that a program registers itself.
 

@@ -1,8 +1,8 @@
 """Borrowing: how processes that hold a ref of another process's object keep it alive, and get its value.
 
 Both sides, in every client. The owner keeps the entries that each process has borrowed in a `Ledger`; the end of that process returns them
-all. A borrower sends BORROW when it first meets a ref and RELEASE when its last use is gone; its `Borrower` decides (`mray._caller`), and
-`Borrowing` carries it out.
+all. A borrower sends BORROW when it first meets a ref and RELEASE when its last use is gone; its `Borrower` decides
+(`mray._decide.caller`), and `Borrowing` carries it out.
 
 A borrow must reach the owner before the process that passed the ref on lets it go. Over one connection the order of messages is enough: a
 worker that meets a ref of its caller's sends BORROW on the connection on which it will reply. For refs of a third process the owner
@@ -18,12 +18,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
-from mray._caller import caller_instructions as do
-from mray._caller.borrower import Borrower
-from mray._caller.ledger import Ledger
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import is_of_session_of
+from mray._decide.caller import caller_instructions as do
+from mray._decide.caller.borrower import Borrower
+from mray._decide.caller.ledger import Ledger
 from mray._ipc.connection import Connection
 from mray._ipc.segment import is_there
 from mray._ipc.table import LENT, ROW_WORDS

@@ -24,8 +24,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mray._caller.ledger import Ledger
 from mray._common import messages as m
+from mray._decide.caller.ledger import Ledger
 from mray._device.device import Platform
 from mray._device.exports import ExportedMessage, ExportedTensor, TensorExports
 from mray._device.imports import Awaited, TensorImports, point_of

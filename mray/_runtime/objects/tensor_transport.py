@@ -36,7 +36,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
-from mray._caller.ledger import Ledger
 from mray._common import messages as m
 from mray._common.clock import monotonic
 from mray._common.device_tensors import carriers
@@ -44,6 +43,7 @@ from mray._common.ids import new_object_id
 from mray._common.kept import os
 from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
+from mray._decide.caller.ledger import Ledger
 from mray._device.device import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
 from mray._device.device_faults import listen
 from mray._device.exports import ExportedTensor

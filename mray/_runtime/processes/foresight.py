@@ -29,8 +29,8 @@ from typing import Any
 
 from mray._common.clock import monotonic
 from mray._common.kept import os
+from mray._decide.scheduler.policy import READ_AT_IMPORT
 from mray._runtime.processes.native_threads import VARIABLE, native_threads
-from mray._scheduler.policy import READ_AT_IMPORT
 
 #: Packages whose import takes long, keeps no thread and opens no device.
 HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "sklearn", "torch", "transformers")

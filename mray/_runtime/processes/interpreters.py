@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from mray._common.clock import monotonic
 from mray._common.kept import io, os
+from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 from mray._ipc import process as processes
 from mray._ipc.frames import to_text
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import RECIPE_VARIABLE, is_complete, launch
-from mray._scheduler.policy import PRIVATE_VARIABLES
 from mray.exceptions import describe_status
 
 #: The end of a builder's log that an error shows, in lines and bytes.

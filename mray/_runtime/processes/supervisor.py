@@ -29,6 +29,8 @@ from mray._common.ids import worker_id_of
 from mray._common.kept import os, socket
 from mray._common.messages import CAUSE_CRASH, CAUSE_REFUSED, NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
 from mray._common.protocol import misfit
+from mray._decide.scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
+from mray._decide.scheduler.root_names import ROOT_VARIABLE, job_of
 from mray._ipc import process as processes
 from mray._ipc.frames import decode_message, to_text
 from mray._ipc.limits import advice, exhausted, is_passing
@@ -38,8 +40,6 @@ from mray._runtime.processes.interpreters import Interpreters
 from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, LaunchedInterpreter, Wrapper, launch, new_channel, start_zygote
 from mray._runtime.processes.worker_process import OutputStream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
-from mray._scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
-from mray._scheduler.root_names import ROOT_VARIABLE, job_of
 from mray.exceptions import describe_status
 
 #: Zygotes that may die in a row without having forked a worker.

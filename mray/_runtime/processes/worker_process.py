@@ -31,7 +31,7 @@ class WorkerProcess:
 
     def __init__(self, process: str, work: str = "") -> None:
         self.process = process
-        #: The name of the work that it was started for (see `mray._scheduler.root_names`).
+        #: The name of the work that it was started for (see `mray._decide.scheduler.root_names`).
         self.work = work
         #: 0 until it has been forked; `attempts` that failed.
         self.pid = 0

@@ -11,8 +11,8 @@ The node watches the process that has started it until the session is named: a `
 From then on only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote removes the names, and
 every driver gets an error; a driver also cleans itself if no zygote was left.
 
-The end of a driver ends only its own work (`mray._scheduler.root_names`). Its workers run with its ``sys.path`` and working directory, and
-the environment variables of `mray start`.
+The end of a driver ends only its own work (`mray._decide.scheduler.root_names`). Its workers run with its ``sys.path`` and working
+directory, and the environment variables of `mray start`.
 
 A driver joins a private session in the same way, by its directory (`gcs_address` of any of its processes): a program that one of its
 workers starts finds so its actors. The session ends with the driver that has started it all the same.

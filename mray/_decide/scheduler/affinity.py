@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mray._scheduler.resources import UNIT, GpuId
+from mray._decide.scheduler.resources import UNIT, GpuId
 
 AUTO = "auto"
 

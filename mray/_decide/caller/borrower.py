@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from mray._caller import caller_instructions as do
 from mray._common.story import Story
+from mray._decide.caller import caller_instructions as do
 
 if TYPE_CHECKING:
-    from mray._caller.call_records import BorrowedObject, Link
+    from mray._decide.caller.call_records import BorrowedObject, Link
 
 #: Stands for the process that counts handles of actors.
 NODE = ""

@@ -21,10 +21,10 @@ from typing import Any, Protocol
 
 from mray._common.history import History
 from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
-from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, FREE_LEASES
-from mray._scheduler.records import ActorRecord, GrantedLease, Member, Tenant
-from mray._scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, Slots, describe, to_amounts, to_quantities
-from mray._scheduler.root_names import job_of
+from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, FREE_LEASES
+from mray._decide.scheduler.records import ActorRecord, GrantedLease, Member, Tenant
+from mray._decide.scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, Slots, describe, to_amounts, to_quantities
+from mray._decide.scheduler.root_names import job_of
 
 PENDING = "PENDING"
 CREATED = "CREATED"

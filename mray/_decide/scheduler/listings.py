@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from mray._scheduler.actors import Actors
-from mray._scheduler.placement import Groups
-from mray._scheduler.records import Tenant
-from mray._scheduler.resources import ResourcePool
-from mray._scheduler.tenant_queue import DemandQueue
+from mray._decide.scheduler.actors import Actors
+from mray._decide.scheduler.placement import Groups
+from mray._decide.scheduler.records import Tenant
+from mray._decide.scheduler.resources import ResourcePool
+from mray._decide.scheduler.tenant_queue import DemandQueue
 
 
 class ListingsContext(Protocol):
@@ -49,7 +49,7 @@ class Listings:
 
     def waits(self) -> list[str]:
         """Sentences about what waits for resources, and who has these."""
-        from mray._scheduler.waits import Wait, sentence  # noqa: PLC0415  (not on the way to the first answer of a session)
+        from mray._decide.scheduler.waits import Wait, sentence  # noqa: PLC0415  (not on the way to the first answer of a session)
 
         return [sentence(self._context, wait) for wait in map(Wait._make, self._context.queue.asleep()) if wait.tenants]
 

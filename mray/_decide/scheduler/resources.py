@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mray._common.accelerator_kinds import KINDS
-from mray._scheduler.policy import choose_device
+from mray._decide.scheduler.policy import choose_device
 
 UNIT = 10_000
 
@@ -89,7 +89,7 @@ def _together(_one: GpuId, _other: GpuId) -> int:
 
 
 class ResourcePool:
-    """All resources of the machine, or (`mray._scheduler.placement.BundlePool`) of one bundle."""
+    """All resources of the machine, or (`mray._decide.scheduler.placement.BundlePool`) of one bundle."""
 
     #: How far two GPUs are apart; asked only where there is a choice.
     apart: Callable[[GpuId, GpuId], int] = staticmethod(_together)

@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._caller import caller_instructions as do
-from mray._caller.call_records import CANCELLED
 from mray._common.story import Story
+from mray._decide.caller import caller_instructions as do
+from mray._decide.caller.call_records import CANCELLED
 
 if TYPE_CHECKING:
-    from mray._caller.call_records import Link, PendingCall
+    from mray._decide.caller.call_records import Link, PendingCall
 
 #: Fields of the call's option "stream" for the producer, by place: the count of items that have arrived and are not sent again; the most
 #: unread items, 0 for any number; the count of items that were taken; whether the reader has gone; how many items each ``yield`` makes; the

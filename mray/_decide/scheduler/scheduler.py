@@ -2,7 +2,7 @@
 
 `Scheduler.handle` applies one event to the records and returns what is to be done about it, in order. Nothing else changes them.
 
-A tenant's way (see `mray._scheduler.records.Tenant`)::
+A tenant's way (see `mray._decide.scheduler.records.Tenant`)::
 
     enqueue ──resources free──▶ _seat ──idle worker──────────────────▶ _assign ──returned, worker dead──▶ _vacate
                                   └─ none: SpawnWorker, wait, joined ──▶
@@ -31,15 +31,15 @@ from mray._common.messages import (
     WORKER_GONE,
 )
 from mray._common.story import Story
-from mray._scheduler import events
-from mray._scheduler.actors import Actors
-from mray._scheduler.affinity import CpuLoads, Topology
-from mray._scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
-from mray._scheduler.lifetime_roots import LifetimeRoots
-from mray._scheduler.listings import listing_of
-from mray._scheduler.placement import GroupRecord, Groups
-from mray._scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
-from mray._scheduler.records import (
+from mray._decide.scheduler import events
+from mray._decide.scheduler.actors import Actors
+from mray._decide.scheduler.affinity import CpuLoads, Topology
+from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
+from mray._decide.scheduler.lifetime_roots import LifetimeRoots
+from mray._decide.scheduler.listings import listing_of
+from mray._decide.scheduler.placement import GroupRecord, Groups
+from mray._decide.scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
+from mray._decide.scheduler.records import (
     BUSY,
     LEAVING,
     STARTING,
@@ -51,11 +51,11 @@ from mray._scheduler.records import (
     WorkerRecord,
     environment_of,
 )
-from mray._scheduler.reset_plan import reset
-from mray._scheduler.resources import CPU, FREE, GPU, GpuId, Holding, ResourcePool, describe, to_quantities
-from mray._scheduler.root_names import Environment, job_of, root_of, stamped
-from mray._scheduler.tenant_queue import DemandQueue
-from mray._scheduler.workers import WorkerPool
+from mray._decide.scheduler.reset_plan import reset
+from mray._decide.scheduler.resources import CPU, FREE, GPU, GpuId, Holding, ResourcePool, describe, to_quantities
+from mray._decide.scheduler.root_names import Environment, job_of, root_of, stamped
+from mray._decide.scheduler.tenant_queue import DemandQueue
+from mray._decide.scheduler.workers import WorkerPool
 from mray.exceptions import describe_status
 
 _FULL = "The node specified via NodeAffinitySchedulingStrategy is full, and _fail_on_unavailable=True was specified"

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic
 
-from mray._caller import caller_instructions as do
-from mray._caller.call_records import CANCELLED, AnyCall, goes_once
 from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
 from mray._common.story import Story
+from mray._decide.caller import caller_instructions as do
+from mray._decide.caller.call_records import CANCELLED, AnyCall, goes_once
 
 if TYPE_CHECKING:
-    from mray._caller.call_records import Link
     from mray._common.causes import Cause
+    from mray._decide.caller.call_records import Link
 
 #: The node has not been asked; it has not answered yet. The other states are those that it reports.
 UNKNOWN, ASKED = "unknown", "asked"

@@ -29,7 +29,7 @@ class PendingTask(PendingCall, Protocol):
     """A task that has not been answered."""
 
     task_id: bytes
-    #: The `mray._caller.lease_pool.Lease` that it was pushed to last.
+    #: The `mray._decide.caller.lease_pool.Lease` that it was pushed to last.
     lease: Any
     #: How often its worker was ended because memory ran low.
     memory_kills: int

@@ -10,7 +10,7 @@ The root of a worker stands among its variables, which are the key of the pool i
 
 from __future__ import annotations
 
-from mray._scheduler.policy import PRIVATE_VARIABLES
+from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 
 #: Variables in the order of their names.
 Environment = tuple[tuple[str, str], ...]

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mray._common.messages import DEAD
-from mray._scheduler.records import BUSY, IDLE, ActorRecord, GrantedLease, Member, WorkerRecord
+from mray._decide.scheduler.records import BUSY, IDLE, ActorRecord, GrantedLease, Member, WorkerRecord
 
 #: The cost of ending a worker, the least first.
 IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)

@@ -32,12 +32,12 @@ from mray._common.messages import (
     PENDING,
     RESTARTING,
 )
-from mray._scheduler.lifetime_roots import LifetimeRoots
-from mray._scheduler.placement import belongs_to
-from mray._scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
-from mray._scheduler.records import ActorRecord, LaunchSite, Member, Ordered, Tenant
-from mray._scheduler.resources import to_quantities
-from mray._scheduler.root_names import Environment, detached_root, job_of
+from mray._decide.scheduler.lifetime_roots import LifetimeRoots
+from mray._decide.scheduler.placement import belongs_to
+from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
+from mray._decide.scheduler.records import ActorRecord, LaunchSite, Member, Ordered, Tenant
+from mray._decide.scheduler.resources import to_quantities
+from mray._decide.scheduler.root_names import Environment, detached_root, job_of
 from mray.exceptions import describe_status
 
 

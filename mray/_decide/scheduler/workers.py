@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from mray._scheduler.policy import SPAWN_ATTEMPTS
-from mray._scheduler.records import BUSY, IDLE, STARTING, Tenant, WorkerRecord
-from mray._scheduler.resources import GpuId
-from mray._scheduler.root_names import Environment, root_of
+from mray._decide.scheduler.policy import SPAWN_ATTEMPTS
+from mray._decide.scheduler.records import BUSY, IDLE, STARTING, Tenant, WorkerRecord
+from mray._decide.scheduler.resources import GpuId
+from mray._decide.scheduler.root_names import Environment, root_of
 
 _Gpus = tuple[GpuId, ...] | None
 

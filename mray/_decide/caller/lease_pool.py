@@ -28,10 +28,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from mray._caller import caller_instructions as do
-from mray._caller.call_records import CANCELLED, AnyTask
 from mray._common import messages as m
 from mray._common.story import Story
+from mray._decide.caller import caller_instructions as do
+from mray._decide.caller.call_records import CANCELLED, AnyTask
 
 if TYPE_CHECKING:
     from mray._common.causes import Cause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray._scheduler.root_names import Environment
+from mray._decide.scheduler.root_names import Environment
 
 
 class Instruction:

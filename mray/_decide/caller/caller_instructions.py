@@ -1,7 +1,7 @@
 """Instructions, in the imperative: what follows from an event. The client carries them out in order.
 
-A `call` is a `PendingCall`, a `task` a `PendingTask`, a `lease` one of `mray._caller.lease_pool`, and an `entry` a `BorrowedObject`; an
-`item` and a `promise` are the client's.
+A `call` is a `PendingCall`, a `task` a `PendingTask`, a `lease` one of `mray._decide.caller.lease_pool`, and an `entry` a `BorrowedObject`;
+an `item` and a `promise` are the client's.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mray._common import messages as m
-from mray._scheduler import events
+from mray._decide.scheduler import events
 
 #: By the code of the message: the event, from the process that sends it and the fields behind the code.
 EVENT_OF: dict[int, Callable[..., events.Event]] = {

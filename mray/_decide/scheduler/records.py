@@ -9,7 +9,7 @@ A *demand* (`mray._common.messages.LEASE_REQUEST`) is a dict:
 ``label``      what it is for, in words ("task f"), for texts
 ``retriable``  whether its tasks are tried again when their worker is ended
 ``group``      absent, or (placement group id, index of the bundle or -1)
-``affinity``   absent, "auto", or a list of CPUs (see `mray._scheduler.affinity`)
+``affinity``   absent, "auto", or a list of CPUs (see `mray._decide.scheduler.affinity`)
 ``hasty``      absent or true: it is refused when what it asks for is not free
 
 An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and passes everything to the worker as it is:
@@ -35,8 +35,8 @@ from typing import Any, Protocol, TypeVar
 
 from mray._common.causes import Cause
 from mray._common.messages import PENDING
-from mray._scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
-from mray._scheduler.root_names import Environment, stamped
+from mray._decide.scheduler.resources import FREE, UNIT, Amounts, Holding, to_amounts
+from mray._decide.scheduler.root_names import Environment, stamped
 
 _Item = TypeVar("_Item")
 
@@ -69,7 +69,7 @@ def environment_of(variables: dict[str, str] | None, default: Environment) -> En
 
 
 class LaunchSite(Protocol):
-    """The source of a tenant's resources instead of the machine: see `mray._scheduler.placement`."""
+    """The source of a tenant's resources instead of the machine: see `mray._decide.scheduler.placement`."""
 
     #: The key of interchangeable demands for it, and the name under which tenants wait for it.
     key: Any
@@ -262,7 +262,7 @@ class Member:
     def __init__(self, process: str, pid: int, root: str = "") -> None:
         self.process = process
         self.pid = pid
-        #: Its lifetime root (see `mray._scheduler.root_names`).
+        #: Its lifetime root (see `mray._decide.scheduler.root_names`).
         self.root = root
         #: Granted leases and those that wait for a worker or resources, by id and by request.
         self.leases: dict[int, GrantedLease] = {}

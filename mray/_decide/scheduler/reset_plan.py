@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from mray._common.causes import Cause
 from mray._common.messages import CAUSE_OWNER, WORKER_GONE
-from mray._scheduler.actors import Actors
-from mray._scheduler.events import DriverReset
-from mray._scheduler.placement import Groups
-from mray._scheduler.records import IDLE, LEAVING, STARTING, GrantedLease, Member, WorkerRecord
-from mray._scheduler.workers import WorkerPool
+from mray._decide.scheduler.actors import Actors
+from mray._decide.scheduler.events import DriverReset
+from mray._decide.scheduler.placement import Groups
+from mray._decide.scheduler.records import IDLE, LEAVING, STARTING, GrantedLease, Member, WorkerRecord
+from mray._decide.scheduler.workers import WorkerPool
 
 RESET_TEXT = "the session was reset since"
 ACTOR_TEXT = "The actor is dead because its session was reset since."

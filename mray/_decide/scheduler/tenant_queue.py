@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from mray._scheduler.records import ClassKey, GrantedLease, LaunchSite, Tenant
-from mray._scheduler.resources import Amounts, ResourcePool
+from mray._decide.scheduler.records import ClassKey, GrantedLease, LaunchSite, Tenant
+from mray._decide.scheduler.resources import Amounts, ResourcePool
 
 
 class _Class:

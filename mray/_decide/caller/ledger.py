@@ -27,7 +27,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from mray._caller.call_records import Link
+    from mray._decide.caller.call_records import Link
 
 Thing = TypeVar("Thing")
 

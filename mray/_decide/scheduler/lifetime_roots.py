@@ -1,13 +1,13 @@
-"""The lifetime roots of a session that live, and the processes that end with one of them (see `mray._scheduler.root_names`)."""
+"""The lifetime roots of a session that live, and the processes that end with one of them (see `mray._decide.scheduler.root_names`)."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from mray._common.messages import CAUSE_OWNER
-from mray._scheduler.records import LEAVING, STARTING, WorkerRecord
-from mray._scheduler.root_names import root_of
-from mray._scheduler.workers import WorkerPool
+from mray._decide.scheduler.records import LEAVING, STARTING, WorkerRecord
+from mray._decide.scheduler.root_names import root_of
+from mray._decide.scheduler.workers import WorkerPool
 
 OWNER_GONE = "the driver, or the detached actor, that it worked for has ended"
 

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mray._scheduler.records import ActorRecord, GrantedLease, Tenant
-from mray._scheduler.resources import FREE, describe, from_units
+from mray._decide.scheduler.records import ActorRecord, GrantedLease, Tenant
+from mray._decide.scheduler.resources import FREE, describe, from_units
 
 if TYPE_CHECKING:
-    from mray._scheduler.placement import Groups
-    from mray._scheduler.resources import ResourcePool
-    from mray._scheduler.tenant_queue import DemandQueue
+    from mray._decide.scheduler.placement import Groups
+    from mray._decide.scheduler.resources import ResourcePool
+    from mray._decide.scheduler.tenant_queue import DemandQueue
 
 #: How many of those who hold a resource are named.
 _MOST_NAMED = 5
