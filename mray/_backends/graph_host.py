@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PICTURES, PROGRAMS, graphs_of, pictures_of, programs_of
-from mray._backends.session_trace import SECTION, trace_of
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.kept import os
@@ -23,7 +22,7 @@ from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.copies import GraphCopy, end_copy, note_copier
 from mray._graph.caller.graph_loop import LoopWatcher
-from mray._graph.channel_ends import SETTLING, settle_devices
+from mray._graph.gpu_edges import SETTLING, GpuEdges
 from mray._graph.graph_messages import AT_ONCE, ATTACH, COPY, ENDED, REPORT
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
@@ -31,7 +30,7 @@ from mray._ipc.limits import is_exhausted
 from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Ask
 from mray._objects.remote_error import pickle_error, task_error
-from mray._runtime.client.client import Client
+from mray._runtime.client.client import GPUS, Client
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.connections.deaths import actor_error
 from mray._runtime.connections.ends import Ended
@@ -74,7 +73,14 @@ class Host:
         client.sections[GRAPHS] = lambda: graphs_of(self.graphs)
         client.sections[PICTURES] = lambda: pictures_of(self.graphs)
         client.sections[PROGRAMS] = lambda: programs_of(() if self.service is None else self.service.programs)
-        client.sections[SECTION] = lambda: trace_of(client, worker)
+
+    def gpus(self) -> GpuEdges:
+        found: GpuEdges = self._client.late(GPUS)
+        return found
+
+    def settle_gpus(self, patience: float) -> None:
+        if GPUS in self._client.made:
+            self.gpus().settle(patience)
 
     def wake(self) -> None:
         self.reactor.wake()
@@ -275,7 +281,7 @@ class Host:
     def settle(self) -> None:
         """All processes of the session are gone: nobody has memory of this one open any more."""
         sweep_closed()
-        settle_devices(SETTLING)
+        self.settle_gpus(SETTLING)
 
 
 #: The host of this process, and those of ended sessions that are still referenced.

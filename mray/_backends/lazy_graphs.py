@@ -9,6 +9,7 @@ where they are expected: when the driver's program has imported them before `ini
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The module that every process in a graph needs.
 GRAPH_MODULE = "mray._backends.graph_host"
+#: The section of `mray._backends.session_trace`.
+TRACE = "trace"
 
 
 class Graphs:
@@ -46,6 +49,7 @@ class Graphs:
         from mray._backends.graph_host import Host  # noqa: PLC0415
 
         host = Host(self._client, self._worker)
+        self._client.sections[TRACE] = self._trace
         if self._worker is not None:
             self._worker.main_thread.service = host.service
         return host
@@ -57,13 +61,10 @@ class Graphs:
     def offer(self) -> None:
         """Let this worker take part in graphs: from now on where their modules are imported already, else from the first request."""
         assert self._worker is not None
-        worker = self._worker
-        self._client.sections["trace"] = lambda: _trace_of(worker)
+        self._client.sections[TRACE] = self._trace
         if GRAPH_MODULE in sys.modules:
             self.host()
 
-
-def _trace_of(worker: Worker) -> Any:
-    from mray._backends.session_trace import trace_of  # noqa: PLC0415  (whoever asks waits for a picture)
-
-    return trace_of(worker.client, worker)
+    def _trace(self) -> Any:
+        # By name: few ask, and the kernel draws no pictures.
+        return importlib.import_module("mray._backends.session_trace").trace_of(self._client, self._worker)

@@ -5,6 +5,7 @@ Connects the runtime (processes, calls, objects) and the graphs, which may not k
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from collections import deque
 from collections.abc import Callable, Generator
@@ -21,7 +22,6 @@ from mray._api.object_ref import ObjectRef
 from mray._api.remote_function import MOST_KEPT
 from mray._backends.lazy_graphs import Graphs
 from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
-from mray._backends.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.concurrency import concurrency_of
@@ -36,13 +36,12 @@ from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.call_context import CallContext
 from mray._runtime.client.calls import Call
-from mray._runtime.client.client import Client
+from mray._runtime.client.client import TENSORS, Client
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.client.streams import listener, new_stream
 from mray._runtime.environment.environments import merge_environments, variables_of
 from mray._runtime.session.driver_output import OutputPrinter
-from mray._runtime.session.persistent import JoinedSession, join_session
-from mray._runtime.session.session import Session, start_session
+from mray._runtime.session.session import Session, SessionHold, start_session
 from mray._runtime.worker.detached import discard_own, pack_own
 from mray.exceptions import (
     ActorAlreadyExistsError,
@@ -134,7 +133,7 @@ class NativeBackend(PlacementCalls, Backend):
     restore_ref = of_part("client.borrowing.restore")
     export_ref = of_part("client.borrowing.note")
 
-    def __init__(self, client: Client, session: Session | JoinedSession | None, worker: Worker | None = None) -> None:
+    def __init__(self, client: Client, session: SessionHold | None, worker: Worker | None = None) -> None:
         self.client = client
         self._session = session
         self._worker = worker
@@ -152,11 +151,14 @@ class NativeBackend(PlacementCalls, Backend):
     def start(cls, options: SessionOptions) -> NativeBackend:
         """Start a session in this process, which becomes its driver, or join the one that the options' address names."""
         with explaining("The session could not be started."), guarded():
-            session: Session | JoinedSession = start_session(options) if options.address in (None, "local") else join_session(options)
+            if options.address in (None, "local"):
+                session: SessionHold = start_session(options)
+            else:  # by name: most sessions are private
+                session = importlib.import_module("mray._runtime.joining.persistent").join_session(options)
             return cls._of_driver(session, options.log_to_driver)
 
     @classmethod
-    def _of_driver(cls, session: Session | JoinedSession, log_to_driver: bool) -> NativeBackend:
+    def _of_driver(cls, session: SessionHold, log_to_driver: bool) -> NativeBackend:
         client = session.client
         backend = cls(client, session)
         if log_to_driver:
@@ -442,7 +444,7 @@ class NativeBackend(PlacementCalls, Backend):
         actor_id = handle._id
         task_id = new_task_id(actor_id)
         if options is not None and options.get("tensor_transport"):
-            check_enabled(handle, options["tensor_transport"], num_returns)
+            client.tensors.check_enabled(handle, options["tensor_transport"], num_returns)
         if num_returns == 1:
             entry = client.entry()
             call = entry.task = Call(task_id, method.name, 1, entry)
@@ -457,8 +459,8 @@ class NativeBackend(PlacementCalls, Backend):
             self._made.append((task_id, call.parent))
         blueprint = handle._blueprint
         client.arguments.pack(call, args, kwargs or None, blueprint, method)
-        if call.arguments is not None:
-            warn_if_sent_back(call.arguments, handle)
+        if call.arguments is not None and TENSORS in client.made:
+            client.tensors.warn_if_sent_back(call.arguments, handle)
         with client.lock:
             caller = client.actors.get(actor_id)
             if caller is None:
@@ -478,8 +480,7 @@ class NativeBackend(PlacementCalls, Backend):
             caller.submit(call)
         return returned
 
-    @staticmethod
-    def _method_options(call: Call, caller: ActorCaller, options: dict[str, Any] | None) -> None:
+    def _method_options(self, call: Call, caller: ActorCaller, options: dict[str, Any] | None) -> None:
         options = options or {}
         retries = options.get("max_task_retries")
         call.retries = caller.max_task_retries if retries is None else retries
@@ -491,7 +492,7 @@ class NativeBackend(PlacementCalls, Backend):
         if options.get("concurrency_group"):
             call.options = {**(call.options or {}), "group": options["concurrency_group"]}
         if options.get("tensor_transport"):
-            keep_tensors(call, options["tensor_transport"])
+            self.client.tensors.keep(call, options["tensor_transport"])
 
     def has_made(self, actor_id: bytes) -> bool:
         return is_actor_of_session_of(actor_id, self.client.process)
@@ -598,11 +599,11 @@ class NativeBackend(PlacementCalls, Backend):
         raise self._worker.exit_actor()
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
-        from mray._backends.session_trace import timeline  # noqa: PLC0415  (rarely wanted)
-
-        trace = timeline(self.client.session_dir)
+        # By name: rarely wanted, and the kernel draws no pictures.
+        trace = importlib.import_module("mray._backends.session_trace").timeline(self.client.session_dir)
         if filename is None:
-            return trace.events()
+            events: list[dict[str, Any]] = trace.events()
+            return events
         trace.save(filename, bare=True)
         return None
 

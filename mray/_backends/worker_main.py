@@ -21,8 +21,7 @@ from mray._ipc.reaper import session_of
 from mray._runtime.client.client import Client
 from mray._runtime.environment.environments import set_up
 from mray._runtime.node.jobs import take_place
-from mray._runtime.observe import process_snapshot, stack_signal
-from mray._runtime.processes import line_coverage
+from mray._runtime.processes import line_coverage, stack_signal
 from mray._runtime.session.breakpoints import Breakpoints
 from mray._runtime.worker.worker import Worker
 
@@ -32,7 +31,6 @@ def worker_main(start: dict[str, Any]) -> int:
     asked = start["options"]["coverage"]
     save = None if asked is None else line_coverage.begin(asked, session_of(start["session_dir"]))
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
-    process_snapshot.listen(client)
     if save is not None:
         client.from_node.on({SAVE: lambda _node: line_coverage.save_and_die(save)})
     worker = Worker(client)

@@ -16,18 +16,15 @@ form                  how an array or a tensor lies in a message: header and byt
 group, member, rank   processes that call collectives together, one of them, its number
 board                 the memory of one member that all others of its group read: its step, its call, its payload
 signature             the call of a member in a step, in a word, by which members that disagree are found
-lease                 device memory that a writer lends its readers, until each has let go of it
 site                  the devices of one end of an edge, as far as `select` needs them
-checked writer        a writer that checks the user's promises about shapes before it writes
-placed reader         a reader that puts tensors on the device that the edge names
 ====================  ====================================================================================================
 
 Collectives are beside channels, not on them: each member of a group has a board that all others read (`board`, `group`, `rendezvous`),
 and `shared_memory_group` reduces straight out of the others' boards what `collective_ops` says. The same boards bring the members of a
-group of NCCL together and tell them of deaths (`stream_group`, `nccl_member`, `nccl`).
+group of NCCL together and tell them of deaths.
 
-Tensors of devices stay where they are: the ring says where (`cuda_ipc`), and `channel_leases` when the reader has let go. Between devices
-that cannot reach each other they pass through host memory (`pinned`), or a communicator carries them (`communicator_edge`).
+Tensors go through a communicator of the user where an edge says so (`communicator_edge`). Edges that leave tensors on devices, and members
+of NCCL, are in `mray._gpu`.
 
 Rejected: one channel per pair of processes (a value for four readers would be serialized and copied four times); a count of readers
 that have read, shared by them (a count that several processes write needs a lock, and who dies holding it blocks the others); acknowledging

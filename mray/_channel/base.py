@@ -21,6 +21,7 @@ A mechanism is one file here; `select` alone names them all; ``tests/conformance
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Final
 
 _FATAL: Final = b"fatal"
@@ -135,6 +136,12 @@ class ChannelReader(ABC):
     def position(self) -> int:
         """The number of the next message; both ends count from 0."""
         raise NotImplementedError
+
+    def ahead(self) -> tuple[ChannelReader, Callable[[], None]] | None:
+        """For graphs that communicate beside computing: from now on this reads values whose tensors are there for the current stream
+        when the function was called, by the reader that is returned. None: they are there when they are read.
+        """
+        return None
 
     @abstractmethod
     def close(self) -> None:

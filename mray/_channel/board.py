@@ -61,7 +61,7 @@ HERE, DESTROYED, BROKEN, LOST = range(4)
 #: PARTNER[r]: the nonce of the board that this member has opened as that of rank r.
 PARTNER = 2 * LINE_WORDS
 
-#: After the partners, what a member has sent or queued on streams (`mray._channel.stream_group`): words of it, and for each of the others.
+#: After the partners, what a member has sent or queued on streams (`mray._gpu.stream_group`): words of it, and for each of the others.
 DONE, COLLECTIVES = range(2)
 #: SENT, RECEIVED: messages. NOT_SENT, NOT_RECEIVED: those that the member was refused, see above.
 SENT, RECEIVED, LAST, NOT_SENT, NOT_RECEIVED = range(5)

@@ -4,8 +4,6 @@
     value ── its tensors taken out ── ring ── value with gaps ──────▶ (shapes and dtypes are in the gaps)
                  tensors, in order ── Communicator.send ────────────▶ Communicator.recv, into the gaps
 
-A communicator of a platform of devices carries the tensors on its own device only; all others stay in the value.
-
 The communicator blocks: a writer waits for its readers, so the schedule has them read at the same point (`mray._channel.select.BLOCKING`).
 An error of the communicator is fatal to the graph, because its members no longer agree on what comes next.
 """
@@ -19,7 +17,6 @@ from typing import Any
 from mray._api.communicator import Communicator
 from mray._api.dag_scan import ObjectScanner
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, WrappedReader, WrappedWriter
-from mray._device.device import Platform
 
 
 class Gap:
@@ -61,7 +58,7 @@ class EdgeRules:
 class CommunicatorWriter(WrappedWriter):
     """In the actor that sends; `ranks` are its readers'."""
 
-    __slots__ = ("_communicator", "_failure", "_platform", "_ranks", "_rules")
+    __slots__ = ("_communicator", "_failure", "_ranks", "_rules")
 
     def __init__(
         self,
@@ -70,21 +67,19 @@ class CommunicatorWriter(WrappedWriter):
         ranks: Sequence[int],
         rules: EdgeRules,
         failure: Callable[[BaseException], bytes],
-        platform: Platform | None = None,
     ) -> None:
         super().__init__(inner)
         self._communicator = communicator
         self._ranks = tuple(ranks)
         self._rules = rules
         self._failure = failure
-        self._platform = platform
 
     def try_write(self, value: Any) -> bool:
         if value.__class__ is Failed:
             return self._inner.try_write(value)
         if not self._inner.has_room():
             return False
-        tensors, gaps, rest = _take_out(value) if self._platform is None else _take_from_device(value, self._platform)
+        tensors, gaps, rest = self._take_out(value)
         try:
             self._rules.check(value, tensors)
         except ValueError as error:
@@ -96,41 +91,27 @@ class CommunicatorWriter(WrappedWriter):
                 self._communicator.send(tensor, rank)
         return True
 
+    def _take_out(self, value: Any) -> tuple[list[Any], list[Gap], Any]:
+        """The tensors that the communicator carries, a gap for each, and the value with the gaps."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return [], [], value
+        scanner = ObjectScanner(torch.Tensor)
+        tensors = scanner.find_nodes(value)
+        gaps = [Gap(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+        return tensors, gaps, scanner.replace_nodes(dict(zip(tensors, gaps, strict=True))) if tensors else value
+
 
 class CommunicatorReader(WrappedReader):
     """In an actor that receives; `rank` is the writer's."""
 
-    __slots__ = ("_allocate", "_communicator", "_failure", "_later", "_rank")
+    __slots__ = ("_communicator", "_failure", "_rank")
 
-    def __init__(
-        self,
-        inner: ChannelReader,
-        communicator: Communicator,
-        rank: int,
-        failure: Callable[[BaseException], bytes],
-        platform: Platform | None = None,
-    ) -> None:
+    def __init__(self, inner: ChannelReader, communicator: Communicator, rank: int, failure: Callable[[BaseException], bytes]) -> None:
         super().__init__(inner)
         self._communicator = communicator
         self._rank = rank
         self._failure = failure
-        #: None: the communicator knows best.
-        self._allocate = _allocate if platform is None else None
-        #: Sends that have begun, which `settle` waits for.
-        self._later: Any = None
-
-    def settle(self) -> None:
-        """Have the current stream wait for the tensors of the message that was read last by `read_ahead`; the caller does not wait."""
-        if self._later is not None:
-            self._later.wait()
-            self._later = None
-
-    def read_ahead(self) -> Any:
-        """As `try_read`, but nothing may use the tensors before `settle`. For communicators that can defer."""
-        self.settle()
-        communicator: Any = self._communicator
-        with communicator.deferring() as self._later:
-            return self.try_read()
 
     def try_read(self) -> Any:
         message = self._inner.try_read()
@@ -141,34 +122,13 @@ class CommunicatorReader(WrappedReader):
             return rest
         scanner = ObjectScanner(Gap)
         try:
-            received = {gap: self._communicator.recv(gap.shape, gap.dtype, self._rank, self._allocate) for gap in scanner.find_nodes(rest)}
+            received = {gap: self._receive(gap) for gap in scanner.find_nodes(rest)}
         except Exception as error:
             return Failed.fatally(self._failure(error))
         return scanner.replace_nodes(received)
 
-
-def _take_out(value: Any) -> tuple[list[Any], list[Gap], Any]:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return [], [], value
-    scanner = ObjectScanner(torch.Tensor)
-    tensors = scanner.find_nodes(value)
-    gaps = [Gap(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
-    return tensors, gaps, scanner.replace_nodes(dict(zip(tensors, gaps, strict=True))) if tensors else value
-
-
-def _take_from_device(value: Any, platform: Platform) -> tuple[list[Any], list[Gap], Any]:
-    """The tensors on the device of this process's rank."""
-    scanner = ObjectScanner(platform.tensor_types())
-    table: dict[Any, Any] = {}
-    tensors, gaps = [], []
-    for tensor in scanner.find_nodes(value):
-        table[tensor] = tensor
-        if platform.is_tensor(tensor) and getattr(tensor.device, "index", tensor.device) == 0:
-            tensors.append(tensor)
-            table[tensor] = gap = Gap(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            gaps.append(gap)
-    return tensors, gaps, scanner.replace_nodes(table) if tensors else value
+    def _receive(self, gap: Gap) -> Any:
+        return self._communicator.recv(gap.shape, gap.dtype, self._rank, _allocate)
 
 
 def _allocate(shape: Sequence[int], dtype: Any) -> Any:

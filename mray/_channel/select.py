@@ -49,6 +49,8 @@ NCCL = "nccl"
 BLOCKING = frozenset({COMMUNICATOR, NCCL})
 #: Transports that leave tensors to the process's platform of devices.
 DEVICE = frozenset({CUDA_IPC, PINNED})
+#: Transports that leave tensors on devices.
+ON_DEVICES = DEVICE | {NCCL}
 
 AUTO, ACCELERATOR = "auto", "accelerator"
 #: Transports that need a device at both ends.

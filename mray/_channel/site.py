@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from mray._device.trial import Obstacle
+
+class Obstacle(NamedTuple):
+    """The reason why tensors of one process cannot be opened in another one."""
+
+    #: A clause without a full stop.
+    reason: str
+    #: Whether timelines cannot be opened either; without them nothing orders copies through host memory.
+    of_timelines: bool
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ A value in a message is three consecutive fields ``form, payload, refs``:
 negative).
 * ``FAILED``:  payload is the pickle of the exception that `get` raises.
 * ``TENSORS``: the tensors have stayed in the process that made them; payload is what is described in
-`mray._runtime.objects.tensor_transport`.
+`mray._gpu.tensor_transport`.
 
 ``refs`` is ``None`` or the list of ``(object id, owner process)`` that are pickled inside the value;
 an actor handle inside a value stands there as ``(actor id, "")``.

@@ -1,7 +1,7 @@
 """Which transports of tensors may be named in ``@mray.method(tensor_transport=...)``, and what each of them carries.
 
 Pure but for the registry of a program's own transports; any process. The names are Ray's, upper case inside. How the tensors travel is
-decided in `mray._runtime.objects.tensor_transport`; on one host the names differ in the devices that they admit, not in what has to be set
+decided in `mray._gpu.tensor_transport`; on one host the names differ in the devices that they admit, not in what has to be set
 up.
 """
 

@@ -1,6 +1,5 @@
-"""GPUs: their discovery, and how the tensors of one process are seen by another. Layers above know no vendor.
+"""GPUs: their memory, and how the tensors of one process are seen by another. Layers above know no vendor.
 
-    discovery            the machine's GPUs, without loading any library: for the driver, before user code has decided how to use one
     device               the contract: platform, device
       cuda               NVIDIA's, through the driver's API by ctypes; torch's tensors (libcuda, cuda_context, cuda_tensors, nvml)
     platform             the devices that this process has: CUDA's, or the pretended ones of `mray.testing.null`
@@ -13,7 +12,6 @@
     staging              memory that tensors of other devices are copied to, on streams of their own
     death_watch          the deaths of processes whose work streams may wait for
     device_faults        the own device's breakdown, which ends the process
-    trial                whether another process can open what this one exports
     lending              streams, which are never destroyed while somebody may wait for them
     nccl_library, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it
 
@@ -27,7 +25,7 @@ mark                  when a stream came to a place in its work, for who looks o
 ====================  ====================================================================================================
 
 Nothing here waits for a device, and nothing crosses to another process by itself: the facts that `exports` gives of a tensor are plain
-data, which edges of graphs (`mray._channel.cuda_ipc`) and calls (`mray._runtime.objects.device_loans`) carry, and the releases of
+data, which edges of graphs (`mray._gpu.cuda_ipc`) and calls (`mray._gpu.device_loans`) carry, and the releases of
 `imports` they carry back.
 
 CUDA is called through the driver's API, which every machine with a GPU has, and which shares its context with torch and cupy. Rejected:

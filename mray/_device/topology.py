@@ -13,8 +13,8 @@ from collections.abc import Container, Iterable, Sequence
 from mray._common import settings
 from mray._common.kept import io, os
 from mray._decide.scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH, Topology
-from mray._device.discovery import Gpu, GpuId, is_named, machine_gpus
 from mray._device.nvml import ask_links
+from mray._ipc.discovery import Gpu, GpuId, is_named, machine_gpus
 
 _SYSTEM = "/sys"
 

@@ -14,12 +14,13 @@ Decide first, then act: the passes are pure functions over frozen data (`plan`),
 methods are values that travel along the edges. A death comes from the runtime as an event, for all waiting threads; nothing here times
 out by itself.
 
-    plan  inputs  template     the frozen data that rooms hand to each other     compiler/   DAG nodes -> plan -> channels and programs
+    plan  inputs  holes        the frozen data that rooms hand to each other     compiler/   DAG nodes -> plan -> channels and programs
     structure  depicted        the user's DAG nodes again, for pictures
-    host  messages             services of a process; the table of requests      caller/     execute, get, await, from any process
+    host  graph_messages       services of a process; the table of requests      caller/     execute, get, await, from any process
     participants  sites        the actors of a graph, and their devices         actor/      the programs of one actor
+    gpu_edges                  the GPUs of a process: a contract           watch/      reports, counters, profiles
     trials                     whether processes can open each other's memory
-    channel_ends  communicators  the channels and groups of one process      watch/      reports, counters, profiles
+    channel_ends  communicators  the channels and groups of one process
 
 The compiler knows the caller's room, since it makes a `CompiledGraph`; caller and actor know `watch`, and neither knows the other: they
 meet in `graph_messages` and `plan`. There is no cycle, annotations counted.

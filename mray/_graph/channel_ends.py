@@ -11,33 +11,17 @@ from functools import partial
 
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, ChannelWriter
-from mray._channel.checked_writer import CheckedWriter
 from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, EdgeRules
-from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
-from mray._channel.pinned import PinnedReader, PinnedWriter
-from mray._channel.placed import DEVICES, PlacedReader
-from mray._channel.select import BLOCKING, CUDA_IPC, DEVICE, NCCL
+from mray._channel.select import BLOCKING, ON_DEVICES
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._common.clock import monotonic, sleep
-from mray._device.device import Platform
-from mray._device.platform import platform
 from mray._graph.communicators import leave
+from mray._graph.gpu_edges import Carriage
 from mray._graph.host import GraphHost
 from mray._graph.plan import Route
 from mray._ipc.segment import Segment
 
-#: Seconds that a process waits at most, when a graph ends, for devices and peers to let go of memory that edges have lent.
-SETTLING = 0.05
-
-
-def settle_devices(patience: float) -> None:
-    """Give back the device memory of closed edges, once peers have let go of it: waits so many seconds at most.
-
-    Memory that is not settled then, because a value is still held or a device is busy, goes when the next graph is made or ends here.
-    """
-    deadline = monotonic() + patience
-    while not trim_pools() and monotonic() < deadline:
-        sleep(0.001)
+#: The words of `mray._api.type_hint.Device` that name a device where tensors are to arrive.
+PLACES = frozenset({"cpu", "gpu", "cuda"})
 
 
 class ChannelEnds:
@@ -128,21 +112,15 @@ class _Opener:
         group = host.group_doorbell(own, doorbells) if len(doorbells) > 1 else None
         if group is not None:
             self._ends.leave.append(partial(host.end_group_doorbell, own))
-        where = self._segment, channel.offset, channel.layout, own, doorbells, group
+        where = self._segment, channel.offset, channel.layout, own, doorbells, group, channel.name
+        carriage = self._carriage(channel, channel.readers)
+        if channel.transport in ON_DEVICES:
+            return host.gpus().writer(channel, where, carriage, self._failure)
+        writer = ShmWriter(*where)
+        if carriage is None:
+            return writer
         rules = EdgeRules(channel.transfer.static_shape, channel.transfer.direct_return)
-        if channel.transport in BLOCKING:
-            ranks = self._ranks[channel.communicator]
-            peers = [ranks[reader] for reader in channel.readers]
-            carrier = self._ends.communicators[channel.communicator]
-            devices = platform() if channel.transport == NCCL else None
-            return CommunicatorWriter(ShmWriter(*where, channel.name), carrier, peers, rules, self._failure, devices)
-        if channel.transport not in DEVICE:
-            return ShmWriter(*where, channel.name)
-        make = CudaIpcWriter if channel.transport == CUDA_IPC else PinnedWriter
-        owned = _platform_for(channel)
-        writer: ChannelWriter = make(*where, platform=owned, name=channel.name, proven=channel.proven)
-        promised = channel.transfer.static_shape or channel.transfer.direct_return
-        return CheckedWriter(writer, rules, owned.tensor_types(), self._failure) if promised else writer
+        return CommunicatorWriter(writer, carriage.communicator, carriage.ranks, rules, self._failure)
 
     def reader(self, channel: Route) -> ChannelReader:
         """The endpoint's reading end of a channel."""
@@ -161,22 +139,19 @@ class _Opener:
             self._failure,
             host.ask_of(self._processes[channel.writer]),
         )
-        if channel.transport in DEVICE:
-            make = CudaIpcReader if channel.transport == CUDA_IPC else PinnedReader
-            reader: ChannelReader = make(*where, platform=_platform_for(channel), name=channel.name)
+        carriage = self._carriage(channel, (channel.writer,))
+        if channel.transport in ON_DEVICES:
+            reader: ChannelReader = host.gpus().reader(channel, where, carriage, self._failure)
         else:
             reader = ShmReader(*where)
-        if channel.transport in BLOCKING:
-            rank = self._ranks[channel.communicator][channel.writer]
-            devices = platform() if channel.transport == NCCL else None
-            reader = CommunicatorReader(reader, self._ends.communicators[channel.communicator], rank, self._failure, devices)
-        if channel.transfer.device in DEVICES:
-            reader = PlacedReader(reader, channel.transfer.device, self._failure, platform())
+            if carriage is not None:
+                reader = CommunicatorReader(reader, carriage.communicator, carriage.ranks[0], self._failure)
+        if channel.transfer.device in PLACES:
+            reader = host.gpus().placed(reader, channel.transfer.device, self._failure)
         return reader
 
-
-def _platform_for(channel: Route) -> Platform:
-    devices = platform()
-    if devices is None:
-        raise RuntimeError(f"{channel.name} needs a GPU at both ends, but this process sees none any more.")
-    return devices
+    def _carriage(self, channel: Route, others: Iterable[str]) -> Carriage | None:
+        if channel.transport not in BLOCKING:
+            return None
+        ranks = self._ranks[channel.communicator]
+        return Carriage(self._ends.communicators[channel.communicator], [ranks[other] for other in others])

@@ -17,6 +17,7 @@ from mray._api.communicator import Communicator
 from mray._channel.collective_ops import Collective
 from mray._channel.select import why_no_nccl
 from mray._channel.site import Site
+from mray._graph.host import GraphHost
 from mray._objects.serializer import deserialize, serialize
 
 
@@ -51,7 +52,7 @@ class AcceleratorGroup:
         """The rank of a member."""
         return self._actors.index(actor)
 
-    def make(self, rank: int) -> Communicator:
+    def make(self, _host: GraphHost, rank: int) -> Communicator:
         """Make the communicator of this rank, in its actor."""
         module = importlib.import_module(f"torch.{self._torch_module_name}") if self._torch_module_name != "cpu" else None
         make: Any = self._make
@@ -79,11 +80,9 @@ class NcclGroup:
         """The rank of a member."""
         return self._actors.index(actor)
 
-    def make(self, _rank: int) -> Communicator:
+    def make(self, host: GraphHost, _rank: int) -> Communicator:
         """Make the communicator of any of the actors, in that actor."""
-        from mray._channel.nccl import NcclCommunicator  # noqa: PLC0415  (only members need it)
-
-        return NcclCommunicator(self._actors, self.overlap, self._id)
+        return host.gpus().communicator(self._actors, self.overlap, self._id)
 
 
 def no_gpu_for_collective(members: Sequence[Any]) -> str:
@@ -153,14 +152,14 @@ class CommunicatorCall(NamedTuple):
     collective: Collective
 
 
-def join(memberships: Sequence[Membership]) -> dict[int, Communicator]:
+def join(host: GraphHost, memberships: Sequence[Membership]) -> dict[int, Communicator]:
     """Become a member of each; blocks until the others do. If one fails, leaves those that it has joined."""
     joined: dict[int, Communicator] = {}
     try:
         for membership in memberships:
             communicator = deserialize(membership.form, membership.payload)
             if isinstance(communicator, (AcceleratorGroup, NcclGroup)):
-                communicator = communicator.make(membership.rank)
+                communicator = communicator.make(host, membership.rank)
             communicator.initialize(membership.rank)
             joined[membership.number] = communicator
     except BaseException:

@@ -14,6 +14,7 @@ from mray._common.bridge import Waitable
 
 if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
+    from mray._graph.gpu_edges import GpuEdges
     from mray._ipc.doorbell import Doorbell, GroupDoorbell
     from mray._ipc.reactor import Reactor
     from mray._ipc.segment import Ask
@@ -61,6 +62,12 @@ class GraphHost(Protocol):
 
     #: event loop -> its `mray._graph.caller.graph_loop.LoopWatcher`.
     loop_watchers: weakref.WeakKeyDictionary[Any, Any]
+
+    def gpus(self) -> GpuEdges:
+        """The GPUs of this process; asking has the process load what uses them."""
+
+    def settle_gpus(self, patience: float) -> None:
+        """`GpuEdges.settle`, where this process has used its GPUs."""
 
     @property
     def service(self) -> Service | None:

@@ -18,32 +18,11 @@ from typing import Any
 
 from mray._channel.select import DEMANDS_DEVICE
 from mray._channel.site import Site, SiteGpu
-from mray._common.process_local import kernel_pid
-from mray._device.platform import platform
 from mray._graph.graph_messages import SITE
 from mray._graph.host import GraphHost, raise_death
 from mray._graph.plan import DRIVER, Graph
 
 
-# ----------------------------------------------------------------------------------------- in each process
-def look(known: Iterable[str] = ()) -> Site:
-    """The devices of this process. `known`: uuids of devices of others, besides its own."""
-    devices = platform()
-    if devices is None or not devices.devices:
-        return Site(pid=kernel_pid())
-    from mray._device.nccl_library import nccl_version, shares_gpus  # noqa: PLC0415  (actors of graphs without devices never need it)
-
-    uuids = {*known, *(device.uuid for device in devices.devices)}
-    gpus = tuple(
-        SiteGpu(
-            device.index, device.uuid, device.name, frozenset(uuid for uuid in uuids if uuid != device.uuid and device.can_access(uuid))
-        )
-        for device in devices.devices
-    )
-    return Site(devices.name, gpus, nccl_version(), shares_gpus(), kernel_pid(), is_idle=not devices.is_in_use())
-
-
-# ----------------------------------------------------------------------------------------- in the process that compiles
 def owners(handles: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
     """The endpoints that have GPUs of their own: actors by their handles, workers of functions by their options."""
     return frozenset(
@@ -72,7 +51,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
 
     `actors`: endpoint -> the handle of its actor.
     """
-    own = look()
+    own = host.gpus().site()
     others = [endpoint for endpoint in asked if endpoint != DRIVER]
     found = {DRIVER: own, **_ask_for_sites(host, actors, others, own)}
     known = {gpu.uuid for gpu in own.gpus}
@@ -80,7 +59,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     if not everybodys <= known:
         # The driver does not see all of their devices: they do not know yet whether they reach each other.
         everything = replace(own, gpus=tuple(SiteGpu(0, uuid, "") for uuid in everybodys))
-        found = {DRIVER: look(everybodys), **_ask_for_sites(host, actors, others, everything)}
+        found = {DRIVER: host.gpus().site(everybodys), **_ask_for_sites(host, actors, others, everything)}
     reach: dict[str, frozenset[str]] = {}
     for site in found.values():
         for gpu in site.gpus:

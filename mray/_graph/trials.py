@@ -8,7 +8,7 @@
 
 Once for each pair of processes that an edge by CUDA IPC, or through pinned memory, would join. Each side makes a context on its device,
 as its first tensor would; so a driver that has not used its GPU yet is left out, unless the user has said that tensors go there. Edges that
-were left out try when tensors come (`mray._channel.cuda_ipc`).
+were left out try when tensors come (`mray._gpu.cuda_ipc`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from mray._channel.select import AUTO, CUDA_IPC, describe, select
-from mray._channel.site import Site
-from mray._device.platform import platform
-from mray._device.trial import Obstacle, Offer, offer, try_offer, withdraw
+from mray._channel.site import Obstacle, Site
 from mray._graph.graph_messages import OFFER, TRY, WITHDRAW
 from mray._graph.host import GraphHost
 from mray._graph.plan import DRIVER, DevicePair
@@ -32,21 +30,6 @@ from mray._graph.sites import ask
 from mray.exceptions import RayError
 
 
-# ----------------------------------------------------------------------------------------- in each process
-def answer(verb: str, payload: bytes) -> bytes:
-    """Answer OFFER, TRY or WITHDRAW."""
-    if verb == WITHDRAW:
-        withdraw(payload.decode())
-        return b""
-    asker, asked = pickle.loads(payload)
-    found = platform()
-    assert found is not None, "a process is asked that has told of its devices"
-    if verb == OFFER:
-        return pickle.dumps([offer(found.devices[index], asker) for index in asked])
-    return pickle.dumps([try_offer(found.devices[index], offered, with_memory=with_memory) for index, offered, with_memory in asked])
-
-
-# ----------------------------------------------------------------------------------------- in the process that compiles
 def try_pairs(host: GraphHost, pairs: Iterable[DevicePair], sites: Mapping[str, Site], actors: Mapping[str, Any]) -> dict[str, Site]:
     """The sites with the obstacles that were found, after one warning for each of the pairs whose tensors therefore go another way.
 
@@ -62,7 +45,7 @@ def try_pairs(host: GraphHost, pairs: Iterable[DevicePair], sites: Mapping[str, 
     try:
         made = _ask(host, OFFER, {writer: pickle.dumps((asker, indices)) for writer, indices in wanted.items()}, actors)
         offers = {writer: dict(zip(wanted[writer], pickle.loads(each), strict=True)) for writer, each in made.items()}
-        trials: dict[str, list[tuple[int, Offer, bool]]] = {}
+        trials: dict[str, list[tuple[int, object, bool]]] = {}
         for pair, (its, mine) in places.items():
             trials.setdefault(pair.reader, []).append((mine, offers[pair.writer][its], pair.transport == CUDA_IPC))
         found = _ask(host, TRY, {reader: pickle.dumps((asker, each)) for reader, each in trials.items()}, actors)
@@ -94,7 +77,7 @@ def _ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapp
     """The answers of these endpoints, asked all at once."""
     answers = ask(host, verb, {endpoint: payload for endpoint, payload in payloads.items() if endpoint != DRIVER}, actors)
     if DRIVER in payloads:
-        answers[DRIVER] = answer(verb, payloads[DRIVER])
+        answers[DRIVER] = host.gpus().answer(verb, payloads[DRIVER])
     return answers
 
 

@@ -14,6 +14,7 @@
     interrupts, handlers    Ctrl-C, and exceptions of the user's signal handlers, put off to a safe moment
     memory_order            the fences that make all of it safe on processors that reorder
     process, pidfd, reaper  titles, parents, ends; cleaning after the dead
+    discovery, sessions     CPUs, memory and GPUs for a session; the sessions of this user on this machine
     output                  workers' output as named lines
     faults, limits          texts of errors: exceptions of handlers; no descriptor left (`closed_descriptors`: closed by the program)
 

@@ -20,7 +20,7 @@ PUBLISHED counts the messages written since the beginning and CONSUMED those tha
 number n lies in entry ``n % entries`` and the writer may write it once ``n - CONSUMED < entries`` for every reader.
 WANTED is one while the writer waits for room: a reader that sees it rings the writer's doorbell after consuming.
 RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`), and ENDED the same of a
-lease, with a NOTE from the reader (`mray._channel.channel_leases`). HOLDS, PID and STARTED: see `mray._ipc.ring_loans`.
+lease, with a NOTE from the reader (`mray._gpu.channel_leases`). HOLDS, PID and STARTED: see `mray._ipc.ring_loans`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     sweep: every reader's word of the number is the use  <--  its word = use, when the last view of it is gone
 
 A use never comes twice for one number. Memory that is passed on is lent so (`mray._ipc.slots`: the words are RELEASED), and that of devices
-(`mray._channel.channel_leases`: ENDED, with a note). Each word has one writer, so whoever lends and whoever borrows may die between any two
+(`mray._gpu.channel_leases`: ENDED, with a note). Each word has one writer, so whoever lends and whoever borrows may die between any two
 steps.
 
 A loan outlives the ends of its ring, for a value that was read stays valid. Loans that are out when the writer closes stay in a list of the

@@ -5,11 +5,12 @@
     driver: session, client ──▶ node: node, supervisor, (scheduler) ──▶ zygote ──▶ worker: worker, executor, client
         └────────────── calls, straight to the worker ───────────────────────────────▶ ┘
 
-Nine rooms, each with a page of its own; imports go down only:
+Ten rooms, each with a page of its own; imports go down only:
 
 ::
 
-    session                                    starting, finding, joining and ending a session: the driver's side
+    joining                                    sessions that drivers join: started and ended by commands
+    session                                    starting and ending a session: the driver's side
     worker   observe   environment   node      running user code | state queries | runtime environments | leases, actors, deaths
     client                                     calls and replies
     objects                                    values, owned and borrowed

@@ -21,14 +21,15 @@ from mray._common import clock, settings
 from mray._common.memory_options import monitor_options
 from mray._common.version import __version__
 from mray._decide.scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH
-from mray._device import discovery, libcuda, libnccl, nccl_library
+from mray._device import libcuda, libnccl, nccl_library
 from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers
 from mray._device.platform import platform
 from mray._device.topology import read_topology
+from mray._ipc import discovery
 from mray._ipc.process import all_pids, start_of
 from mray._ipc.reaper import SHM, events_by_pid, session_of
+from mray._ipc.sessions import all_sessions, session_parents
 from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
-from mray._runtime.observe.observer import all_sessions, session_parents
 from mray.cli.columns import counted
 from mray.cli.commands.stack import find_py_spy
 from mray.util.state.common import _bytes

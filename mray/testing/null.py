@@ -30,7 +30,7 @@ from mray._common import clock, settings
 from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
 from mray._device.device import Device, DeviceFaultError, Facts, Mark, Platform
-from mray._device.discovery import GpuId, visible_ids
+from mray._ipc.discovery import GpuId, visible_ids
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray.testing import null_memory, null_nccl
 from mray.testing.null_array import NullArray, NullHeap, Storage, dense, dtype_named, heaps

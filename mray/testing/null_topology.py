@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from mray._common import settings
 from mray._decide.scheduler.affinity import FAR, LINKED
-from mray._device.discovery import GpuId
+from mray._ipc.discovery import GpuId
 
 
 def shares(count: int, allowed: Sequence[int]) -> list[tuple[int, ...]]:

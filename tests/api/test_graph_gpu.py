@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mray._channel.cuda_ipc import trim_pools
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._common.log import logger
 from mray._device.platform import forget_platform, platform
+from mray._gpu.cuda_ipc import trim_pools
 from mray.testing import null
 from mray.testing.null import NullPlatform
 from mray.testing.null_stream import CAPACITY
@@ -147,7 +147,7 @@ class Actor:
         return os.getpid()
 
     def die_when_asked(self):
-        module = importlib.import_module("mray._graph.trials")
+        module = importlib.import_module("mray._gpu.gpus")
         module.offer = lambda *_arguments: os._exit(1)
 
     def is_looking(self):

@@ -16,8 +16,8 @@ import pytest
 
 from mray._api.communicator import ReduceOp
 from mray._channel.group import GRACE
-from mray._channel.nccl import NcclCommunicator, nccl_group
 from mray._device.platform import forget_platform, platform
+from mray._gpu.nccl import NcclCommunicator, nccl_group
 from mray.exceptions import ActorDiedError, RayChannelError
 from mray.experimental.channel.nccl_group import _NcclGroup
 from mray.testing import null

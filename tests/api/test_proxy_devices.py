@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mray._channel.cuda_ipc import trim_pools
 from mray._device.platform import forget_platform, platform
+from mray._gpu.cuda_ipc import trim_pools
 from mray.proxy import IRemoteInterpreter, RemoteInterpreterFactory
 
 # Pretended GPUs are mray's. On Ray, values of GPUs go by its object store.

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from mray._api.current import current_backend
-from mray._channel.cuda_ipc import trim_pools
 from mray._device.memory_pool import all_pools
 from mray._device.platform import forget_platform, platform
+from mray._gpu.cuda_ipc import trim_pools
 from mray.testing import null
 
 pytestmark = pytest.mark.only("mray")

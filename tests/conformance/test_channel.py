@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
-from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.platform import forget_platform, platform
+from mray._gpu.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
+from mray._gpu.pinned import PinnedReader, PinnedWriter
 from mray._ipc import mapped
 from mray._ipc.table import PARKED, ROW_WORDS
 from tests.inproc import InprocWriter

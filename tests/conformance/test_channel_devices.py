@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
-from mray._channel.pinned import PinnedReader, PinnedWriter
 from mray._device.death_watch import when_dead
 from mray._device.device import CaptureError, DeviceOutOfMemoryError
 from mray._device.exports import LEAST_CHUNK
@@ -27,6 +25,8 @@ from mray._device.memory_pool import pool_of
 from mray._device.pinned_memory import owner_of
 from mray._device.platform import forget_platform, platform
 from mray._device.timelines import mark
+from mray._gpu.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
+from mray._gpu.pinned import PinnedReader, PinnedWriter
 from mray._ipc.process import start_of
 from mray.testing import null
 from mray.testing.null import NullArray, NullDevice, NullPlatform
@@ -599,7 +599,7 @@ def test_what_a_dead_writer_has_sent_and_nobody_opened_is_no_error_but_nothing(
         patched.setattr(NullDevice, "open_memory", refuse_to_open)
         assert isinstance(edge.read(), Failed), "the writer lives, so this is a fault"
         edge.send(wrap(null.full(10, 2)))
-        patched.setattr("mray._channel.channel_leases.has_died", lambda _words, _line: True)
+        patched.setattr("mray._gpu.channel_leases.has_died", lambda _words, _line: True)
         assert edge.read() is NOTHING
         edge.writer.try_write(3)
         assert not edge.readers[0].ready()
@@ -851,7 +851,7 @@ def test_copies_go_to_two_blocks_in_turn_and_wait_for_what_the_reader_does_with_
 
 def test_a_reader_that_is_ahead_waits_when_it_uses_the_value(two_gpus: Edge, eventually: Any) -> None:
     edge = two_gpus
-    edge.readers[0].be_ahead()
+    edge.readers[0].ahead()
     with null.hold(0):
         edge.send(null.full(100, 3))
         array = edge.read()
@@ -870,7 +870,7 @@ def test_a_reader_that_is_ahead_waits_when_it_uses_the_value(two_gpus: Edge, eve
 
 def test_the_next_message_is_copied_while_one_is_used(two_gpus: Edge, eventually: Any) -> None:
     edge, reader = two_gpus, two_gpus.readers[0]
-    reader.be_ahead()
+    reader.ahead()
     edge.send(null.full(100, 1))
     edge.platform.synchronize(edge.here, 0)
     with null.hold(0):

@@ -50,7 +50,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "packed value": ("_objects.serializer:deserialize", "_objects.serializer:has_tensors"),
     "board": ("_channel.board:Board.view",),
     "file of a member": ("_channel.rendezvous:Meeting.read",),
-    "address": ("_runtime.session.address:_read",),
+    "address": ("_runtime.joining.address:_read",),
     "file of a breakpoint": ("_runtime.session.breakpoints:stops",),
     "note of a worker": ("_runtime.session.driver_output:OutputPrinter._take",),
 }
@@ -60,7 +60,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
     "a pickle of the session's own code or values: whoever sends it is one of ours, and may run code here anyway": (
         "_api.blueprint:ActorBlueprint.from_wire",
         "_backends.native:NativeBackend._handle_of",
-        "_channel.stream_group:StreamGroup.tell_all",
+        "_gpu.stream_group:StreamGroup.tell_all",
         "_graph.actor.loop:GraphService.attaching",
         "_graph.actor.loop:GraphService.handle",
         "_graph.watch.profile:Profile._begin_everywhere",
@@ -70,7 +70,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_graph.watch.report:counters",
         "_graph.watch.report:program_states",
         "_graph.sites:_ask_for_sites",
-        "_graph.trials:answer",
+        "_gpu.gpus:Gpus.answer",
         "_graph.trials:try_pairs",
         "_objects.arrays:restore_array",
         "_objects.remote_error:text_of",
@@ -79,8 +79,8 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_runtime.worker.unpacker:Unpacker.function",
         "_runtime.worker.packer:Packer.is_retried",
         "_runtime.worker.executor:Executor.become",
-        "_runtime.objects.registered_transports:receive",
-        "_runtime.objects.registered_transports:decode_transport",
+        "_gpu.registered_transports:receive",
+        "_gpu.registered_transports:decode_transport",
         "proxy._interpreter:Interpreter.serve",
         "util._worker_pool:PoolMember.begin",
         "util._worker_pool:PoolMember.learn",
@@ -128,7 +128,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
     ),
     "options in the session's own folder: a process that cannot read them ends and says why": ("_runtime.processes.template:_become_node",),
     "of devices: a handle is taken by the driver of the GPU, which refuses it": (
-        "_channel.cuda_ipc:CudaIpcReader._decode",
+        "_gpu.cuda_ipc:CudaIpcReader._decode",
         "_device.cuda:CudaDevice.open_memory",
     ),
     "of pretended and pinned memory: the file that a handle names must be the one that it says, and as large": (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import mray
-from mray._device.discovery import machine_gpus
+from mray._ipc.discovery import machine_gpus
 from mray.exceptions import ActorDiedError, RayChannelError
 
 torch = pytest.importorskip("torch")
@@ -57,7 +57,7 @@ def members(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     why = why_not()
     if why:
         pytest.skip(why)
-    from mray._channel.nccl import nccl_group
+    from mray._gpu.nccl import nccl_group
 
     gpus = len(machine_gpus())
     if gpus < 2:
@@ -162,7 +162,7 @@ def test_who_waits_for_a_member_that_is_killed_is_told_who_died(members, eventua
 
 
 def test_groups_come_and_go_without_taking_memory(members):
-    from mray._channel.nccl import nccl_group
+    from mray._gpu.nccl import nccl_group
 
     on_all(members, lambda communicator: communicator.destroy())
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.gpu_work import CudaWork, Work
-from mray._device.discovery import machine_gpus
+from mray._ipc.discovery import machine_gpus
 
 pytest.register_assert_rewrite("tests.gpu.several_rows")  # before the import
 

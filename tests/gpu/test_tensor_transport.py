@@ -8,7 +8,7 @@ import signal as signals
 import pytest
 
 import mray
-from mray._channel.cuda_ipc import trim_pools
+from mray._gpu.cuda_ipc import trim_pools
 
 torch = pytest.importorskip("torch")
 

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.house.sizes import BESIDE_THE_KERNEL
 from tests.house.source import functions, imports, modules, mray_imports, nodes, top_package
 
 #: Optional packages: imported inside the function that needs them.
@@ -30,7 +31,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/processes/launch.py": "has the folders of a PYTHONPATH searched that the program has set",
     "mray/_runtime/environment/package_builder.py": "hands its own to the installers",
     "mray/_runtime/session/session.py": "hands the driver's environment to the node",
-    "mray/_runtime/session/persistent.py": "finds the session of a worker from which this process descends, by the variable that marks it",
+    "mray/_runtime/joining/persistent.py": "finds the session of a worker from which this process descends, by the variable that marks it",
     "mray/_runtime/processes/line_coverage.py": "gives workers the variables by which coverage finds its measurement",
     "mray/_runtime/processes/template.py": "hands the driver's environment to a template, and takes on that of a session in what it forks",
     "mray/_runtime/processes/supervisor.py": "hands the node's environment to the zygote and to workers",
@@ -41,7 +42,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/cli/commands/docs.py": "gives the pager its options",
     "mray/pytest_plugin/leaks.py": "marks what descends from a test run, and gives its sessions a place",
     "mray/pytest_plugin/stacks.py": "PYTEST_TIMEOUT, a variable of pytest-timeout",
-    "mray/_device/discovery.py": "CUDA_VISIBLE_DEVICES of the user, a variable of CUDA and no setting of mray",
+    "mray/_ipc/discovery.py": "CUDA_VISIBLE_DEVICES of the user, a variable of CUDA and no setting of mray",
 }
 
 
@@ -49,6 +50,33 @@ ENVIRONMENT: dict[str, str] = {
 def test_import_mray_leaves_out(package: str) -> None:
     program = f"import sys, mray; sys.exit({package!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_session_on_cpus_loads_nothing_that_lies_beside_the_kernel() -> None:
+    program = """
+import sys
+
+import mray
+from mray.dag import InputNode
+
+
+class Worker:
+    def loaded(self, _value):
+        return [name for name in sys.modules if name.startswith("mray.")]
+
+
+mray.init(num_cpus=1, logging_level="ERROR")
+worker = mray.remote(Worker).remote()
+with InputNode() as given:
+    graph = worker.loaded.bind(given).experimental_compile()
+assert mray.get(mray.remote(lambda value: value).remote(mray.put(2))) == 2
+print(*mray.get(graph.execute(1)), *(name for name in sys.modules if name.startswith("mray.")))
+"""
+    said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    loaded = {name.removeprefix("mray.").replace(".", "/") for name in said.split()}
+    assert "_graph/actor/loop" in loaded
+    by_mray_dag = {"_picture/plot", "_picture/graphviz"}
+    assert not {name for name in loaded if any(name.startswith(f"{room}/") for room in BESIDE_THE_KERNEL if room != "dag")} - by_mray_dag
 
 
 def test_optional_packages_are_imported_where_they_are_needed() -> None:

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from mray._channel.channel_leases import LeaseHolder, Lender
+from mray._gpu.channel_leases import LeaseHolder, Lender
 from mray._ipc import layout as at
 from mray._ipc import ring_loans
 from mray._ipc.layout import RingLayout

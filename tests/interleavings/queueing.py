@@ -1,4 +1,4 @@
-"""Members of a group whose collectives a library queues on streams (`mray._channel.stream_group`, `mray._channel.nccl_member`): a member
+"""Members of a group whose collectives a library queues on streams (`mray._gpu.stream_group`, `mray._gpu.nccl_member`): a member
 leaves while others have queued more, or less, or have died.
 
     member: note the work on the own board, call the library ── matched with the others' calls ──▶ done, unless somebody has aborted
@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from mray._channel import nccl_member, stream_group
-from mray._channel.nccl_member import NcclMember
 from mray._channel.rendezvous import GroupMember
-from mray._channel.stream_group import StreamGroup
+from mray._gpu import nccl_member, stream_group
+from mray._gpu.nccl_member import NcclMember
+from mray._gpu.stream_group import StreamGroup
 from mray.exceptions import RayChannelError
 from tests.interleavings import explorer
 from tests.interleavings.explorer import (
@@ -48,7 +48,7 @@ def _run() -> Run:
 
 
 class _AbortGrace:
-    """`mray._channel.stream_group.PATIENCE`: may be over at any look."""
+    """`mray._gpu.stream_group.PATIENCE`: may be over at any look."""
 
     def __radd__(self, _now: float) -> _AbortGrace:
         return self

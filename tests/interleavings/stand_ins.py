@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from mray._channel import channel_leases, shm
+from mray._channel import shm
+from mray._gpu import channel_leases
 from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, ring_loans, semaphore, slots, spin
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mray._channel.channel_leases import LeaseHolder, Lender
+from mray._gpu.channel_leases import LeaseHolder, Lender
 from mray._ipc.ring_loans import RingLoans, has_died
 from tests.full import FULL, full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation

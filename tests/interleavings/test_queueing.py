@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mray._channel.nccl_member import NcclMember
-from mray._channel.stream_group import StreamGroup
+from mray._gpu.nccl_member import NcclMember
+from mray._gpu.stream_group import StreamGroup
 from tests.full import full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
 from tests.interleavings.queueing import Queueing

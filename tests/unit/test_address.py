@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mray._ipc import reaper
-from mray._runtime.observe import observer
-from mray._runtime.session import address
+from mray._ipc import reaper, sessions
+from mray._runtime.joining import address
 
 
 @pytest.fixture
@@ -54,4 +53,4 @@ def test_a_link_in_place_of_the_file_is_not_followed(parent, tmp_path):
 def test_sessions_are_looked_for_where_they_are_made(monkeypatch):
     for place in ("/somewhere", "/somewhere" * 10):
         monkeypatch.setenv("MRAY_TMPDIR", place)
-        assert observer.session_parents() == [observer.parent_of(place)]
+        assert sessions.session_parents() == [sessions.parent_of(place)]

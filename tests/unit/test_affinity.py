@@ -17,9 +17,9 @@ from mray._decide.scheduler.affinity import AUTO, FAR, LINKED, NODE, ROOT, SWITC
 from mray._decide.scheduler.resources import UNIT
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._device import topology
-from mray._device.discovery import Gpu, machine_gpus
 from mray._device.nvml import ask_links
 from mray._device.topology import bus_distance, cpus_near, gpu_distances, numa_nodes, parse_cpu_list, read_topology
+from mray._ipc.discovery import Gpu, machine_gpus
 from mray.testing.null_topology import shares
 
 

@@ -18,8 +18,8 @@ import pytest
 from mray import cli
 from mray._device.peer_check import check_peers
 from mray._device.platform import forget_platform
+from mray._ipc import sessions
 from mray._runtime.node.memory_usage import ProcessMemory
-from mray._runtime.observe import observer
 from mray.cli import checks
 from mray.cli.commands.doctor import clean
 from mray.cli.commands.list import columns_help, split_filter
@@ -161,7 +161,7 @@ def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where sessions of this test have their directories."""
     folder = tmp_path / f"mray-{os.getuid()}"
     folder.mkdir(mode=0o700)
-    monkeypatch.setattr(observer, "session_parents", lambda: [str(folder)])
+    monkeypatch.setattr(sessions, "session_parents", lambda: [str(folder)])
     return folder
 
 
@@ -186,10 +186,10 @@ def test_a_session_is_alive_while_its_lock_is_held(parent: Path, held: Any) -> N
         directory.mkdir()
         (directory / "lock").touch()
     held(alive)
-    assert observer.all_sessions() == [(str(alive), True), (str(dead), False)]
-    assert observer.sessions() == [str(alive)]
+    assert sessions.all_sessions() == [(str(alive), True), (str(dead), False)]
+    assert sessions.sessions() == [str(alive)]
     # Looking has not taken the lock away.
-    assert observer.is_alive(str(alive))
+    assert sessions.is_alive(str(alive))
 
 
 def test_a_session_is_named_by_its_name_its_end_or_the_pid_of_its_driver() -> None:
@@ -225,7 +225,7 @@ def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
     for module in ("mray.cli.checks.SHM", "mray.cli.commands.doctor.SHM", "mray._ipc.reaper.SHM"):
         monkeypatch.setattr(module, str(memory))
     for module in ("mray.cli.checks.all_sessions",):
-        monkeypatch.setattr(module, observer.all_sessions)
+        monkeypatch.setattr(module, sessions.all_sessions)
     alive, dead = parent / "session_x_17_aaaaaaaa", parent / "session_y_18_bbbbbbbb"
     for directory in (alive, dead):
         (directory / "logs").mkdir(parents=True)
@@ -254,7 +254,7 @@ def test_what_ends_while_the_doctor_looks_is_no_left_over(parent: Path, monkeypa
     looks = []
 
     def all_sessions() -> list[tuple[str, bool]]:
-        looks.append(observer.all_sessions())
+        looks.append(sessions.all_sessions())
         if ending.exists():  # its lock has gone already, and now the rest goes
             (ending / "lock").unlink(missing_ok=True)
             ending.rmdir()

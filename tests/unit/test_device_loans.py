@@ -20,7 +20,7 @@ from mray._device.exports import TensorExports
 from mray._device.imports import note_of
 from mray._device.mappings import FORSAKEN
 from mray._device.timelines import Peers, Where, mark, sweep_retired
-from mray._runtime.objects.device_loans import DeviceLoans
+from mray._gpu.device_loans import DeviceLoans
 from mray.testing.null import NullPlatform
 
 ROOT = Path(__file__).resolve().parents[2]

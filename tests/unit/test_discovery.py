@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mray._device import discovery
-from mray._device.discovery import Gpu
+from mray._ipc import discovery
+from mray._ipc.discovery import Gpu
 
 TWO = [Gpu(0, "GPU-aaaa", "NVIDIA H200"), Gpu(1, "GPU-bbbb", "Tesla V100-SXM2-16GB")]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mray._channel.channel_leases import LeaseHolder, Lender
+from mray._gpu.channel_leases import LeaseHolder, Lender
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.pidfd import is_dead

@@ -20,7 +20,7 @@ from mray._decide.scheduler.instructions import KillWorker, SpawnWorker, Tell
 from mray._decide.scheduler.memory_victims import ACTOR, ACTOR_AGAIN, IDLE_WORKER, TASK, TASK_AGAIN, Suspect, choose, suspects
 from mray._decide.scheduler.records import environment_of
 from mray._decide.scheduler.scheduler import Scheduler
-from mray._device.discovery import memory_groups, memory_limit
+from mray._ipc.discovery import memory_groups, memory_limit
 from mray._ipc.table import POOLED, ROW_WORDS, SessionTable
 from mray._runtime.node import memory_monitor
 from mray._runtime.node.members import Members

@@ -20,7 +20,7 @@ from mray._device.platform import forget_platform, platform  # noqa: E402
 from mray._device.timelines import mark  # noqa: E402
 from mray.testing import null, null_nccl  # noqa: E402
 
-#: The calls of `mray._channel.nccl_member`.
+#: The calls of `mray._gpu.nccl_member`.
 CALLS = ("send", "recv", "allReduce", "reduce", "broadcast", "allGather", "reduceScatter", "abort", "check_async_error")
 CONSTANTS = {
     "NCCL_INT8": 0,

@@ -66,6 +66,7 @@ def takes(handler, declared):
 
 def tables():
     client = current_backend().client
+    client.tensors  # made late
     return {
         name: {code: takes(handler, MESSAGES[code]) for code, handler in table.items()}
         for name, table in (("node", client.from_node), ("peers", client.from_peers))

@@ -14,15 +14,15 @@ import pytest
 from mray._api.actor import make_handle
 from mray._api.blueprint import ActorBlueprint
 from mray._channel.base import Failed
-from mray._channel.checked_writer import CheckedWriter
 from mray._channel.communicator_edge import EdgeRules
 from mray._channel.fan_out import FanOutWriter
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
-from mray._channel.site import Site, SiteGpu
+from mray._channel.site import Obstacle, Site, SiteGpu
 from mray._common.settings import NullDevices
 from mray._device.timelines import sweep_retired
-from mray._device.trial import Obstacle, Offer, offer, try_offer, withdraw
-from mray._graph import sites as sites_module
+from mray._gpu import gpus
+from mray._gpu.checked_writer import CheckedWriter
+from mray._gpu.trial import Offer, offer, try_offer, withdraw
 from mray._graph import trials
 from mray._graph.communicators import NcclGroup, nccl_groups
 from mray._graph.compiler.compile import plan_graph
@@ -31,7 +31,7 @@ from mray._graph.compiler.resolve import device_pairs, resolve
 from mray._graph.compiler.schedule import schedule
 from mray._graph.graph_messages import SITE
 from mray._graph.plan import DRIVER, DevicePair, Graph, Source, Transfer
-from mray._graph.sites import ask_sites, endpoints_to_ask, look, owners
+from mray._graph.sites import ask_sites, endpoints_to_ask, owners
 from mray.testing import null
 from tests.inproc import InprocWriter
 from tests.unit.graphs import make_graph
@@ -184,8 +184,9 @@ def test_owners_and_ends_of_demanding_edges_are_asked_and_nobody_else() -> None:
 class Host:
     """Answers requests at once, as these processes would."""
 
-    def __init__(self, looks: dict[str, Callable[[list[str]], Site]]) -> None:
+    def __init__(self, looks: dict[str, Callable[[list[str]], Site]], own: Site) -> None:
         self.looks = looks
+        self.gpus = lambda: SimpleNamespace(site=lambda known=(): own)
         self.asked: list[str] = []
 
     def actor_process(self, actor: str) -> str:
@@ -208,10 +209,9 @@ def seeing(number: int) -> Callable[[list[str]], Site]:
     return lambda known: Site("cuda", (SiteGpu(0, own, "H1", frozenset(known) - {own}),), pid=number)
 
 
-def test_processes_tell_what_they_have_and_who_asks_puts_their_names_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_tell_what_they_have_and_who_asks_puts_their_names_to_it() -> None:
     everything = tuple(SiteGpu(number, f"GPU-{number}", "H1") for number in range(2))
-    monkeypatch.setattr(sites_module, "look", lambda known=(): Site("cuda", everything, pid=9))
-    host = Host({"A": seeing(0), "B": seeing(1)})
+    host = Host({"A": seeing(0), "B": seeing(1)}, Site("cuda", everything, pid=9))
     sites = ask_sites(host, ["a", "b", DRIVER], frozenset("a"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]
     assert sorted(host.asked) == ["A", "B"]
     assert (sites["a"].name, sites["a"].owns, sites["a"].is_driver) == ("A(a)", True, False)
@@ -220,17 +220,20 @@ def test_processes_tell_what_they_have_and_who_asks_puts_their_names_to_it(monke
     assert [gpu.reaches for gpu in sites[DRIVER].gpus] == [{"GPU-1"}, {"GPU-0"}]
 
 
-def test_devices_that_the_driver_does_not_see_are_asked_about_in_a_second_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites_module, "look", lambda known=(): Site(pid=9))
-    host = Host({"A": seeing(0), "B": seeing(1)})
+def test_devices_that_the_driver_does_not_see_are_asked_about_in_a_second_round() -> None:
+    host = Host({"A": seeing(0), "B": seeing(1)}, Site(pid=9))
     sites = ask_sites(host, ["a", "b"], frozenset("ab"), {"a": handle("A"), "b": handle("B")})  # type: ignore[arg-type]
     assert sorted(host.asked) == ["A", "A", "B", "B"]
     assert sites["a"].reaches_all(sites["b"])
 
 
 def test_a_process_without_devices_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites_module, "platform", lambda: None)
-    assert look() == Site(pid=os.getpid())
+    monkeypatch.setattr(gpus, "platform", lambda: None)
+    found = gpus.Gpus(SimpleNamespace())  # type: ignore[arg-type]
+    try:
+        assert found.site() == Site(pid=os.getpid())
+    finally:
+        found.close()
 
 
 # ------------------------------------------------------------------------------------------------- trials

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from mray._ipc.process import start_of
 from mray._ipc.reaper import ADDRESS, remove_leftovers
-from mray._runtime.session import address, breakpoints
+from mray._runtime.joining import address
+from mray._runtime.session import breakpoints
 from tests.full import examples
 
 odd = st.recursive(

@@ -13,7 +13,6 @@ from mray._ipc.connection import Connection
 from mray._runtime.client.client import Client
 from mray._runtime.client.leases import LeasePools
 from mray._runtime.objects.owner import Owner
-from mray._runtime.observe import process_snapshot
 
 if TYPE_CHECKING:
     from mray._objects.serializer import Serialized
@@ -75,7 +74,6 @@ class LocalClient(Client):
         # Messages are delivered at each decision: an event loop need not watch for them.
         self.objects.reads_always = True
         self._local_node = node
-        process_snapshot.listen(self)
         #: One for all processes: a ref that reaches another one by reference, through a global, is as good there.
         self.entry = node.entry
 

@@ -25,9 +25,9 @@ from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.executions import TORN_DOWN, wait_until
+from mray._graph.gpu_edges import Method, Read, Write
 from mray._graph.host import GraphHost
 from mray._graph.plan import Route, Step
-from mray._graph.watch.probes import Method, Read, Write
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.segment import Ask, offered
 from mray._ipc.spin import AdaptiveSpinner, Spinner

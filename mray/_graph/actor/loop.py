@@ -25,8 +25,9 @@ from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, WrappedReader
 from mray._common.kept import os
 from mray._graph.actor.program import compile_program
-from mray._graph.channel_ends import SETTLING, ChannelEnds, open_ends, settle_devices
+from mray._graph.channel_ends import ChannelEnds, open_ends
 from mray._graph.communicators import join, leave
+from mray._graph.gpu_edges import SETTLING
 from mray._graph.graph_messages import (
     ALLOCATE,
     ATTACH,
@@ -46,8 +47,6 @@ from mray._graph.graph_messages import (
 )
 from mray._graph.host import GraphHost
 from mray._graph.plan import READ, Assignment
-from mray._graph.sites import look
-from mray._graph.trials import answer
 from mray._graph.watch.graph_profilers import ProgramProfilers
 from mray._graph.watch.probes import Probe
 from mray._graph.watch.profiled import profile, unprofile
@@ -286,19 +285,19 @@ class GraphService:
         if verb in (UNPROFILE, UNPROFILE_NOW):
             return unprofile(self._host, self._programs, payload, at_once=verb == UNPROFILE_NOW)
         if verb == SITE:
-            return pickle.dumps(look(pickle.loads(payload)))
+            return pickle.dumps(self._host.gpus().site(pickle.loads(payload)))
         if verb in (OFFER, TRY, WITHDRAW):
-            return answer(verb, payload)
+            return self._host.gpus().answer(verb, payload)
         if verb == TRIM:
             sweep_closed()
-            settle_devices(SETTLING)
+            self._host.settle_gpus(SETTLING)
             return b""
         raise ValueError(f"an actor cannot {verb!r} a graph")
 
     def _allocate(self, assignment: Assignment, instance: Any) -> bytes:
         assert assignment.constants is not None
         values = deserialize(*assignment.constants)
-        program = self._program(assignment, instance, values, join(assignment.memberships))
+        program = self._program(assignment, instance, values, join(self._host, assignment.memberships))
         with self._changing:
             self._set_programs((*self._programs, program))
         return b""

@@ -11,28 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mray._api.communicator import Communicator
-from mray._channel.base import ChannelReader, WrappedReader
-from mray._channel.communicator_edge import CommunicatorReader
-from mray._channel.cuda_ipc import CudaIpcReader
-from mray._channel.select import NCCL
+from mray._channel.base import ChannelReader
 from mray._graph.communicators import CommunicatorCall
 from mray._graph.plan import Assignment, Route, Source, Step
 
 #: Has the current stream wait for a value.
 Settle = Callable[[], None]
-
-
-class _AheadReader(WrappedReader):
-    """Reads values whose transfer has only begun."""
-
-    __slots__ = ("_read_ahead",)
-
-    def __init__(self, inner: CommunicatorReader) -> None:
-        super().__init__(inner)
-        self._read_ahead = inner.read_ahead
-
-    def try_read(self) -> Any:
-        return self._read_ahead()
 
 
 class _AheadCall:
@@ -71,19 +55,15 @@ class Overlap:
             return
         for channel in assignment.channels:
             reader = readers.get(channel.index)
-            # A value that is moved to another device is used at once.
-            if channel.transport == NCCL and isinstance(reader, CommunicatorReader):
-                self.readers[channel.index] = _AheadReader(reader)
-                self._settles[channel.source] = reader.settle
-            elif isinstance(reader, CudaIpcReader):
-                reader.be_ahead()
-                self._settles[channel.source] = reader.settle
+            ahead = None if reader is None else reader.ahead()
+            if ahead is not None:
+                self.readers[channel.index], self._settles[channel.source] = ahead
         for step in assignment.steps:
             call = constants[step.function] if step.function >= 0 else None
             if isinstance(call, CommunicatorCall) and hasattr(communicators[call.number], "deferring"):
-                ahead = _AheadCall(methods[step.index], communicators[call.number])
-                methods[step.index] = ahead
-                self._settles.update({Source(step.index, output): ahead.settle for output in range(step.num_returns)})
+                begun = _AheadCall(methods[step.index], communicators[call.number])
+                methods[step.index] = begun
+                self._settles.update({Source(step.index, output): begun.settle for output in range(step.num_returns)})
         for step in assignment.steps:
             methods[step.index] = self._after(step, methods[step.index])
 

@@ -19,7 +19,7 @@ from typing import Any
 from mray._channel.select import DEVICE
 from mray._common import settings
 from mray._common.kept import os
-from mray._graph.channel_ends import ChannelEnds, open_ends, settle_devices
+from mray._graph.channel_ends import ChannelEnds, open_ends
 from mray._graph.communicators import Invitation, Membership
 from mray._graph.graph_messages import ALLOCATE, ATTACH, ENDED, LENT, STOP, TRIM
 from mray._graph.host import GraphHost, Pending, raise_death, weakly
@@ -207,7 +207,7 @@ class Allocation:
             with contextlib.suppress(Exception):
                 self.host.request(self.processes[endpoint], TRIM, b"")
         if lending:
-            settle_devices(patience)
+            self.host.settle_gpus(patience)
 
 
 def _lent(pending: Pending) -> bool:

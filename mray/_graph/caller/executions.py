@@ -30,7 +30,7 @@ from mray._common.places import is_amidst
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.graph_limits import Limits, deadline_of
 from mray._graph.caller.results import AMIDST, Results
-from mray._graph.channel_ends import SETTLING
+from mray._graph.gpu_edges import SETTLING
 from mray._graph.host import GraphHost, Service, weakly
 from mray._graph.inputs import check_inputs, packer, picker
 from mray._graph.participants import Participants

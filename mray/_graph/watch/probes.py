@@ -12,17 +12,15 @@ finds no message and ends with the one that finds it. A program is at one operat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, WrappedReader, WrappedWriter
-from mray._channel.select import BLOCKING
+from mray._channel.select import BLOCKING, ON_DEVICES
+from mray._graph.gpu_edges import DeviceMarks, Method, Read, Write
+from mray._graph.host import GraphHost
 from mray._graph.plan import Route, Step
 from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT, Buffer, clock
-
-Read = Callable[[], Any]
-Write = Callable[[Any], bool]
-Method = Callable[..., Any]
 
 
 class Probe(Protocol):
@@ -160,14 +158,9 @@ def _bytes_of(value: Any) -> int:
     return size if isinstance(size, int) else 0
 
 
-class DeviceMarks(Protocol):
-    """Marks the streams of devices around operations that queue work there; see `mray._graph.watch.device_spans`."""
-
-    def around_read(self, channel: Route, read: Read, position: Callable[[], int]) -> Read: ...
-
-    def around_write(self, channel: Route, write: Write, position: Callable[[], int]) -> Write: ...
-
-    def around_method(self, step: Step, name: str, method: Method) -> Method: ...
+def device_marks(host: GraphHost, routes: Iterable[Route], buffer: Buffer) -> DeviceMarks | None:
+    """The marks of this process's streams; None if none of these channels leaves tensors on devices."""
+    return host.gpus().marks(buffer) if any(route.transport in ON_DEVICES for route in routes) else None
 
 
 # ----------------------------------------------------------------------------------- other profilers

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from mray._common.clock import time_ns
 from mray._common.kept import os
+from mray._graph.gpu_edges import DeviceMarks
 from mray._graph.graph_messages import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, ProfileRequest
 from mray._graph.participants import Participants
 from mray._graph.plan import DRIVER
-from mray._graph.watch.device_spans import DeviceSpans, device_marks
 from mray._graph.watch.measures import measured
-from mray._graph.watch.probes import Probe, SpanProbe
+from mray._graph.watch.probes import Probe, SpanProbe, device_marks
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
 from mray._trace.span import Buffer, Span, clock, span_buffers
@@ -77,7 +77,7 @@ class Profile:
         self._foreign: list[dict[str, Any]] = []
         #: This process's spans.
         self._buffer: Buffer | None = None
-        self._marks: DeviceSpans | None = None
+        self._marks: DeviceMarks | None = None
 
     # ------------------------------------------------------------------------------------ on and off
     def __enter__(self) -> Profile:
@@ -112,7 +112,7 @@ class Profile:
         buffer = span_buffers.get().open(request.graph_id, DRIVER, request.limit)
         self._buffer = buffer
         own = [channel for channel in participants.plan.channels if DRIVER in (channel.writer, *channel.readers)]
-        self._marks = marks = device_marks(own, buffer)
+        self._marks = marks = device_marks(participants.host, own, buffer)
         short = request.graph_id[:8]
         own_ends = SpanProbe(buffer, f"graph {short}: execute", marks), SpanProbe(buffer, f"graph {short}: results", marks)
         self._attachment.put_probes(*own_ends)

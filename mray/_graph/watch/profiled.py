@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mray._api.current import backend_if_started
 from mray._common.kept import os
 from mray._common.process_local import ProcessLocal
+from mray._graph.gpu_edges import DeviceMarks
 from mray._graph.graph_messages import ProfileRequest
-from mray._graph.watch.device_spans import device_marks
-from mray._graph.watch.probes import Probe, SpanProbe
+from mray._graph.watch.probes import Probe, SpanProbe, device_marks
 from mray._trace.span import Buffer, span_buffers
 from mray._trace.torch_profiler import TorchProfiler
 
 if TYPE_CHECKING:
     from mray._graph.host import GraphHost
     from mray._graph.plan import Assignment
-    from mray._graph.watch.device_spans import DeviceSpans
 
 
 class RunningProgram(Protocol):
@@ -46,7 +45,7 @@ class _Running:
 
     token: str
     buffer: Buffer
-    marks: DeviceSpans | None
+    marks: DeviceMarks | None
     torch: TorchProfiler | None
 
 
@@ -71,7 +70,7 @@ def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes)
         if before is not None and before.torch is not None:
             before.torch.stop()
         buffer = span_buffers.get().open(*key, request.limit)
-        marks = device_marks(program.assignment.channels, buffer)
+        marks = device_marks(host, program.assignment.channels, buffer)
         torch = None
         if request.torch:
             torch = TorchProfiler()

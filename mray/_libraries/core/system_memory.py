@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mray._common import settings
-from mray._device.discovery import memory_groups
+from mray._ipc.discovery import memory_groups
 from mray._runtime.node.memory_usage import Usage, read_usage
 
 __all__ = ["RESOURCE_CONSTRAINT_PREFIX", "get_system_memory", "get_used_memory"]

@@ -18,7 +18,7 @@ class Running:
         #: The function or method: module and qualified name. None as long as the function has not been looked up.
         self.function_name = function_name
         self.canceled = False
-        #: Arguments whose tensors streams wait for, that may be lost with their holders (`mray._runtime.objects.tensor_transport`).
+        #: Arguments whose tensors streams wait for, that may be lost with their holders (`mray._gpu.tensor_transport`).
         self.awaited: Sequence[Any] = ()
         #: The exception that replaces the result or the error of the user's code, which has called `exit_actor`.
         self.final_error: BaseException | None = None

@@ -9,11 +9,14 @@ It has its parts, which do the work, and ends them.
 
 from __future__ import annotations
 
+import importlib
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mray._common import messages as m
 from mray._common.kept import os
+from mray._ipc.connection import Connection
 from mray._ipc.interrupts import after_fork, before_fork
 from mray._ipc.reactor import Reactor
 from mray._runtime.client.actor_calls import ActorCallers
@@ -29,8 +32,17 @@ from mray._runtime.connections.deaths import ended_error
 from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
-from mray._runtime.objects.tensor_transport import TensorStore
 from mray._runtime.objects.unhandled_errors import UnhandledErrors
+
+if TYPE_CHECKING:
+    from mray._runtime.connections.part import Part
+    from mray._runtime.objects.tensors import Tensors
+
+#: The parts that a process gets when it first needs them. They lie beside the kernel, which names them nowhere else.
+GPUS = "mray._gpu.gpus:Gpus"
+TENSORS = "mray._gpu.tensor_transport:TensorStore"
+#: The module that answers observers, loaded when the first one asks.
+_SNAPSHOT = "mray._runtime.observe.process_snapshot"
 
 
 class Client(Endpoint):
@@ -50,14 +62,12 @@ class Client(Endpoint):
         self.arguments = Arguments(self.owner, self.borrowing)
         self.leases = self.leases_class(self, self.borrowing, self.arguments, self.unschedulable.warn)
         self.actors = ActorCallers(self, self.borrowing, self.unschedulable.warn)
-        self.tensors = TensorStore(self.owner, self.borrowing, self.actors.end_of_process)
         self.cancelling = Cancelling(self.owner, self.arguments, self.leases, self.actors)
-        self.replies = Replies(self.owner, self.borrowing, self.tensors, unhandled)
-        self.objects = Objects(self.owner, self.borrowing, self.tensors, self.cancelling, unhandled)
+        self.replies = Replies(self.owner, self.borrowing, lambda: self.tensors, unhandled)
+        self.objects = Objects(self.owner, self.borrowing, lambda: self.tensors, self.cancelling, unhandled)
         self.wakeups = Wakeups(self)
         self.parts = (
             self.borrowing,
-            self.tensors,
             self.owner,
             self.requests,
             self.replies,
@@ -65,9 +75,35 @@ class Client(Endpoint):
             self.leases,
             self.wakeups,
         )
+        #: Those that were made late, by their names in `late`.
+        self.made: dict[str, Part] = {}
         #: Sections that observers may ask this process for, besides those of `mray._runtime.observe.process_snapshot`.
         self.sections: dict[str, Callable[[], Any]] = {}
+        self.from_peers.on({m.ASK: self._on_ask}, {m.ASK: _fail_ask})
         _clients.add(self)
+
+    def late(self, name: str) -> Any:
+        """A part that is loaded and made when it is first asked for. It is told of ends as others are."""
+        part = self.made.get(name)
+        if part is None:
+            module, _colon, kind = name.partition(":")
+            make = getattr(importlib.import_module(module), kind)
+            with self.lock:
+                part = self.made.get(name)
+                if part is None:
+                    part = self.made[name] = make(self)
+                    borrowing, *others = self.parts
+                    self.parts = (borrowing, part, *others)
+        return part
+
+    @property
+    def tensors(self) -> Tensors:
+        """The tensors that stay with their makers."""
+        found: Tensors = self.late(TENSORS)
+        return found
+
+    def _on_ask(self, connection: Connection, number: int, sections: list[str]) -> None:
+        importlib.import_module(_SNAPSHOT).on_ask(self, connection, number, sections)
 
     def close(self) -> None:
         """Leave the session: all waiters fail, connections end, own segments are freed."""
@@ -82,7 +118,8 @@ class Client(Endpoint):
         if reactor.closed_descriptors.error is not None:
             _torn.append(self)
             return
-        self.tensors.close()
+        for part in self.made.values():
+            part.close()
         self.hang_up()
 
 
@@ -90,6 +127,15 @@ class Client(Endpoint):
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 #: Clients whose descriptors the program has closed. They are never closed or collected: the numbers may be other files' by now.
 _torn: list[Client] = []
+
+
+def own_clients() -> tuple[Client, ...]:
+    """The clients of this process: observers in it ask them without a socket."""
+    return tuple(_clients)
+
+
+def _fail_ask(peer: Connection, failure: Exception, _payload: bytes, number: int, sections: list[str]) -> None:
+    peer.send((m.TOLD, number, dict.fromkeys(sections, (False, str(failure)))))
 
 
 def _after_fork() -> None:

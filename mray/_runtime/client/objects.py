@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mray._runtime.client.cancelling import Cancelling
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
-    from mray._runtime.objects.tensor_transport import TensorStore
+    from mray._runtime.objects.tensors import Tensors
     from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
@@ -44,7 +44,12 @@ class Objects:
     """The values of refs."""
 
     def __init__(
-        self, owner: Owner, borrowing: Borrowing, tensors: TensorStore, cancelling: Cancelling, unhandled: UnhandledErrors
+        self,
+        owner: Owner,
+        borrowing: Borrowing,
+        tensors: Callable[[], Tensors],
+        cancelling: Cancelling,
+        unhandled: UnhandledErrors,
     ) -> None:
         client = self._client = owner.client
         self._owner = owner
@@ -105,7 +110,7 @@ class Objects:
                 return deserialize(form, payload)
 
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
-        """Values in order; the first error that is known is raised although others are pending. For `through_host` see `TensorStore`."""
+        """Values in order; the first error that is known is raised although others are pending. For `through_host` see `Tensors.values`."""
         entries = [ref._entry for ref in refs]
         own = self._client.entry
         if not {*map(type, entries)} <= {own}:
@@ -130,7 +135,7 @@ class Objects:
                 mark_handled(entry)
             value_of(next(entry for entry in entries if entry.form == m.FAILED))
         if m.TENSORS in forms:
-            return self._tensors.values(refs, value_of, timeout, through_host)
+            return self._tensors().values(refs, value_of, timeout, through_host)
         try:
             return [value_of(entry) for entry in entries]
         except ObjectLostError:  # this time the error names the object

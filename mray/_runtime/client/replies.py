@@ -6,6 +6,7 @@ connection has ended.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
     from mray._objects.ownership import Entry
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
-    from mray._runtime.objects.tensor_transport import TensorStore
+    from mray._runtime.objects.tensors import Tensors
     from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
 
 class Replies(Part):
     """Completes the entries of calls. Methods need the client's lock."""
 
-    def __init__(self, owner: Owner, borrowing: Borrowing, tensors: TensorStore, unhandled: UnhandledErrors) -> None:
+    def __init__(self, owner: Owner, borrowing: Borrowing, tensors: Callable[[], Tensors], unhandled: UnhandledErrors) -> None:
         client = self._client = owner.client
         self._owner = owner
         self._borrowing = borrowing
@@ -42,14 +43,14 @@ class Replies(Part):
         call = connection.calls.pop(task_id, None)
         if call is None:
             # No caller waits for it any more.
-            self._tensors.own(self._client.entry(), task_id + FIRST, form, payload, None)
+            self._let_go(task_id + FIRST, form, payload)
             return
         try:
             entry = call.entry
             assert entry is not None
             if form >= m.FAILED:
                 if form == m.TENSORS:
-                    self._tensors.own(entry, task_id + FIRST, form, payload, call.handle)
+                    self._tensors().own(entry, task_id + FIRST, payload, call.handle)
                 else:
                     call.failed(payload, connection.process)
                     self._unhandled.come(entry, payload)
@@ -67,13 +68,13 @@ class Replies(Part):
         call = connection.calls.pop(task_id, None)
         if call is None:
             for index, (form, payload, _refs) in enumerate(values):
-                self._tensors.own(self._client.entry(), return_id(task_id, index + 1), form, payload, None)
+                self._let_go(return_id(task_id, index + 1), form, payload)
             return
         failed = False
         try:
             for index, (entry, (form, payload, refs)) in enumerate(zip(call.entries, values, strict=True)):
                 if form == m.TENSORS:
-                    self._tensors.own(entry, return_id(task_id, index + 1), form, payload, call.handle)
+                    self._tensors().own(entry, return_id(task_id, index + 1), payload, call.handle)
                 elif form == m.FAILED:
                     if not failed:
                         failed = True
@@ -84,6 +85,13 @@ class Replies(Part):
         except Exception as error:
             raise lost_call(call, "REPLIES", error) from None
         call.release()
+
+    def _let_go(self, object_id: bytes, form: int, payload: Any) -> None:
+        """Free a value that no caller waits for any more."""
+        if form == m.TENSORS:
+            self._tensors().own(self._client.entry(), object_id, payload, None)
+        elif form == m.SEGMENT:
+            self._owner.segments.guard(payload)
 
     def complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
         """Give an entry its value, from its producer, which has pinned the refs inside by the name `pin`. Client's lock held."""

@@ -35,5 +35,8 @@ class Part:
     def all_lost(self, error: BaseException) -> None:
         """Fail all waiters: no message will come any more."""
 
+    def close(self) -> None:
+        """This process leaves the session; its connections are there still. Only parts that were made late are told."""
+
     def left(self) -> None:
         """Let go of the session's resources: this process has closed all its connections but the node's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from mray._common.kept import io, os
-from mray._device.discovery import memory_groups, memory_limit
+from mray._ipc.discovery import memory_groups, memory_limit
 from mray._ipc.segment import SHM
 
 PAGE = os.sysconf("SC_PAGESIZE")

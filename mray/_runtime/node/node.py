@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import reprlib
 import resource
 import signal
@@ -43,7 +44,6 @@ from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_
 from mray._decide.scheduler.records import environment_of
 from mray._decide.scheduler.root_names import job_of
 from mray._decide.scheduler.scheduler import Scheduler
-from mray._device.topology import read_topology
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, peer_pid
 from mray._ipc.faults import fault, fault_text, message_name
@@ -111,7 +111,8 @@ class Node:
             options["gpus"],
             default,
             partial(new_process_id, session_mark(session_dir)),
-            lambda: read_topology(options["gpus"], cpus),
+            # By name: few sessions ask, and the kernel knows no GPUs.
+            lambda: importlib.import_module("mray._device.topology").read_topology(options["gpus"], cpus),
         )
         self._introducer = Introducer(self.reactor, self._meet)
         self._supervisor = Supervisor(

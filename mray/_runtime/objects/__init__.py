@@ -2,8 +2,7 @@
 
 `owner` writes values into segments and frees them; `borrowing` is the protocol between an owner and the processes that hold its refs: a
 `Ledger` on one side, a `Borrower` on the other (`mray._decide.caller`); `unhandled_errors` logs errors that the program never reads.
-Tensors that stay where they were made: `tensor_transport` between any two processes, `device_loans` for memory of GPUs,
-`registered_transports` for transports that a program registers itself.
+Tensors that stay where they were made are behind a contract (`tensors`), which `mray._gpu` fulfils.
 
 ====================  ====================================================================================================
 owner                 the process that made a ref: it keeps the value, or knows its segment, until the last ref is gone
@@ -12,6 +11,5 @@ entry                 a process's record of one object: its value or segment, it
 pin                   refs inside a reply, kept by its worker until the receiver has borrowed them
 token                 keeps the handles of one actor alive in a process, as a ref does an object
 holder                the process that keeps the tensors of an object with form TENSORS; not always its owner
-lease, loan           tensors that a holder has lent to a receiver, and takes back when the receiver's last view is gone
 ====================  ====================================================================================================
 """

@@ -15,7 +15,6 @@ import gc
 import sys
 import threading
 import traceback
-import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from mray._objects.store import is_spilled
 from mray._runtime.client import failed_calls
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.calls import Call
+from mray._runtime.client.client import own_clients
 from mray._runtime.client.reconstruction import calls_under_way
 from mray._runtime.processes.object_counts import count_objects
 
@@ -46,25 +46,13 @@ WAITS_FOR_ARGUMENTS = "PENDING_ARGS_AVAIL"
 WAITS_FOR_WORKER = "PENDING_NODE_ASSIGNMENT"
 SENT = "SUBMITTED_TO_WORKER"
 
-#: The clients of this process, by the name of their process: an observer in it asks them without a socket.
-_own: weakref.WeakValueDictionary[str, Client] = weakref.WeakValueDictionary()
 
-
-def listen(client: Client) -> None:
-    """Have a client answer ASK, with its lock held; observers in its own process find it from now on."""
-    _own[client.process] = client
-
-    def on_ask(connection: Connection, number: int, sections: list[str]) -> None:
-        if not connection.role:
-            # An observer joins no session, and its end concerns no process.
-            connection.role, connection.on_hangup = m.ROLE_OBSERVER, _nothing
-        connection.send((m.TOLD, number, answer(client, sections)))
-
-    client.from_peers.on({m.ASK: on_ask}, {m.ASK: _fail_ask})
-
-
-def _fail_ask(peer: Connection, failure: Exception, _payload: bytes, number: int, sections: list[str]) -> None:
-    peer.send((m.TOLD, number, dict.fromkeys(sections, (False, str(failure)))))
+def on_ask(client: Client, connection: Connection, number: int, sections: list[str]) -> None:
+    """Answer ASK. Client's lock held."""
+    if not connection.role:
+        # An observer joins no session, and its end concerns no process.
+        connection.role, connection.on_hangup = m.ROLE_OBSERVER, _nothing
+    connection.send((m.TOLD, number, answer(client, sections)))
 
 
 def _nothing(_connection: Connection) -> None:
@@ -90,16 +78,16 @@ def answer(client: Client, sections: list[str]) -> dict[str, tuple[bool, Any]]:
 
 def answer_here(process: str, session_dir: str, sections: list[str]) -> dict[str, tuple[bool, Any]] | None:
     """As `answer`, when that process of the session is this one; else None."""
-    client = _own.get(process)
-    if client is None or client.session_dir != session_dir:
-        return None
-    with client.lock:
-        return answer(client, sections)
+    for client in own_clients():
+        if client.process == process and client.session_dir == session_dir:
+            with client.lock:
+                return answer(client, sections)
+    return None
 
 
 def client_here(session_dir: str) -> Client | None:
     """This process's own client in a session that it has joined and that goes on; else None."""
-    for client in tuple(_own.values()):
+    for client in own_clients():
         if client.session_dir == session_dir and client.facts and client.fatal is None:
             return client
     return None

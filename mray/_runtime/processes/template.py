@@ -45,8 +45,8 @@ from typing import Any
 
 from mray._common import settings
 from mray._common.kept import fcntl, io, os, socket
-from mray._device.discovery import ORDER
 from mray._ipc import process as processes
+from mray._ipc.discovery import ORDER
 from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
 from mray._runtime.processes.host_program import interpreter

@@ -1,4 +1,4 @@
-"""A private session on its driver's side: starting, joining and ending it. (For shared ones see `mray._runtime.session.persistent`.)
+"""A private session on its driver's side: starting, joining and ending it. (For shared ones see `mray._runtime.joining.persistent`.)
 
 In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the
 connection waits in the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's
@@ -28,13 +28,14 @@ from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import io, os
 from mray._common.log import logger
 from mray._common.memory_options import monitor_options, retry_options
-from mray._device import discovery
-from mray._ipc import reaper
+from mray._common.version import versions
+from mray._ipc import discovery, reaper
 from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.listener import listen_at
 from mray._ipc.pidfd import PidFd
 from mray._ipc.process import kill
 from mray._ipc.segment import PAGE, check_place
+from mray._ipc.sessions import is_private, parent_of
 from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
@@ -42,13 +43,10 @@ from mray._runtime.connections.deaths import RESET, ended_error, node_error, res
 from mray._runtime.connections.endpoint import Resident
 from mray._runtime.environment.environments import reduce_environment, take_over, variables_of, variables_of_zygote
 from mray._runtime.environment.packages import cache_folder
-from mray._runtime.observe import process_snapshot
-from mray._runtime.observe.observer import is_private, parent_of
 from mray._runtime.processes import line_coverage, template
 from mray._runtime.processes.foresight import note_of_program
 from mray._runtime.processes.host_program import check_host, interpreter
 from mray._runtime.processes.launch import launch, write_options
-from mray._runtime.session.address import versions
 from mray._runtime.session.breakpoints import has_terminal
 from mray.exceptions import ObjectStoreFullError, RaySystemError, describe_status
 
@@ -204,7 +202,6 @@ class Session(SessionHold):
         failed_calls.clear()
         self._resetting = False
         client = self.client = Client(self.directory, new_process_id(session_mark(self.directory)), m.ROLE_DRIVER)
-        process_snapshot.listen(client)
         self._attach(client)
         try:
             client.join(sock)
@@ -243,7 +240,6 @@ def start_session(options: SessionOptions) -> Session:
     try:
         failed_calls.clear()
         client = Client(directory, new_process_id(session_mark(directory)), m.ROLE_DRIVER)
-        process_snapshot.listen(client)
         session = Session(directory, pid, lock, client)
         session.coverage = chosen["coverage"]
     except BaseException:

@@ -284,7 +284,7 @@ class Executor:
                 instance.__init__(*args, **kwargs)
             else:
                 construct(instance.__init__, args, kwargs)
-            lost = self.client.tensors.why_lost(running.awaited)
+            lost = self.client.tensors.why_lost(running.awaited) if running.awaited else None
             if lost is not None:
                 raise dependency_error(lost)
             if running.final_error is not None:

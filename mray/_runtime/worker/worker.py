@@ -17,14 +17,14 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 from mray._common import messages as m
 from mray._common.clock import perf_counter, time
 from mray._common.ids import TaskID
-from mray._common.invocations import MethodInvocation, TaskInvocation, read
+from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read
 from mray._common.kept import os
 from mray._common.protocol import misfit
 from mray._ipc.connection import Connection
@@ -83,6 +83,8 @@ class Worker(Resident):
         #: The modules that are not of user code.
         self._known = frozenset(sys.modules)
         self._pinning = Pinning()
+        #: Whether there have been calls whose tensors are elsewhere.
+        self._prefetches = False
         self._devices = Devices()
         client.from_peers.on(
             {
@@ -109,7 +111,7 @@ class Worker(Resident):
     def _on_call(self, connection: Connection, *fields: Any) -> None:
         inbox, call = self.inbox, read(MethodInvocation, fields)
         if call.arguments is not None and len(inbox) < _AHEAD:
-            self.client.tensors.look_ahead(call.arguments)
+            self._prefetch(call.arguments)
         inbox.append((connection, m.CALL, call))
 
     def _look_ahead(self) -> None:
@@ -120,7 +122,12 @@ class Worker(Resident):
             except IndexError:  # the inbox is empty, or the reading thread has taken the call back
                 return
             if code == m.CALL and call.arguments is not None:
-                self.client.tensors.look_ahead(call.arguments)
+                self._prefetch(call.arguments)
+
+    def _prefetch(self, arguments: Sequence[ArgumentValue]) -> None:
+        if any(value.form == m.TENSORS for value in arguments):
+            self._prefetches = True
+            self.client.tensors.look_ahead(arguments)
 
     def _on_task(self, connection: Connection, *fields: Any) -> None:
         call = read(TaskInvocation, fields)
@@ -161,7 +168,7 @@ class Worker(Resident):
             if code in _CALLS and call.task_id == task_id:
                 with contextlib.suppress(ValueError):
                     self.inbox.remove(arrived)
-                    if code == m.CALL:
+                    if code == m.CALL and self._prefetches:
                         self.client.tensors.look_back(call.arguments)
                     connection.send(failed_reply(task_id, call.num_returns, pickle_error(TaskCancelledError(TaskID(task_id)))))
                 return
@@ -308,7 +315,7 @@ class Worker(Resident):
         try:
             # POINT main thread heard: code
             if code == m.CALL:
-                if self.client.tensors.looks_ahead:
+                if self._prefetches:
                     self._look_ahead()
                 return executor.run_method(connection, fields)
             if code == m.TASK:

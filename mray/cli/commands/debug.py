@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mray._common.clock import time
-from mray._runtime.observe.observer import sessions
+from mray._ipc.sessions import sessions
 from mray._runtime.session.breakpoints import BreakpointStop, attach, has_terminal, stops
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state.api import session_directory

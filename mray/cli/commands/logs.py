@@ -7,7 +7,7 @@ import os
 import select
 import sys
 
-from mray._runtime.observe.observer import is_alive
+from mray._ipc.sessions import is_alive
 from mray.cli.columns import begins, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import actors

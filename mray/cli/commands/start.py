@@ -17,8 +17,8 @@ from typing import Any
 
 from mray._api.init import EXPORTER
 from mray._common.options import session_options
-from mray._runtime.session.address import Address
-from mray._runtime.session.persistent import AlreadyRunningError, start_persistent, stop_persistent
+from mray._runtime.joining.address import Address
+from mray._runtime.joining.persistent import AlreadyRunningError, start_persistent, stop_persistent
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser
 from mray.exceptions import RaySystemError
 

@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from mray._runtime.observe.observer import sessions
+from mray._ipc.sessions import sessions
 from mray.cli.columns import counted
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, guarded, parser, show
 from mray.util.state._gather import View, actors, jobs, nodes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from mray._common import settings
-from mray._runtime.session.address import running
-from mray._runtime.session.persistent import STOP_SECONDS, stop_persistent
+from mray._runtime.joining.address import running
+from mray._runtime.joining.persistent import STOP_SECONDS, stop_persistent
 from mray.cli.terminal import DONE, parser
 
 SUMMARY = "end the session that mray start has started"

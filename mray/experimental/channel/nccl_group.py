@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mray._channel.nccl import NcclCommunicator
+from mray._gpu.nccl import NcclCommunicator
 
 __all__ = ["_NcclGroup"]
 
 
 class _NcclGroup(NcclCommunicator):
-    """See `mray._channel.nccl.NcclCommunicator`."""
+    """See `mray._gpu.nccl.NcclCommunicator`."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class _NcclGroup(NcclCommunicator):
         cuda_stream: Any = None,
         use_communication_streams: bool = False,
     ) -> None:
-        """With a rank, become that member at once, and wait until all members do; errors as `mray._channel.nccl_member.join_nccl`.
+        """With a rank, become that member at once, and wait until all members do; errors as `mray._gpu.nccl_member.join_nccl`.
 
         `comm_id` is from `generate_communicator_id`, the same for all. `cuda_stream` is not looked at: calls are queued on the stream that
         is current when they are made.

@@ -27,7 +27,8 @@ from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import io, os
-from mray._runtime.observe.observer import SessionGoneError, ask_node, sessions
+from mray._ipc.sessions import sessions
+from mray._runtime.observe.observer import SessionGoneError, ask_node
 from mray.util.state._gather import View, gather
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
 from mray.util.state.common import (

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from mray._ipc.reaper import ADDRESS, LOCK
-from mray._runtime.observe.observer import parent_of
-from mray._runtime.session import address as addresses
+from mray._ipc.sessions import parent_of
+from mray._runtime.joining import address as addresses
 from tests.checkout import python_path
 
 MARK = "MRAY_CRASH_MARK"

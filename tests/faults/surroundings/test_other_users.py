@@ -21,7 +21,7 @@ from mray._ipc.introductions import NODE_SOCKET
 from mray._ipc.process import with_variable
 from mray._ipc.reaper import SESSION_VARIABLE, session_of
 from mray._ipc.segment import Segment, open_read_only
-from mray._runtime.observe.observer import all_sessions
+from mray._ipc.sessions import all_sessions
 from mray.cli import checks
 from tests.checkout import python_path
 from tests.faults.surroundings.users import ATTACKER_ID, NOBODY, as_root_beside_nobody, attacked, needs_root

@@ -1,4 +1,4 @@
-"""The backend NCCL: tensors of GPUs, through `mray._channel.nccl_member`."""
+"""The backend NCCL: tensors of GPUs, through `mray._gpu.nccl_member`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._api.communicator import ReduceOp
-from mray._channel.nccl_member import join_nccl
 from mray._device.nccl_library import current_device_index, library
+from mray._gpu.nccl_member import join_nccl
 from mray.util.collective import types
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
 

@@ -1,6 +1,6 @@
 """Calls whose tensors stay with the actor, and calls that are given such tensors: what the caller checks and remembers.
 
-In the process that calls. How the tensors travel: `mray._runtime.objects.tensor_transport`.
+In the process that calls. How the tensors travel: `mray._gpu.tensor_transport`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from mray._api.object_ref import ObjectRef
 from mray._common.tensor_transports import tensor_transport
+from mray._gpu.registered_transports import encode_transport, manager_of
 from mray._runtime.client.calls import Call
-from mray._runtime.objects.registered_transports import encode_transport, manager_of
 
 if TYPE_CHECKING:
     from mray._api.actor_handle import ActorHandle

@@ -31,18 +31,19 @@ from mray._common import messages as m
 from mray._common.clock import monotonic
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import os
+from mray._common.version import versions
 from mray._ipc import process as processes
 from mray._ipc import reaper
 from mray._ipc.pidfd import PidFd
 from mray._ipc.reaper import SESSION_VARIABLE, withdraw
+from mray._ipc.sessions import is_alive, is_private, parent_of, session_parents, sessions
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import ended_error, node_error
+from mray._runtime.joining.address import Address, only_one, publish, running, running_in
 from mray._runtime.node.jobs import place_of_driver
-from mray._runtime.observe import process_snapshot
-from mray._runtime.observe.observer import SessionGoneError, ask_node, is_alive, is_private, parent_of, session_parents, sessions
+from mray._runtime.observe.observer import SessionGoneError, ask_node
 from mray._runtime.processes.host_program import check_host
-from mray._runtime.session.address import Address, only_one, publish, running, running_in, versions
 from mray._runtime.session.session import (
     SessionHold,
     allow_descriptors,
@@ -241,7 +242,6 @@ def join_session(options: SessionOptions) -> JoinedSession:
     job_spec = choose_job(options, place_of_driver(options.preload))
     take_files(job_spec, address.session_dir)
     client = Client(address.session_dir, new_process_id(session_mark(address.session_dir)), m.ROLE_DRIVER)
-    process_snapshot.listen(client)
     client.job_spec = job_spec
     session = JoinedSession(address, client)
     try:

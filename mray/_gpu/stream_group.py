@@ -13,7 +13,7 @@ what is not, when a member leaves, never will be. So a member that leaves
 
 and a member whose work waits for somebody who has left without queuing the other half, or who died, aborts as well, with LEFT = BROKEN.
 `blocker` names them. Nobody rings for that; who has work on its streams looks every few hundredths of a second
-(`mray._channel.nccl_member`). A death is told by the runtime, at once.
+(`mray._gpu.nccl_member`). A death is told by the runtime, at once.
 
 A member that is refused a call queues nothing and counts it, as in all groups; who has queued the other half aborts, as for one that left,
 unless it calls again within `GRACE`.

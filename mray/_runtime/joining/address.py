@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from mray._common.kept import fcntl, os
-from mray._common.version import __version__
+from mray._common.version import versions
 from mray._ipc import process as processes
 from mray._ipc.reaper import ADDRESS, address_lock, withdraw
-from mray._runtime.observe.observer import is_alive, is_private, parent_of, session_parents
+from mray._ipc.sessions import is_alive, is_private, parent_of, session_parents
 
 #: Locked while a session is being started.
 _STARTING = "starting"
@@ -37,11 +36,6 @@ class Address(NamedTuple):
     def node_lives(self) -> bool:
         """Whether the node's process lives."""
         return self.node_start != 0 and processes.start_of(self.node_pid) == self.node_start
-
-
-def versions() -> list[str]:
-    """The versions of this process's Python and mray."""
-    return [".".join(map(str, sys.version_info[:2])), __version__]
 
 
 def publish(session_dir: str, node_pid: int) -> None:

@@ -12,30 +12,19 @@ A stream may be idle between two marks; a method that queues nothing gets a span
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mray._channel.base import NOTHING
-from mray._channel.select import DEVICE as DEVICE_EDGES
-from mray._channel.select import NCCL
+from mray._channel.select import ON_DEVICES
 from mray._common.clock import monotonic, sleep
 from mray._device.device import Device, Mark, Platform
-from mray._device.platform import platform
+from mray._graph.gpu_edges import Method, Read, Write
 from mray._graph.plan import Route, Step
-from mray._graph.watch.probes import Method, Read, Write
 from mray._trace.span import DEVICE, Buffer
 
 #: Seconds that the end of a profile waits for streams.
 SETTLING = 1.0
-_EDGES = DEVICE_EDGES | {NCCL}
-
-
-def device_marks(channels: Iterable[Route], buffer: Buffer) -> DeviceSpans | None:
-    """The marks of this process's streams; None if none of these channels leaves tensors on devices."""
-    if not any(channel.transport in _EDGES for channel in channels):
-        return None
-    devices = platform()
-    return None if devices is None else DeviceSpans(devices, buffer)
 
 
 class _Open(NamedTuple):
@@ -102,7 +91,7 @@ class DeviceSpans:
 
     # -------------------------------------------------------------------------------------- around what
     def around_read(self, channel: Route, read: Read, position: Callable[[], int]) -> Read:
-        if channel.transport not in _EDGES:
+        if channel.transport not in ON_DEVICES:
             return read
 
         def marked() -> Any:
@@ -115,7 +104,7 @@ class DeviceSpans:
         return marked
 
     def around_write(self, channel: Route, write: Write, position: Callable[[], int]) -> Write:
-        if channel.transport not in _EDGES:
+        if channel.transport not in ON_DEVICES:
             return write
 
         def marked(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The communicator over NCCL, for the actors of one host: `mray._channel.nccl_member` under the contract of communicators.
+"""The communicator over NCCL, for the actors of one host: `mray._gpu.nccl_member` under the contract of communicators.
 
 Made by whoever compiles a graph, or by hand, and handed to every member, where it becomes a rank.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 from mray._api.actor_handle import ids_of
 from mray._api.communicator import ReduceOp, TorchTensorAllocator
-from mray._channel.nccl_member import Later, NcclMember, join_nccl
 from mray._channel.rank_communicator import RankCommunicator
+from mray._gpu.nccl_member import Later, NcclMember, join_nccl
 
 
 class NcclCommunicator(RankCommunicator[NcclMember]):

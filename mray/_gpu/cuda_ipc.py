@@ -7,7 +7,7 @@
     the writer's stream waits for that  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
 
 Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.exports` and
-`mray._device.imports` say when tensors are copied; what is lent, `mray._channel.channel_leases`.
+`mray._device.imports` say when tensors are copied; what is lent, `mray._gpu.channel_leases`.
 
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
@@ -28,8 +28,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from mray._channel.base import NOTHING, Failed
-from mray._channel.channel_leases import LeaseHolder, Lender
+from mray._channel.base import NOTHING, ChannelReader, Failed
 from mray._channel.shm import DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
@@ -41,6 +40,7 @@ from mray._device.imports import TensorImports, point_of
 from mray._device.memory_pool import all_pools
 from mray._device.staging import Staged
 from mray._device.timelines import Peers, retire_later, sweep_retired
+from mray._gpu.channel_leases import LeaseHolder, Lender
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import RingLayout
@@ -94,9 +94,9 @@ class CudaIpcWriter(ShmWriter):
         prefix: str,
         doorbells: Sequence[Doorbell],
         group: GroupDoorbell | None = None,
+        name: str = "an edge",
         *,
         platform: Platform,
-        name: str,
         proven: bool = True,
     ) -> None:
         super().__init__(segment, offset, layout, prefix, doorbells, group, name)
@@ -317,11 +317,10 @@ class CudaIpcReader(ShmReader):
     def position(self) -> int:
         return super().position() - len(self._early)
 
-    def be_ahead(self) -> None:
-        """From now on streams wait for what is copied from other devices when `settle` is called, and not when it is read; and the copy of
-        a message begins when the one before it is read, if it is there.
-        """
+    def ahead(self) -> tuple[ChannelReader, Callable[[], None]]:
+        # The copy of a message begins when the one before it is read, if it is there.
         self._is_ahead = self._imports.is_ahead = True
+        return self, self.settle
 
     def settle(self) -> None:
         """Have the stream that was current when values were read wait for those that are copied."""

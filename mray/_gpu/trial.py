@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mray._channel.site import Obstacle
 from mray._device.device import Device
 from mray._device.mappings import leave, open_timelines
 from mray._device.timelines import Where, mark
@@ -25,15 +26,6 @@ class Offer(NamedTuple):
     memory: bytes = b""
     #: The error, where one of them is empty. Memory may be missing without a reason: the device is full.
     reason: str = ""
-
-
-class Obstacle(NamedTuple):
-    """The reason why tensors of one process cannot be opened in another one."""
-
-    #: A clause without a full stop.
-    reason: str
-    #: Whether timelines cannot be opened either; without them nothing orders copies through host memory.
-    of_timelines: bool
 
 
 #: The memory of offers that are not withdrawn: their asker, the device, the address.

@@ -1,6 +1,6 @@
 """Tensors of devices that one process lends another for an ordinary call, in device memory that both have mapped.
 
-In every client; the counterpart of `mray._channel.cuda_ipc` for actor calls, with the same `TensorExports` and `TensorImports`::
+In every client; the counterpart of `mray._gpu.cuda_ipc` for actor calls, with the same `TensorExports` and `TensorImports`::
 
     holder                                                           receiver
     lend: copied into the pool ------------------ TENSORS_BROUGHT -> bring: tensors that are views of the same memory

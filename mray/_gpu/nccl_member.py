@@ -34,8 +34,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mray._api.communicator import ReduceOp
+from mray._api.current import current_backend
 from mray._channel.membership import join
-from mray._channel.stream_group import StreamGroup
 from mray._common import clock
 from mray._common.clock import monotonic
 from mray._common.log import logger
@@ -44,6 +44,7 @@ from mray._device.device_faults import report
 from mray._device.lending import lend_streams, return_streams
 from mray._device.nccl_library import BYTES, Library, check_ranks, library, shares_gpus
 from mray._device.timelines import Point, mark
+from mray._gpu.stream_group import StreamGroup
 
 #: Seconds between two looks of the watching thread, while work is on the streams.
 TICK = 0.02
@@ -432,6 +433,7 @@ def join_nccl(
     RayChannelError when a member dies meanwhile, TimeoutError after `timeout` seconds.
     """
     nccl = library()
+    current_backend().host().gpus()  # a fault of the device ends this process
     own = nccl.platform.devices[device]
     group = join(name, world_size, rank, timeout=timeout, actors=actors, kind=StreamGroup)
     try:

@@ -15,7 +15,7 @@ payload of the rest)``. In the holder itself the tensors are found by reference,
 
 A loan is an object that the holder owns and the receiver borrows (`mray._runtime.objects.borrowing`), so the end of either process ends
 it. Tensors of the CPU lie in a segment that the receiver maps copy-on-write; receivers that fetch while the segment is lent share it,
-unless the tensors have been written to meanwhile. Tensors of devices: see `mray._runtime.objects.device_loans`.
+unless the tensors have been written to meanwhile. Tensors of devices: see `mray._gpu.device_loans`.
 
 A tensor is not copied before a receiver fetches it: code that writes to it before its refs are gone changes the tensors of later receivers
 (`wait_tensor_freed` waits until they are gone). The holder answers in its reading thread, also while its main thread is busy.
@@ -45,11 +45,21 @@ from mray._common.log import logger
 from mray._common.tensor_transports import TensorTransport, tensor_transport
 from mray._decide.caller.ledger import Ledger
 from mray._device.device import DeviceOutOfMemoryError, NotExportedError, NotOpenedError
-from mray._device.device_faults import listen
 from mray._device.exports import ExportedTensor
 from mray._device.foreign import tell_of_foreign
 from mray._device.imports import Awaited
 from mray._device.platform import platform
+from mray._gpu.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of
+from mray._gpu.registered_transports import (
+    Encoded,
+    Prepared,
+    decode_transport,
+    encode_transport,
+    encoded_name,
+    forget_pickles,
+    receive,
+)
+from mray._gpu.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
 from mray._ipc.connection import Connection
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
@@ -59,23 +69,12 @@ from mray._runtime.connections.deaths import lost_error, tensors_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.part import Part
 from mray._runtime.connections.requests import Answer
-from mray._runtime.objects.device_loans import DeviceLoans, UnreachableError, on_streams, streams_of
 from mray._runtime.objects.owner import INLINE_BYTES
-from mray._runtime.objects.registered_transports import (
-    Encoded,
-    Prepared,
-    decode_transport,
-    encode_transport,
-    encoded_name,
-    forget_pickles,
-    receive,
-)
-from mray.exceptions import GetTimeoutError, OwnerDiedError, RaySystemError
+from mray.exceptions import GetTimeoutError, OwnerDiedError
 
 if TYPE_CHECKING:
     from mray._common.invocations import ArgumentValue
-    from mray._runtime.objects.borrowing import Borrowing
-    from mray._runtime.objects.owner import Owner
+    from mray._runtime.client.client import Client
 
 #: Objects that are fetched for calls that have not begun.
 MOST_AHEAD = 8
@@ -134,12 +133,10 @@ class TensorFetch:
 class TensorStore(Part):
     """The tensors that a process holds for others, and its fetches of others' tensors. Methods take the client's lock unless noted."""
 
-    def __init__(self, owner: Owner, borrowing: Borrowing, end_of: Callable[[bytes, str, str], BaseException | None]) -> None:
-        """`end_of` makes the error of an actor's process that has ended, from id, class and process; None if the actor lives in another."""
-        client = self._client = owner.client
-        self._owner = owner
-        self._borrowing = borrowing
-        self._end_of = end_of
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._owner = client.owner
+        self._borrowing = client.borrowing
         if client.role == m.ROLE_DRIVER:
             forget_pickles()
         self._held: dict[bytes, Held] = {}
@@ -148,13 +145,10 @@ class TensorStore(Part):
         #: The number of objects that have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}
         self._loans = DeviceLoans(client.reactor)
-        self._stop_listening = listen(lambda fault: client.end_with(RaySystemError(f"{BROKEN}: {fault}")))
         #: Whether device memory could be exported whenever it was tried.
         self._exports = True
         #: Fetches for queued calls, by object id, the longest waiting first.
         self._ahead: dict[bytes, TensorFetch] = {}
-        #: Whether there have been calls with such arguments.
-        self.looks_ahead = False
         client.from_peers.on(
             {
                 m.TENSORS_FETCH: self._on_fetch,
@@ -205,7 +199,10 @@ class TensorStore(Part):
         form, payload, refs = self.freeze(value, encode_transport(transport), object_id, client.process, None, actor)
         entry = client.entry()
         entry.transport = transport.name
-        self.own(entry, object_id, form, payload, None)
+        if form == m.TENSORS:
+            self.own(entry, object_id, payload, None)
+        else:
+            entry.guard = self._owner.segments.guard(payload) if form == m.SEGMENT else None
         entry.complete(form, payload, refs)
         return ObjectRef(object_id, entry)
 
@@ -321,7 +318,6 @@ class TensorStore(Part):
     def close(self) -> None:
         """Drop all tensors: the session is over."""
         self._loans.close()
-        self._stop_listening()
 
     def drop(self, object_id: bytes) -> None:
         """Drop the tensors of an object whose last ref is gone. Client's lock held."""
@@ -345,14 +341,14 @@ class TensorStore(Part):
         self._client.reactor.wake()  # another thread may wait for it
 
     # ------------------------------------------------------------------------------------ as owner
-    def own(self, entry: Entry, object_id: bytes, form: int, payload: Any, keep: Any) -> None:
-        """Have the holder free the tensors when this entry of the owner's ends. `keep` (the holder's handle) lives as long."""
-        if form == m.TENSORS:
-            if payload[6] == m.SEGMENT:
-                self._owner.segments.claim(payload[7])
-            entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, payload, keep)
-        elif form == m.SEGMENT:
-            entry.guard = self._owner.segments.guard(payload)
+    check_enabled = staticmethod(check_enabled)
+    keep = staticmethod(keep_tensors)
+    warn_if_sent_back = staticmethod(warn_if_sent_back)
+
+    def own(self, entry: Entry, object_id: bytes, payload: Any, keep: Any) -> None:
+        if payload[6] == m.SEGMENT:
+            self._owner.segments.claim(payload[7])
+        entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, payload, keep)
 
     def transport_of(self, ref: ObjectRef) -> str | None:
         """The transport of a ref whose tensors stay with their maker; None for any other."""
@@ -418,7 +414,6 @@ class TensorStore(Part):
         """Fetch the tensors of these arguments already: a call with them is going to run."""
         for value in arguments:
             if value.form == m.TENSORS and value.object_id not in self._ahead and type(value.payload[4]) is str:
-                self.looks_ahead = True
                 while len(self._ahead) >= MOST_AHEAD:
                     self._ahead.pop(next(iter(self._ahead)), None)
                 self._ahead[value.object_id] = self.begin(value.object_id, value.payload)
@@ -515,7 +510,7 @@ class TensorStore(Part):
             return lost_error(fetch.object_id)
         if not actor_id:
             return client.ends.owner_error(process, fetch.object_id)
-        return self._end_of(actor_id, class_name, process) or tensors_error(actor_id, class_name, pid, fetch.object_id)
+        return client.actors.end_of_process(actor_id, class_name, process) or tensors_error(actor_id, class_name, pid, fetch.object_id)
 
     @staticmethod
     def awaited(arguments: Sequence[ArgumentValue]) -> list[TensorFetch]:

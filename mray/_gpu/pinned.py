@@ -2,12 +2,12 @@
 
     writer's GPU ══ asynchronous copy ══▶ memory of the host that both have registered ══ asynchronous copy ══▶ reader's GPU
 
-As `mray._channel.cuda_ipc` in all else: nobody on the host waits, and timelines order the copies.
+As `mray._gpu.cuda_ipc` in all else: nobody on the host waits, and timelines order the copies.
 """
 
 from __future__ import annotations
 
-from mray._channel.cuda_ipc import CudaIpcReader, CudaIpcWriter
+from mray._gpu.cuda_ipc import CudaIpcReader, CudaIpcWriter
 
 
 class PinnedWriter(CudaIpcWriter):

@@ -1,0 +1,84 @@
+"""`GpuEdges`: what graphs ask of the GPUs of a process.
+
+The contract between the kernel and `mray._gpu.gpus`, which a process loads when a graph first needs it: an actor of the graph has
+``num_gpus``, or a hint demands a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from mray._api.communicator import Communicator
+    from mray._channel.base import ChannelReader, ChannelWriter
+    from mray._channel.site import Site
+    from mray._graph.plan import Route, Step
+    from mray._trace.span import Buffer
+
+
+#: Seconds that a process waits at most, when a graph ends, for devices and peers to let go of memory that edges have lent.
+SETTLING = 0.05
+
+
+Read = Callable[[], Any]
+Write = Callable[[Any], bool]
+Method = Callable[..., Any]
+
+
+class Carriage(NamedTuple):
+    """The communicator that carries the tensors of an edge, and the ranks of the other ends."""
+
+    communicator: Communicator
+    ranks: Sequence[int]
+
+
+class DeviceMarks(Protocol):
+    """Marks the streams of devices around operations that queue work there; see `mray._gpu.device_spans`."""
+
+    def around_read(self, channel: Route, read: Read, position: Callable[[], int]) -> Read: ...
+
+    def around_write(self, channel: Route, write: Write, position: Callable[[], int]) -> Write: ...
+
+    def around_method(self, step: Step, name: str, method: Method) -> Method: ...
+
+    def settle(self) -> None:
+        """Wait until the streams have passed all marks, for a second at most."""
+
+
+class GpuEdges(Protocol):
+    """The GPUs of one process."""
+
+    def site(self, known: Iterable[str] = ()) -> Site:
+        """The devices of this process. `known`: uuids of devices of others, besides its own. Makes no context on a device."""
+
+    def answer(self, verb: str, payload: bytes) -> bytes:
+        """Answer OFFER, TRY or WITHDRAW (`mray._graph.trials`)."""
+
+    def writer(
+        self, route: Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
+    ) -> ChannelWriter:
+        """The writing end of a channel whose transport leaves tensors on devices. `place`: the arguments of `ShmWriter`.
+
+        Raises RuntimeError where this process sees no GPU any more.
+        """
+
+    def reader(
+        self, route: Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
+    ) -> ChannelReader:
+        """One reader's end of it. `place`: the arguments of `ShmReader`."""
+
+    def placed(self, reader: ChannelReader, device: str, failure: Callable[[BaseException], bytes]) -> ChannelReader:
+        """A reader whose tensors arrive on a device: ``"cpu"``, ``"gpu"`` or ``"cuda"``."""
+
+    def communicator(self, actors: Sequence[Any], overlap: bool, communicator_id: str) -> Communicator:
+        """The communicator over NCCL of these actors, by rank, in one of them."""
+
+    def marks(self, buffer: Buffer) -> DeviceMarks | None:
+        """Marks of this process's streams for a profile; None without devices."""
+
+    def settle(self, patience: float) -> None:
+        """Give back the device memory of closed edges, once peers have let go of it: waits so many seconds at most.
+
+        Memory that is not settled then, because a value is still held or a device is busy, goes when the next graph is made or ends here.
+        """
