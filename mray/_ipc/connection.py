@@ -42,7 +42,7 @@ from mray._ipc.faults import fault_line, fault_text, message_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
 from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.ring import DamagedError
-from mray._ipc.ring_pair import SEVERAL, RingPair
+from mray._ipc.ring_pair import ONE, SEVERAL, RingPair
 from mray._ipc.table import SessionTable
 from mray._ipc.watching import Watching
 from mray.exceptions import ObjectStoreFullError
@@ -99,9 +99,6 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
-        "_base",
-        "_by_socket",
-        "_counted",
         "_inward",
         "_lock",
         "_offered",
@@ -109,7 +106,9 @@ class Connection:
         "_out_bytes",
         "_partial",
         "_reactor",
+        "_read",
         "_ring",
+        "_sent",
         "_want_write",
         "alone",
         "calls",
@@ -151,9 +150,8 @@ class Connection:
         self._out: deque[bytes | memoryview] = deque()
         self._out_bytes = 0
         self._want_write = False
-        #: Frames that were given to the socket, those among `_out` counted; how many there are, and how many there had been when the ring
-        #: pair was opened.
-        self._by_socket = self._counted = self._base = 0
+        #: Bytes that the socket has taken, and that came by it and were handed on, both since a ring pair was opened.
+        self._sent = self._read = 0
         #: The ring pair, as long as this end writes into it, and as long as the peer may; one that was offered and not taken yet.
         self._ring: RingPair | None = None
         self._inward: RingPair | None = None
@@ -193,10 +191,10 @@ class Connection:
             if self.closed:
                 return
             ring = self._ring
-            by_ring = ring is not None and ring.has_room()
+            by_ring = ring is not None and ring.has_room(self._sent)
             if by_ring and not self._out and len(body) <= RingPair.MOST:
                 assert ring is not None
-                self._put(ring, 0, body)
+                self._put(ring, ONE, body)
                 return
             frame = _HEADER.pack(len(body)) + body
             self._out.append(frame)
@@ -212,8 +210,6 @@ class Connection:
         with self._lock:
             assert not self._out, "descriptors go with the first byte of what the peer reads next"
             sent = socket.send_fds(self.socket, [frame[:_SEND_BYTES]], descriptors)
-            self._by_socket += 1
-            self._counted = 1
             self._out.append(frame[sent:])
             self._out_bytes += len(frame) - sent
             self._flush_locked()
@@ -233,10 +229,10 @@ class Connection:
         if not self._out or self.closed or self._want_write:
             return
         ring = self._ring
-        if ring is not None and self._out_bytes <= RingPair.MOST and ring.has_room():
+        if ring is not None and self._out_bytes <= RingPair.MOST and ring.has_room(self._sent):
             out = self._out
             if len(out) == 1:
-                self._put(ring, 0, out[0][_HEADER.size :])
+                self._put(ring, ONE, out[0][_HEADER.size :])
             else:
                 self._put(ring, SEVERAL, b"".join(out))
         else:
@@ -246,15 +242,15 @@ class Connection:
         """Publish an entry of the ring, which has room, in the place of what is queued."""
         self._out.clear()
         self._out_bytes = 0
-        if not ring.put(form, body, self._by_socket - self._base):
+        if not ring.put(form, body):
             # POINT reader of ring asleep
             self._out.append(_NUDGE)
+            self._out_bytes = len(_NUDGE)
             self._send_out()
 
     def _send_out(self) -> None:
         """Give what is queued to the socket."""
         out = self._out
-        self._by_socket += len(out) - self._counted
         while out:
             chunk = out.popleft() if len(out) == 1 else self._next_chunk()
             try:
@@ -266,15 +262,13 @@ class Connection:
                 sent = len(chunk)
                 if is_closed(error) and not self.closed:  # (another thread may just have closed it here)
                     self._reactor.defer(partial(self._torn, error))
+            self._sent += sent
             self._out_bytes -= sent
             if sent < len(chunk):
                 out.appendleft(memoryview(chunk)[sent:])
                 self._want_write = True
                 self._reactor.watch_writable(self.fd, True)
                 break
-        else:
-            self._out_bytes = 0
-        self._counted = len(out)
 
     def _torn(self, error: OSError) -> None:
         self._reactor.closed_descriptors.found(error)
@@ -309,12 +303,13 @@ class Connection:
         except (OSError, ObjectStoreFullError):
             return False
         with self._lock:
-            # The peer may have offered one meanwhile, which is in use: its entries count from another frame.
+            # The peer may have offered one meanwhile, which is in use: bytes are counted from there.
             if self.closed or self._want_write or self._inward is not None:
                 ring.close()
                 return False
             self._offered = ring
-            self._base = self._last_by_socket((OFFER_RING, name, row))
+            self._last_by_socket((OFFER_RING, name, row))
+            self._sent = -self._out_bytes
         return True
 
     def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> bool:
@@ -330,10 +325,11 @@ class Connection:
             if ring is not None and (self.closed or self._want_write or (self._offered is not None and row < of_peer)):
                 ring.close()
                 ring = None
-            base = self._last_by_socket((TAKE_RING, ring is not None, row))
+            self._last_by_socket((TAKE_RING, ring is not None, row))
             if ring is not None:
                 ring.meet(of_peer)
-                self._base, self._ring, self._inward = base, ring, ring
+                self._ring = self._inward = ring
+                self._sent, self._read = -self._out_bytes, 0
         return ring is not None
 
     def ring_taken(self, taken: bool, of_peer: int) -> bool:
@@ -347,6 +343,7 @@ class Connection:
             ring.unlink()
             ring.meet(of_peer)
             self._ring = self._inward = ring
+            self._read = 0
         return True
 
     def retire_ring(self) -> None:
@@ -370,17 +367,16 @@ class Connection:
         ring = self._ring
         return ring is not None and not ring.was_used()
 
-    def _last_by_socket(self, message: Message) -> int:
-        """Send a message through the socket; returns how many have gone that way then."""
+    def _last_by_socket(self, message: Message) -> None:
+        """Send a message through the socket."""
         self._out.append(encode(message))
         self._out_bytes += len(self._out[-1])
         if not self._want_write:
             self._send_out()
-        return self._by_socket
 
     # ------------------------------------------------------------------------------------ reading
     def read_ring(self) -> bool:
-        """Hand on what lies in the ring, as far as it does not wait for the socket; whether there was anything.
+        """Hand on what lies in the ring; whether there was anything.
 
         (Called by the reactor, in the reading thread.)
         """
@@ -398,6 +394,8 @@ class Connection:
                         break
                     form, body = entry
                     read = decode_message if self.checks_frames else marshal.loads
+                    if form > SEVERAL:
+                        raise DamagedError(f"an entry of a connection's ring has form {form}")
                     messages = [read(frame) for frame in _frames(body)] if form else (read(body),)
                 except Exception as error:  # of any kind: it was not made for what it has not written
                     self.refuse(repr(error))
@@ -466,7 +464,7 @@ class Connection:
     def _take(self, buffer: memoryview, count: int) -> int:
         """Hand on the whole frames in the first `count` bytes; returns how many bytes they were."""
         on_message = self.on_message
-        messages = []
+        messages: list[tuple[Message, int]] = []
         start = 0
         broken = False
         while self.is_unknown and not self.closed:
@@ -484,33 +482,30 @@ class Connection:
             if end > count:
                 break
             try:
-                messages.append(
-                    decode_message(bytes(buffer[start + 4 : end])) if self.checks_frames else marshal.loads(buffer[start + 4 : end])
-                )
+                frame = buffer[start + 4 : end]
+                messages.append((decode_message(bytes(frame)) if self.checks_frames else marshal.loads(frame), end - start))
             except Exception as error:  # of any kind: it was not made for what it has not written
                 broken = self._refuse(repr(error))
                 break
             start = end
         buffer.release() if buffer.obj is self._partial else None
         looked_into = None
-        for message in messages:
-            ring = self._inward
-            # Entries that were published before one of these frames are there by now: handed on already, or they wait for some of them.
-            if ring is not None and (ring.waiting is not None or ring is not looked_into):
-                looked_into = ring
+        for message, size in messages:
+            # Entries of the ring were published before any of these frames was sent; of one that a message before this one has opened, too.
+            if self._inward is not looked_into:
+                looked_into = self._inward
                 self.read_ring()
                 if self.closed:
                     break
+            self._read += size
             try:
                 on_message(self, message)
             except Exception as error:
                 # The messages behind this one were sent in the belief that it had its effect.
                 broken = self.give_up(message, error)
                 break
-            if ring is not None:
-                ring.handled += 1
         if self._inward is not None:
-            self.read_ring()  # what has waited for these frames
+            self._inward.has_read(self._read)
         if broken:
             self.hang_up()
         return start

@@ -4,7 +4,7 @@ A ring is a region of a segment that one process writes and `readers` processes 
 eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
 
     line 0   WRITER LINE    PUBLISHED | WANTED | - | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
-    then     READER BLOCK   one per reader: a line CONSUMED | - | PID | STARTED | HOLDS | ...,
+    then     READER BLOCK   one per reader: a line CONSUMED | BESIDE | PID | STARTED | HOLDS | ...,
                             then RELEASED[slot] for each payload slot
     then     ENTRIES        `entries` times `entry_bytes`: FORM | LENGTH | the payload itself
     then     LEASE BOARDS   only with `leases`: a line - | - | PID | STARTED | ... of the writer, then one board per reader:
@@ -19,6 +19,7 @@ The writer of each word (law: every word has exactly one):
 PUBLISHED counts the messages written since the beginning and CONSUMED those that a reader is done with, so the message
 number n lies in entry ``n % entries`` and the writer may write it once ``n - CONSUMED < entries`` for every reader.
 WANTED is one while the writer waits for room: a reader that sees it rings the writer's doorbell after consuming.
+BESIDE is how much a reader has read of a stream beside the ring (`mray._ipc.ring_pair`).
 RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`), and ENDED the same of a
 lease, with a NOTE from the reader (`mray._gpu.channel_leases`). HOLDS, PID and STARTED: see `mray._ipc.ring_loans`.
 """
@@ -47,6 +48,7 @@ SLOTS = 7
 
 # ---------------------------------------------------------------------------------- a reader's block
 CONSUMED = 0
+BESIDE = 1
 #: Also of a board.
 PID = 2
 STARTED = 3

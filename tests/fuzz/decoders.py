@@ -167,7 +167,7 @@ class _Ring:
 
 
 class _RingOfPeer:
-    """The ring of a connection with a few messages in it, one of which comes behind frames of the socket."""
+    """The ring of a connection with a few messages in it."""
 
     def __init__(self) -> None:
         self.table = SessionTable.create(f"/mray-fuzz-{os.getpid()}-{next(_numbers)}")
@@ -176,10 +176,10 @@ class _RingOfPeer:
         writing = RingPair.take(pair[1], self.table)
         writing.meet(1)
         bodies = [encode(message)[4:] for message in MESSAGES[:4]]
-        writing.put(0, bodies[0], 0)
-        writing.put(1, b"".join(encode(message) for message in MESSAGES[:2]), 0)
-        writing.put(0, bodies[3], 1)
-        writing.put(0, bodies[2], 1)
+        writing.put(0, bodies[0])
+        writing.put(1, b"".join(encode(message) for message in MESSAGES[:2]))
+        writing.put(0, bodies[3])
+        writing.put(0, bodies[2])
         # The other half is where this process would write itself.
         half = PAGE // 2
         self.whole = bytes(pair[2].memory[half:])

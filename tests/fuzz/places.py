@@ -31,7 +31,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "first frame": ("_ipc.frames:decode_unknown",),
     "stream of a stranger": ("_ipc.connection:Connection._meet",),
     "stream of a peer": ("_ipc.connection:Connection._take",),
-    "ring of a peer": ("_ipc.connection:Connection.read_ring", "_ipc.connection:_frames", "_ipc.ring_pair:RingPair.next"),
+    "ring of a peer": ("_ipc.connection:Connection.read_ring", "_ipc.connection:_frames"),
     "answer of the node": ("_runtime.observe.observer:_Reader.feed",),
     "variable of a worker": (
         "_ipc.frames:from_text",

@@ -17,8 +17,8 @@ MOST = {
     "awake": {"graph": 15, "task": 57, "actor": 48, "put": 42, "get": 22},
     "parked": {"graph": 68, "task": 77, "actor": 67, "put": 42, "get": 22, "actor of a graph": 50},
 }
-#: A bound that is more than so much above the count is to be lowered. On a busy machine a parked process enters a few more.
-SLACK = {"awake": 3, "parked": 7}
+#: A bound that is more than so much above the count of a process that is awake is to be lowered. (On a busy machine one is not parked yet.)
+SLACK = 3
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nobody spins on one processor")
@@ -29,4 +29,6 @@ def test_a_warm_call_enters_few_functions(state: str) -> None:
     counts = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
     assert counts.keys() == MOST[state].keys()
     assert not {name: f"{found}, and {MOST[state][name]} before" for name, found in counts.items() if found > MOST[state][name]}
-    assert not {name: f"{found}: lower the bound" for name, found in counts.items() if found < MOST[state][name] - SLACK[state]}
+    assert state == "parked" or not {
+        name: f"{found}: lower the bound" for name, found in counts.items() if found < MOST[state][name] - SLACK
+    }

@@ -222,8 +222,8 @@ class Threads:
         """The socket of the connection is whatever wakes the process besides."""
         table: Any = Table(run)
         pair: Any = RingPair.__new__(RingPair)
-        pair._words, pair._asleep, pair._position, pair._writer = table.words, STATE[1], 0, EntryWriter(run)
-        if not pair.put(0, b"", 0):
+        pair._words, pair._asleep, pair._writer = table.words, STATE[1], EntryWriter(run)
+        if not pair.put(0, b""):
             DoorbellFd(run, "process").write()
 
     def read_in_background(self, run: Run) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
-from mray._ipc.connection import Connection
+from mray._ipc.connection import Connection, encode
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import local_name, segment_prefix
 from mray._ipc.ring_pair import RingPair
@@ -225,9 +225,9 @@ def test_a_reader_that_falls_asleep_as_an_entry_is_published_is_nudged(ends: tup
     counted = Counted(left.connection)
     put = RingPair.put
 
-    def put_as_it_falls_asleep(pair: RingPair, form: int, body: bytes, position: int) -> bool:
+    def put_as_it_falls_asleep(pair: RingPair, form: int, body: bytes) -> bool:
         right.says(PARKED)
-        return put(pair, form, body, position)
+        return put(pair, form, body)
 
     monkeypatch.setattr(RingPair, "put", put_as_it_falls_asleep)
     left.connection.send((m.RECLAIM, 1))
@@ -345,7 +345,6 @@ def test_an_end_before_the_answer_leaves_no_name(ends: tuple[End, End]) -> None:
     [
         pytest.param(0, b"no marshal", id="not a message"),
         pytest.param(1, b"\x50\0\0\0" + marshal.dumps((m.RECLAIM, 1)), id="a frame that is cut"),
-        pytest.param(2, b"\0", id="no room for its position"),
         pytest.param(77, b"\0" * 20, id="no form of ours"),
     ],
 )
@@ -353,9 +352,45 @@ def test_a_ring_with_what_no_process_of_ours_writes_ends_the_conversation(ends: 
     left, right = opened(ends)
     ring = left.connection._ring
     assert ring is not None
-    ring.put(form, body, 0)
+    ring.put(form, body)
     right.read()
     assert right.connection.closed
     assert "invalid message" in right.connection.refused
     left.read()
     assert [message[0] for message in left.got] == [m.PROTOCOL_ERROR]
+
+
+class Narrow:
+    """A socket that takes so many bytes more, and then none until it is asked for more again."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._socket = connection.socket
+        self.room = 0
+        connection.socket = self  # type: ignore[assignment]
+
+    def send(self, data: bytes) -> int:
+        if not self.room:
+            raise BlockingIOError
+        sent = self._socket.send(data[: self.room])
+        self.room -= sent
+        return sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+@pytest.mark.parametrize("rest", [1, 4, 100, 400])
+def test_the_rest_of_a_frame_that_the_socket_has_begun_goes_by_the_socket(ends: tuple[End, End], rest: int) -> None:
+    left, right = opened(ends)
+    narrow = Narrow(left.connection)
+    large = (m.FUNCTION, b"", bytes(5000))
+    narrow.room = len(encode(large)) - rest
+    left.connection.send(large)
+    right.read()
+    left.connection.send((m.RECLAIM, 1))
+    narrow.room = 10_000
+    left.connection.writable()
+    right.read()
+    left.connection.send((m.RECLAIM, 2))
+    right.read()
+    assert right.got == [large, (m.RECLAIM, 1), (m.RECLAIM, 2)]
