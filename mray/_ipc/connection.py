@@ -88,8 +88,8 @@ class PeerState:
         #: Set by a caller's `TaskPool`: its lease of the worker there, with the pool; and the ids of functions that the worker knows.
         self.lease: tuple[Any, Any] | None = None
         self.functions: set[bytes] = set()
-        #: Set by an owner's `OwnSegments`: names of segments that the producer there was told to free.
-        self.freed: set[str] = set()
+        #: Set by an owner's `OwnSegments`: names of segments that the producer there was told to free, the latest last.
+        self.freed: dict[str, None] = {}
         #: Set by the `TensorStore` that fetches tensors: device memory of the holder there could not be opened.
         self.opens_nothing = False
 

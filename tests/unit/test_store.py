@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import gc
 import os
+import types
 import weakref
 
 import numpy
 import pytest
 
 from mray._common.messages import FAILED
+from mray._ipc.connection import PeerState
 from mray._ipc.mapped import claim
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._objects.ownership import Completion, Countdown, Entry, Guard
 from mray._objects.serializer import serialize
 from mray._objects.store import KEPT_BYTES, SegmentStore, discard, is_spilled, read, size_class
+from mray._runtime.objects import owner
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 MIB = 1 << 20
@@ -409,3 +413,17 @@ def test_a_guard_hands_its_work_over_when_it_dies():
     assert not done, "a finalizer only hands over"
     handed.pop()()
     assert done == ["fact"]
+
+
+def test_the_names_that_a_producer_was_told_to_free_are_remembered_up_to_a_number(monkeypatch):
+    monkeypatch.setattr(owner, "MOST_FREED", 3)
+    told = []
+    connection = types.SimpleNamespace(closed=False, peer=PeerState(), post=told.append)
+    client = types.SimpleNamespace(
+        process="own", lock=contextlib.nullcontext(), peers={"other": connection}, reactor=types.SimpleNamespace(post_later=lambda _: None)
+    )
+    segments = owner.OwnSegments(types.SimpleNamespace(client=client))
+    for number in range(5):
+        segments.free(f"/mray-s-other-{number}", "other")
+    assert len(told) == 5
+    assert list(connection.peer.freed) == [f"/mray-s-other-{number}" for number in (2, 3, 4)]

@@ -97,7 +97,7 @@ class Replies(Part):
         """Give an entry its value, from its producer, which has pinned the refs inside by the name `pin`. Client's lock held."""
         if form == m.SEGMENT:
             entry.guard = self._owner.segments.guard(payload)
-            connection.peer.freed.discard(payload[0])
+            connection.peer.freed.pop(payload[0], None)
         entry.complete(form, payload, self._borrowing.adopt_reply(connection, pin, refs) if refs else None)
 
     def _on_attempt(self, connection: Connection, task_id: bytes) -> None:

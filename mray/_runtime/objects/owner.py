@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Above this many bytes a value goes into a segment instead of a message.
 INLINE_BYTES = 100 * 1024
+#: Names of segments that are remembered of one producer after it was told to free them.
+MOST_FREED = 1000
 #: Seconds that suffice by far for the end of a session to be noticed.
 _REPORT_SECONDS = 10.0
 
@@ -225,7 +227,10 @@ class OwnSegments:
             if connection is None or connection.closed:
                 unlink(name)
                 return
-            connection.peer.freed.add(name)
+            freed = connection.peer.freed
+            freed[name] = None
+            if len(freed) > MOST_FREED:  # which the producer has read of long ago, or the session's end removes
+                del freed[next(iter(freed))]
             connection.post((m.FREE_SEGMENT, [name]) if again else (m.FREE_SEGMENT, [name], False))
             client.reactor.post_later(connection)
 
