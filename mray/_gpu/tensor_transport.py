@@ -65,6 +65,7 @@ from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
 from mray._objects.store import mapped, read
+from mray._runtime.client.client import GPUS, Client
 from mray._runtime.connections.deaths import lost_error, tensors_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.part import Part
@@ -74,7 +75,6 @@ from mray.exceptions import GetTimeoutError, OwnerDiedError
 
 if TYPE_CHECKING:
     from mray._common.invocations import ArgumentValue
-    from mray._runtime.client.client import Client
 
 #: Objects that are fetched for calls that have not begun.
 MOST_AHEAD = 8
@@ -134,6 +134,7 @@ class TensorStore(Part):
     """The tensors that a process holds for others, and its fetches of others' tensors. Methods take the client's lock unless noted."""
 
     def __init__(self, client: Client) -> None:
+        client.late(GPUS)  # a fault of a device ends this process
         self._client = client
         self._owner = client.owner
         self._borrowing = client.borrowing
