@@ -28,30 +28,17 @@ import json
 import secrets
 import socket
 import threading
-from _thread import LockType, allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from struct import Struct
 from typing import Any
 
 from mray._common import clock, settings
 from mray._common.clock import monotonic
 from mray._device.libnccl import NcclError
+from mray._device.nccl_library import AVG, DTYPES
 from mray._ipc.connection import peer_is_ours
 from mray.testing.null_memory import resolve
-
-NCCL_INT8 = NCCL_CHAR = 0
-NCCL_UINT8 = 1
-NCCL_INT32 = NCCL_INT = 2
-NCCL_UINT32 = 3
-NCCL_INT64 = 4
-NCCL_UINT64 = 5
-NCCL_FLOAT16 = NCCL_HALF = 6
-NCCL_FLOAT32 = NCCL_FLOAT = 7
-NCCL_FLOAT64 = NCCL_DOUBLE = 8
-NCCL_BFLOAT16 = 9
-NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG = range(5)
 
 _SYSTEM, _ARGUMENT, _USAGE = 2, 4, 5
 _ID_BYTES = 128
@@ -98,60 +85,6 @@ def get_unique_id() -> bytes:
     return secrets.token_hex(_ID_BYTES // 2).encode()
 
 
-# ------------------------------------------------------------------------------------------------ groups
-#: Queues work on a stream, for one communicator.
-Queue = Callable[[int, Callable[[], None]], None]
-
-
-class _Group(threading.local):
-    depth = 0
-    calls: tuple[tuple[Queue, int, Callable[[], None]], ...] = ()
-
-
-_group = _Group()
-
-
-def groupStart() -> None:  # noqa: N802
-    """Calls of this thread until `groupEnd` happen at once, as one piece of work."""
-    _group.depth += 1
-
-
-def groupEnd() -> None:  # noqa: N802
-    """Queue what was called since `groupStart`."""
-    if not _group.depth:
-        raise NcclError(_USAGE)
-    _group.depth -= 1
-    if _group.depth:
-        return
-    calls, _group.calls = _group.calls, ()
-    together: dict[tuple[Queue, int], list[Callable[[], None]]] = {}
-    for queue, stream, call in calls:
-        together.setdefault((queue, stream), []).append(call)
-    for (queue, stream), works in together.items():
-        queue(stream, partial(_at_once, works))
-
-
-def _at_once(works: Sequence[Callable[[], None]]) -> None:
-    """Each on a thread, for each may wait for what another side does after one of the others."""
-    first, *others = works
-    done = [allocate_lock() for _work in others]
-
-    def run(work: Callable[[], None], lock: LockType) -> None:
-        try:
-            with contextlib.suppress(OSError, EOFError, ValueError):  # then the peer is gone, and so says the first
-                work()
-        finally:
-            lock.release()
-
-    for work, lock in zip(others, done, strict=True):
-        lock.acquire()
-        # Not of `threading`, which remembers every thread that asks who it is, as this one does where a stream runs.
-        start_new_thread(run, (work, lock))
-    first()
-    for lock in done:
-        lock.acquire()
-
-
 # ------------------------------------------------------------------------------------------ communicators
 class NcclCommunicator:
     """One rank, on the device that is the calling thread's current one."""
@@ -192,27 +125,6 @@ class NcclCommunicator:
                 if ranks[later][0] == ranks[earlier][0] and not (ranks[later][2] and ranks[earlier][2]):
                     raise NcclError(_USAGE, f"Duplicate GPU detected : rank {later} and rank {earlier} both on device {ranks[later][0]}")
 
-    @property
-    def comm(self) -> int:
-        """Stands for the communicator in the library; 0 when it is no more."""
-        return id(self) if self._open else 0
-
-    def device_id(self) -> int:
-        """The index of the device."""
-        self._check()
-        index: int = self._device.index
-        return index
-
-    def rank_id(self) -> int:
-        """The rank."""
-        self._check()
-        return self._rank
-
-    def size(self) -> int:
-        """The number of ranks."""
-        self._check()
-        return self._size
-
     # ------------------------------------------------------------------------------------ ending
     def abort(self) -> None:
         """End at once: what is queued ends unfinished."""
@@ -226,14 +138,6 @@ class NcclCommunicator:
                 done.set()
             with self._running:
                 self._close()
-
-    def destroy(self) -> None:
-        """Finish what is queued, and end."""
-        if self._open:
-            self._open = False
-            for done in tuple(self._pending):
-                done.wait()
-            self._close()
 
     def _close(self) -> None:
         for line in self._lines.values():
@@ -257,12 +161,12 @@ class NcclCommunicator:
     def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
         """Queue a message to a rank."""
         size = self._bytes(count, datatype, peer)
-        self._call(stream, lambda: self._message(sendbuf, size, datatype, peer, True))
+        self._queue(stream, lambda: self._message(sendbuf, size, datatype, peer, True))
 
     def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
         """Queue the next message of a rank, into memory."""
         size = self._bytes(count, datatype, peer)
-        self._call(stream, lambda: self._message(recvbuf, size, datatype, peer, False))
+        self._queue(stream, lambda: self._message(recvbuf, size, datatype, peer, False))
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
         """Queue a reduction into everybody's memory."""
@@ -295,15 +199,8 @@ class NcclCommunicator:
             raise NcclError(_ARGUMENT)
         return count * _SIZES[datatype]
 
-    def _call(self, stream: int, work: Callable[[], None]) -> None:
-        self._device.streams.get(stream)  # who names none is told at once
-        if _group.depth:
-            _group.calls = (*_group.calls, (self._queue, stream, work))
-        else:
-            self._queue(stream, work)
-
     def _queue(self, stream: int, work: Callable[[], None]) -> None:
-        queue = self._device.streams.get(stream)
+        queue = self._device.streams.get(stream)  # who names none is told at once
         before = self._pending[-1] if self._pending else None
         done = threading.Event()
         self._pending.append(done)
@@ -359,7 +256,7 @@ class NcclCommunicator:
                 with _memory(target, len(got) - 1) as memory:
                     memory[:] = memoryview(got)[1:]
 
-        self._call(stream, work)
+        self._queue(stream, work)
 
     def _share(self, own: bytes, compute: Callable[[list[bytes]], list[bytes]]) -> bytes:
         """Everybody's bytes to rank 0; what it makes of them for this rank."""
@@ -397,7 +294,7 @@ def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
     """Element by element, in the order of the ranks."""
     import numpy  # noqa: PLC0415
 
-    if datatype == NCCL_BFLOAT16:
+    if datatype == DTYPES["bfloat16"]:
         # The upper half of a float32 each.
         arrays = [(numpy.frombuffer(memory, "u2").astype("u4") << 16).view("f4") for memory in memories]
     else:
@@ -407,12 +304,12 @@ def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
         total = arrays[0].copy()
         for array in arrays[1:]:
             function(total, array, out=total)
-        if op == NCCL_AVG:
+        if op == AVG:
             if total.dtype.kind == "f":
                 total = (total / len(arrays)).astype(total.dtype)
             else:
                 total = (numpy.sign(total) * (numpy.abs(total) // len(arrays))).astype(total.dtype)
-        if datatype == NCCL_BFLOAT16:
+        if datatype == DTYPES["bfloat16"]:
             bits = total.view("u4")
             rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("u2")
             return bytes(numpy.where(numpy.isnan(total), numpy.uint16(0x7FC0), rounded).astype("u2").tobytes())
