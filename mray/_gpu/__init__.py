@@ -3,7 +3,7 @@
 ::
 
     kernel                                                                     here
-    _graph: `gpu_edges.GpuEdges` ◀──────── implements ── gpus ──▶ cuda_ipc, pinned, nccl_edge, placed, checked_writer: the ends of edges
+    _graph: `gpu_edges.GpuEdges` ◀──────── implements ── gpus ──▶ cuda_ipc, nccl_edge, placed, checked_writer: the ends of edges
                                                           │        trial: whether processes can open each other's memory
                                                           └──────▶ device_spans: marks of streams in a profile
     _channel: groups, `Communicator` ◀──── implements ── nccl ──▶ nccl_member ──▶ stream_group: members that go through NCCL

@@ -12,6 +12,9 @@ Nobody on the host waits for a device, and what crosses is as small for ten giga
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
 
+*Through pinned memory*, between GPUs that cannot reach each other's, tensors pass through memory of the host that both have registered: the
+writer's GPU copies there and the reader's from there. All else is the same; the reader sees by a tensor's place which of the two it is.
+
 Whether the reader can open anything of the writer's process is tried before, where that could be (`mray._graph.trials`). Otherwise tensors
 go through the host at first, a message brings the facts of a tensor beside its value, and the reader tries those (`WithTrial`).
 
@@ -83,9 +86,6 @@ class CudaIpcWriter(ShmWriter):
         *("_exports", "_device_seen", "_lender", "_name", "_opens", "_peers", "_platform", "_readers", "_told", "_unsent", "_words"),
     )
 
-    #: Whether tensors go through host memory.
-    _pinned = False
-
     def __init__(
         self,
         segment: Segment,
@@ -98,12 +98,13 @@ class CudaIpcWriter(ShmWriter):
         *,
         platform: Platform,
         proven: bool = True,
+        pinned: bool = False,
     ) -> None:
         super().__init__(segment, offset, layout, prefix, doorbells, group, name)
         self._platform = platform
         self._name = name
         self._lender = Lender(segment, offset, layout)
-        self._exports = TensorExports(platform, self._lend, pinned=self._pinned)
+        self._exports = TensorExports(platform, self._lend, pinned=pinned)
         #: The readers, for whom streams wait.
         self._peers = Peers()
         #: Leases of the message that is being written.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._channel.base import ChannelReader, ChannelWriter
 from mray._channel.communicator_edge import EdgeRules
-from mray._channel.select import CUDA_IPC, NCCL
+from mray._channel.select import NCCL, PINNED
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._channel.site import Site, SiteGpu
 from mray._common.clock import monotonic, sleep
@@ -22,7 +22,6 @@ from mray._device.platform import platform
 from mray._gpu.checked_writer import CheckedWriter
 from mray._gpu.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from mray._gpu.device_spans import DeviceSpans
-from mray._gpu.pinned import PinnedReader, PinnedWriter
 from mray._gpu.placed import PlacedReader
 from mray._gpu.trial import offer, try_offer, withdraw
 from mray._graph.gpu_edges import Carriage
@@ -92,8 +91,7 @@ class Gpus(Part):
 
             assert carriage is not None
             return NcclWriter(ShmWriter(*place), *carriage, rules, failure, devices)
-        make = CudaIpcWriter if route.transport == CUDA_IPC else PinnedWriter
-        writer = make(*place, platform=devices, proven=route.proven)
+        writer = CudaIpcWriter(*place, platform=devices, proven=route.proven, pinned=route.transport == PINNED)
         promised = route.transfer.static_shape or route.transfer.direct_return
         return CheckedWriter(writer, rules, devices.tensor_types(), failure) if promised else writer
 
@@ -105,8 +103,7 @@ class Gpus(Part):
 
             assert carriage is not None
             return NcclReader(ShmReader(*place), carriage.communicator, carriage.ranks[0], failure)
-        make = CudaIpcReader if route.transport == CUDA_IPC else PinnedReader
-        return make(*place, platform=_devices_for(route), name=route.name)
+        return CudaIpcReader(*place, platform=_devices_for(route), name=route.name)
 
     def placed(self, reader: ChannelReader, device: str, failure: Callable[[BaseException], bytes]) -> ChannelReader:
         return PlacedReader(reader, device, failure, platform())

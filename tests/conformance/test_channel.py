@@ -16,7 +16,6 @@ import pytest
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._device.platform import forget_platform, platform
 from mray._gpu.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
-from mray._gpu.pinned import PinnedReader, PinnedWriter
 from mray._ipc import mapped
 from mray._ipc.table import PARKED, ROW_WORDS
 from tests.inproc import InprocWriter
@@ -37,9 +36,9 @@ def make(request: pytest.FixtureRequest, shm: Any, monkeypatch: pytest.MonkeyPat
         if kind == "inproc":
             writer = InprocWriter(readers, ENTRIES)
             return writer, [writer.reader(number) for number in range(readers)]
-        make_writer, make_reader = (CudaIpcWriter, CudaIpcReader) if kind == "cuda_ipc" else (PinnedWriter, PinnedReader)
         devices = platform()
-        return shm.make(readers, partial(make_writer, platform=devices, name="an edge"), partial(make_reader, platform=devices), leases=4)
+        make_writer = partial(CudaIpcWriter, platform=devices, name="an edge", pinned=kind == "pinned")
+        return shm.make(readers, make_writer, partial(CudaIpcReader, platform=devices), leases=4)
 
     if kind in ("cuda_ipc", "pinned"):
         monkeypatch.setenv("MRAY_NULL_DEVICES", "1")

@@ -26,7 +26,6 @@ from mray._device.pinned_memory import owner_of
 from mray._device.platform import forget_platform, platform
 from mray._device.timelines import mark
 from mray._gpu.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
-from mray._gpu.pinned import PinnedReader, PinnedWriter
 from mray._ipc.process import start_of
 from mray.testing import null
 from mray.testing.null import NullArray, NullDevice, NullPlatform
@@ -35,7 +34,6 @@ from mray.testing.null_stream import StreamHold
 LEASES = 8
 #: Mechanism, whether the GPUs have peer access, and the reader's GPU (the writer's is 0).
 ROWS = {"cuda_ipc, one GPU": ("cuda_ipc", 1, 0), "cuda_ipc, two GPUs": ("cuda_ipc", 1, 1), "pinned, two GPUs": ("pinned", 0, 1)}
-CLASSES: dict[str, Any] = {"cuda_ipc": (CudaIpcWriter, CudaIpcReader), "pinned": (PinnedWriter, PinnedReader)}
 
 
 class Edge:
@@ -49,13 +47,13 @@ class Edge:
         self.view = NullPlatform(own.facts_of_machine._replace(**reader_facts), [reader_gpu])
         self.there: NullDevice = self.view.devices[0]
         self.stream = self.there.create_stream()
-        make_writer, make_reader = CLASSES[kind]
+        self.is_pinned = kind == "pinned"
         self.writer: ChannelWriter
         self.readers: list[ChannelReader]
         self.writer, self.readers = shm.make(
             readers,
-            partial(make_writer, platform=own, name="the edge from A.f to B.g", proven=proven),
-            partial(make_reader, platform=self.view, name="the edge from A.f to B.g"),
+            partial(CudaIpcWriter, platform=own, name="the edge from A.f to B.g", proven=proven, pinned=self.is_pinned),
+            partial(CudaIpcReader, platform=self.view, name="the edge from A.f to B.g"),
             leases=LEASES,
         )
 
@@ -406,9 +404,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_after_the_first_message_nothing_is_opened_registered_or_ended(edge_of: Callable[..., Edge], shm: Any, calls: list[str]) -> None:
     edge = edge_of()
-    make_writer, make_reader = CLASSES["pinned" if isinstance(edge.writer, PinnedWriter) else "cuda_ipc"]
     back, (reader,) = shm.make(
-        1, partial(make_writer, platform=edge.view, name="back"), partial(make_reader, platform=edge.platform), leases=LEASES
+        1,
+        partial(CudaIpcWriter, platform=edge.view, name="back", pinned=edge.is_pinned),
+        partial(CudaIpcReader, platform=edge.platform),
+        leases=LEASES,
     )
 
     def there_and_back(number: int) -> None:
