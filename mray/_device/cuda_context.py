@@ -49,7 +49,8 @@ class CudaContext:
         self._ordinal = ordinal
         #: None until something needs it, and in forked children.
         self._handle: int | None = None
-        self._forked = False
+        #: Whether this is a forked child, which can use nothing that it has inherited.
+        self.is_forked = False
         _contexts.add(self)
 
     def call(self, action: str, function: Callable[..., int], *arguments: Any) -> None:
@@ -119,7 +120,7 @@ class CudaContext:
             exchange(ctypes.byref(mode))
 
     def _retain(self) -> int:
-        if self._forked:
+        if self.is_forked:
             raise RuntimeError(_FORKED)
         handle = ctypes.c_void_p()
         action = f"Making a context on GPU {self._ordinal}"
@@ -131,15 +132,10 @@ class CudaContext:
         self._handle = handle.value
         return handle.value
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a forked child, which can use nothing that it has inherited."""
-        return self._forked
-
     def forget(self) -> None:
         """In a forked child: nothing works any more."""
         self._handle = None
-        self._forked = True
+        self.is_forked = True
 
 
 _contexts: weakref.WeakSet[CudaContext] = weakref.WeakSet()

@@ -2,46 +2,31 @@
 
 They are never destroyed: what an edge has queued on its stream may be waited for long after the edge is closed, and allocators keep memory
 by stream. Any thread, finalizers too.
+
+`user` says for what: edges and communicators share none. Nor do two communicators, each of which has one stream to send and one to receive
+on: one could wait behind the other here, and the other behind it elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from mray._device.device import Device
 
-_Thing = TypeVar("_Thing")
+
+def _idle(device: Device, user: str) -> deque[int]:
+    idle: deque[int] = device.belongings.setdefault(f"idle streams of {user}", deque())
+    return idle
 
 
-class _Lending(Generic[_Thing]):
-    """Things of one kind, of every device."""
-
-    def __init__(self, kind: str, create: Callable[[Device], _Thing]) -> None:
-        self._name = f"idle {kind}"
-        self._create = create
-
-    def _idle(self, device: Device) -> deque[_Thing]:
-        idle: deque[_Thing] = device.belongings.setdefault(self._name, deque())
-        return idle
-
-    def lend(self, device: Device) -> _Thing:
-        """One that nobody else uses, until it is returned."""
-        try:
-            return self._idle(device).pop()
-        except IndexError:
-            return self._create(device)
-
-    def take_back(self, device: Device, thing: _Thing) -> None:
-        """Its borrower queues on it no more."""
-        self._idle(device).append(thing)
+def lend_stream(device: Device, user: str = "edges") -> int:
+    """One that nobody else uses, until it is returned."""
+    try:
+        return _idle(device, user).pop()
+    except IndexError:
+        return device.create_stream()
 
 
-_streams = _Lending[int]("streams", lambda device: device.create_stream())
-#: For communicators: one stream to send and one to receive on. Two communicators share none: one could wait behind the other here, and the
-#: other behind it elsewhere.
-_pairs = _Lending[tuple[int, int]]("pairs of streams", lambda device: (device.create_stream(), device.create_stream()))
-
-lend_stream, return_stream = _streams.lend, _streams.take_back
-lend_streams, return_streams = _pairs.lend, _pairs.take_back
+def return_stream(device: Device, stream: int, user: str = "edges") -> None:
+    """Its borrower queues on it no more."""
+    _idle(device, user).append(stream)

@@ -47,8 +47,6 @@ class Uuid(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_ubyte * 16),)
 
 
-IPC_HANDLE_SIZE = ctypes.sizeof(IpcHandle)
-
 _int, _uint, _size, _address, _opaque = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p
 _to_int = ctypes.POINTER(_int)
 _to_size = ctypes.POINTER(_size)

@@ -11,7 +11,6 @@ a network interface, which here shall be the one that nobody else reaches; and i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -147,7 +146,4 @@ def _stay_on_this_machine() -> None:
 def current_device_index() -> int:
     """The index of the device that this thread works on, as torch sees it; 0 where nobody has said otherwise."""
     devices = platform()
-    torch = sys.modules.get("torch")
-    if devices is None or devices.name != "cuda" or torch is None or not torch.cuda.is_initialized():
-        return 0
-    return int(torch.cuda.current_device())
+    return 0 if devices is None or not devices.devices else devices.current_device().index

@@ -30,12 +30,6 @@ def platform() -> Platform | None:
     return known[1]
 
 
-def known_platform() -> Platform | None:
-    """The platform that `platform` has found; None too where nobody in this process has asked."""
-    known = _known
-    return known[1] if known is not None and known[0] == kernel_pid() else None
-
-
 def forget_platform() -> None:
     """Ask anew next time; pretended devices give back all memory. For tests, between two settings of the environment."""
     global _known

@@ -96,14 +96,5 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         return "accelerator"
 
 
-def nccl_group(actors: Sequence[Any], use_communication_streams: bool = False) -> NcclCommunicator:
-    """The communicator for a graph whose edges and collectives between these actors, by rank, go through NCCL. For who compiles.
-
-    Hand it to each of them (it pickles), which calls `initialize(rank)`, all at the same time, and `destroy()`, as with every
-    `Communicator`. With `use_communication_streams` what is sent and received has streams of its own.
-    """
-    return NcclCommunicator(actors, use_communication_streams)
-
-
 def _dtype_name(dtype: Any) -> str:
     return dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")

@@ -41,7 +41,7 @@ from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._device.device import DeviceFaultError, Facts, Platform
 from mray._device.device_faults import report
-from mray._device.lending import lend_streams, return_streams
+from mray._device.lending import lend_stream, return_stream
 from mray._device.nccl_library import BYTES, Library, check_ranks, library, shares_gpus
 from mray._device.timelines import Point, mark
 from mray._gpu.stream_group import StreamGroup
@@ -101,7 +101,8 @@ class NcclMember:
         self._alarm = threading.Event()
         self._watcher_sleeps = False
         self._deferring = _Deferring()
-        self._streams = lend_streams(self.device) if use_communication_streams else None
+        #: To send and to receive on.
+        self._streams = [lend_stream(self.device, "communicators") for _ in range(2)] if use_communication_streams else None
         group.on_death = self._alarm.set
         self._watcher = threading.Thread(target=self._watch, name="mray-nccl-watch", daemon=True)
         self._watcher.start()
@@ -405,8 +406,8 @@ class NcclMember:
         self._communicator.abort()
         self._tidy()
         self._queue.clear()
-        if self._streams is not None:
-            return_streams(self.device, self._streams)
+        for stream in self._streams or ():
+            return_stream(self.device, stream, "communicators")
         group.destroy()
 
 

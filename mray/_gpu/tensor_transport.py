@@ -82,8 +82,6 @@ MOST_AHEAD = 8
 _GRACE = 1.0
 #: The transport that the user has named so that nothing passes through the host.
 _ON_DEVICE_ONLY = "CUDA_IPC"
-#: How the end of a process is explained whose devices have broken down; the fault follows.
-BROKEN = "Work of this process on a GPU has failed, and no GPU does anything for it any more"
 #: A form beside those of messages: a value in a segment that is mapped already.
 _MAPPED = -1
 

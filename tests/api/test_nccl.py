@@ -17,7 +17,7 @@ import pytest
 from mray._api.communicator import ReduceOp
 from mray._channel.group import GRACE
 from mray._device.platform import forget_platform, platform
-from mray._gpu.nccl import NcclCommunicator, nccl_group
+from mray._gpu.nccl import NcclCommunicator
 from mray.exceptions import ActorDiedError, RayChannelError
 from mray.experimental.channel.nccl_group import _NcclGroup
 from mray.testing import null
@@ -70,7 +70,7 @@ def group(ray: Any, actors: Callable[..., list[Any]]) -> Callable[..., list[Any]
 
     def make(count: int, streams: bool = False, **options: Any) -> list[Any]:
         members = actors(count, **options)
-        communicator = nccl_group(members, streams)
+        communicator = NcclCommunicator(members, streams)
         assert ray.get([member.join.remote(communicator, rank) for rank, member in enumerate(members)]) == list(range(count))
         return members
 
@@ -304,7 +304,7 @@ def test_what_is_no_tensor_of_the_gpu_is_refused(ray, machine, group):
 def test_the_object_is_the_same_group_wherever_it_is(ray, machine, actors):
     machine(2)
     members = actors(2)
-    communicator = nccl_group(members, use_communication_streams=True)
+    communicator = NcclCommunicator(members, use_communication_streams=True)
     again = pickle.loads(pickle.dumps(communicator))
     assert again._id == communicator._id
     assert again.get_actor_handles() == members
@@ -323,7 +323,7 @@ def test_an_actor_without_a_gpu_is_told(ray, machine, actors):
     machine(1)
     (member,) = actors(1, num_gpus=0, runtime_env={"env_vars": {"CUDA_VISIBLE_DEVICES": ""}})
     with pytest.raises(LookupError, match="this process sees none: give its actor num_gpus"):
-        ray.get(member.join.remote(nccl_group([member]), 0))
+        ray.get(member.join.remote(NcclCommunicator([member]), 0))
 
 
 def test_the_group_as_ray_makes_it(ray, machine, actors):
@@ -352,7 +352,7 @@ def test_actors_that_share_a_gpu_are_refused_where_the_library_cannot_do_it(ray,
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
     machine(1)
     members = actors(2, num_gpus=0.5)
-    communicator = nccl_group(members)
+    communicator = NcclCommunicator(members)
     for joining in [member.join.remote(communicator, rank) for rank, member in enumerate(members)]:
         with pytest.raises(ValueError, match=r"Duplicate GPU detected: rank 0 \(actor Member, pid \d+\) and rank 1 .* GPU-null-0"):
             ray.get(joining)
@@ -411,7 +411,7 @@ def test_who_waits_for_a_member_that_is_killed_is_told_who_died(ray, machine, gr
         assert isinstance(cause, ActorDiedError)
     on_all(ray, members[1:], destroy)
     # The survivors make a new group.
-    communicator = nccl_group(members[1:], streams)
+    communicator = NcclCommunicator(members[1:], streams)
     ray.get([member.join.remote(communicator, rank) for rank, member in enumerate(members[1:])])
     assert on_all(ray, members[1:], relay, 3)[1] == [((number % 7 + 1, 50), [number + 2.0]) for number in range(3)]
     on_all(ray, members[1:], destroy)
@@ -491,7 +491,7 @@ def test_a_member_that_dies_before_it_joins_keeps_nobody_waiting(ray, machine, a
     machine(2)
     members = actors(2)
     pid = ray.get(members[1].pid.remote())
-    joining = members[0].join.remote(nccl_group(members), 0)
+    joining = members[0].join.remote(NcclCommunicator(members), 0)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(RayChannelError, match="rank 1 has died before it joined"):
         ray.get(joining)
@@ -585,7 +585,7 @@ def test_graphs_of_one_actor_after_the_other_leave_nothing(ray, machine, actors)
     machine(2)
     members = actors(2)
     for _round in range(5):
-        communicator = nccl_group(members, use_communication_streams=True)
+        communicator = NcclCommunicator(members, use_communication_streams=True)
         ray.get([member.join.remote(communicator, rank) for rank, member in enumerate(members)])
         on_all(ray, members, relay, 2)
         on_all(ray, members, destroy)

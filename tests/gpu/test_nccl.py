@@ -57,14 +57,14 @@ def members(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     why = why_not()
     if why:
         pytest.skip(why)
-    from mray._gpu.nccl import nccl_group
+    from mray._gpu.nccl import NcclCommunicator
 
     gpus = len(machine_gpus())
     if gpus < 2:
         monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
     mray.init(num_cpus=4, num_gpus=gpus, preload=["torch"])
     actors = [mray.remote(num_cpus=0, num_gpus=1 if gpus > 1 else 0.5)(Member).remote() for _ in range(2)]
-    communicator = nccl_group(actors, request.param)
+    communicator = NcclCommunicator(actors, request.param)
     mray.get([actor.join.remote(communicator, rank) for rank, actor in enumerate(actors)])
     yield actors
     mray.shutdown()
@@ -162,7 +162,7 @@ def test_who_waits_for_a_member_that_is_killed_is_told_who_died(members, eventua
 
 
 def test_groups_come_and_go_without_taking_memory(members):
-    from mray._gpu.nccl import nccl_group
+    from mray._gpu.nccl import NcclCommunicator
 
     on_all(members, lambda communicator: communicator.destroy())
 
@@ -172,7 +172,7 @@ def test_groups_come_and_go_without_taking_memory(members):
 
     used = []
     for _round in range(6):
-        communicator = nccl_group(members, True)
+        communicator = NcclCommunicator(members, True)
         mray.get([actor.join.remote(communicator, rank) for rank, actor in enumerate(members)])
         on_all(members, relay, 5)
         on_all(members, lambda communicator: communicator.destroy())

@@ -1,4 +1,4 @@
-"""Streams that are lent are used again, single ones and pairs each by themselves."""
+"""Streams that are lent are used again, those of edges and of communicators each by themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mray._common.settings import NullDevices
-from mray._device.lending import lend_stream, lend_streams, return_stream, return_streams
+from mray._device.lending import lend_stream, return_stream
 from mray.testing.null import NullDevice, NullPlatform
 
 
@@ -19,23 +19,17 @@ def devices() -> Iterator[list[NullDevice]]:
     platform.close()
 
 
-KINDS = {"streams": (lend_stream, return_stream), "pairs": (lend_streams, return_streams)}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_one_returned_last_is_lent_first_and_only_on_its_device(devices: list[NullDevice], kind: str) -> None:
-    lend, give_back = KINDS[kind]
-    one, other = lend(devices[0]), lend(devices[0])
+def test_the_one_returned_last_is_lent_first_and_only_on_its_device(devices: list[NullDevice]) -> None:
+    one, other = lend_stream(devices[0]), lend_stream(devices[0])
     assert one != other
-    give_back(devices[0], other)
-    give_back(devices[0], one)
-    assert lend(devices[1]) not in (one, other)
-    assert [lend(devices[0]), lend(devices[0])] == [one, other]
+    return_stream(devices[0], other)
+    return_stream(devices[0], one)
+    assert lend_stream(devices[1]) not in (one, other)
+    assert [lend_stream(devices[0]), lend_stream(devices[0])] == [one, other]
 
 
-def test_a_pair_that_was_returned_is_no_single_stream(devices: list[NullDevice]) -> None:
-    return_streams(devices[0], lend_streams(devices[0]))
-    single = lend_stream(devices[0])
-    devices[0].streams.get(single)
-    return_stream(devices[0], single)
-    assert all(devices[0].streams.get(each) for each in lend_streams(devices[0]))
+def test_a_stream_that_a_communicator_has_returned_is_no_edge_s(devices: list[NullDevice]) -> None:
+    returned = lend_stream(devices[0], "communicators")
+    return_stream(devices[0], returned, "communicators")
+    assert lend_stream(devices[0]) != returned
+    assert lend_stream(devices[0], "communicators") == returned
