@@ -15,6 +15,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 from struct import Struct
+from typing import TypeVar
 
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
@@ -118,35 +119,6 @@ class PeerTimelines(Mapping):
         super().close()
 
 
-class _Mappings:
-    """All of this process: region key and device -> the mapping, and how many use it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._known: dict[tuple[bytes, Device], tuple[Mapping, int]] = {}
-
-    def open(self, kind: type[Mapping], device: Device, place: str, key: bytes, handle: bytes) -> Mapping:
-        with self._lock:
-            mapping, users = self._known.get((key, device), (None, 0))
-            if mapping is None:
-                with _opening():
-                    mapping = kind(device, place, handle)
-            self._known[key, device] = mapping, users + 1
-            return mapping
-
-    def leave(self, device: Device, key: bytes) -> None:
-        with self._lock:
-            mapping, users = self._known[key, device]
-            self._known[key, device] = mapping, users - 1
-
-    def close_unused(self) -> None:
-        with self._lock:
-            unused = [known for known, (mapping, users) in self._known.items() if not users and not mapping.is_kept]
-            mappings = [self._known.pop(known)[0] for known in unused]
-        for mapping in mappings:
-            mapping.close()
-
-
 @contextlib.contextmanager
 def _opening() -> Iterator[None]:
     """While entered, something of another process is opened."""
@@ -159,34 +131,52 @@ def _opening() -> Iterator[None]:
         raise NotOpenedError(str(error)) from error
 
 
-_mappings = _Mappings()
+_Kind = TypeVar("_Kind", bound=Mapping)
+#: Region key and device -> the mapping, and how many use it; guarded by the lock.
+_known: dict[tuple[bytes, Device], tuple[Mapping, int]] = {}
+_lock = threading.RLock()
+
+
+def _open(kind: type[_Kind], device: Device, place: str, key: bytes, handle: bytes) -> _Kind:
+    with _lock:
+        mapping, users = _known.get((key, device), (None, 0))
+        if mapping is None:
+            with _opening():
+                mapping = kind(device, place, handle)
+        assert isinstance(mapping, kind)
+        _known[key, device] = mapping, users + 1
+        return mapping
 
 
 def open_region(device: Device, place: str, key: bytes, handle: bytes) -> Mapping:
     """A region of another process's pool. May take long. Raises NotOpenedError."""
-    return _mappings.open(Mapping, device, place, key, handle)
+    return _open(Mapping, device, place, key, handle)
 
 
 def open_timelines(device: Device, key: bytes, handle: bytes) -> PeerTimelines:
     """A region of another process's timelines. May take long. Raises NotOpenedError."""
-    found = _mappings.open(PeerTimelines, device, HOST, key, handle)
-    assert isinstance(found, PeerTimelines)
-    return found
+    return _open(PeerTimelines, device, HOST, key, handle)
 
 
 def leave(device: Device, key: bytes) -> None:
     """One user less. No work of it on the memory is queued."""
-    _mappings.leave(device, key)
+    with _lock:
+        mapping, users = _known[key, device]
+        _known[key, device] = mapping, users - 1
 
 
 def close_unused() -> None:
     """Close what nobody uses any more. Waits for what is queued on the devices."""
-    _mappings.close_unused()
+    with _lock:
+        unused = [known for known, (mapping, users) in _known.items() if not users and not mapping.is_kept]
+        mappings = [_known.pop(known)[0] for known in unused]
+    for mapping in mappings:
+        mapping.close()
 
 
 def _after_fork() -> None:
-    global _mappings, _nonce
-    _mappings, _nonce = _Mappings(), 0
+    global _known, _lock, _nonce
+    _known, _lock, _nonce = {}, threading.RLock(), 0
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -52,7 +52,7 @@ class Kind(ABC):
     def close_when_done(self, eventually: Callable[..., None]) -> None:
         """In the end of a test: timelines of peers stay open until it is known that those are dead."""
         gc.collect()
-        eventually(lambda: sweep_retired() and not mappings._mappings._known)
+        eventually(lambda: sweep_retired() and not mappings._known)
         self.close()
         gc.collect()
 

@@ -78,7 +78,7 @@ def machine(eventually: Any) -> Iterator[NullPlatform]:
     made = NullPlatform(NullDevices(1, scope=SCOPE))
     yield made
     # Retired ends mark their streams, which have to come there; mappings of the other process go with that.
-    eventually(lambda: sweep_retired() and not mappings._mappings._known)
+    eventually(lambda: sweep_retired() and not mappings._known)
     made.close()
 
 

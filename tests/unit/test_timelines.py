@@ -104,7 +104,7 @@ def machine(eventually: Eventually) -> Iterator[NullPlatform]:
     for each in made.devices:
         made.synchronize(each, 0)
     gc.collect()
-    eventually(lambda: sweep_retired() and not mappings._mappings._known)
+    eventually(lambda: sweep_retired() and not mappings._known)
     made.close()
 
 
@@ -403,7 +403,7 @@ def test_a_region_is_opened_once_for_all_ends_and_closed_when_its_process_is_dea
     assert sweep_retired()
     assert mapping.words[where.offset // 8] == 0, "its process lives, and a stream may have to look at it yet"
     owner.kill()
-    eventually(lambda: sweep_retired() and not mappings._mappings._known)
+    eventually(lambda: sweep_retired() and not mappings._known)
     with pytest.raises(ValueError):
         mapping.words[0]
 
