@@ -172,3 +172,15 @@ class WrappedReader(ChannelReader):
 
     def close(self) -> None:
         self._inner.close()
+
+
+class ReaderBy(WrappedReader):
+    """A reader whose messages come by a function, which reads `inner`."""
+
+    __slots__ = ("try_read",)
+
+    try_read: Callable[[], Any]
+
+    def __init__(self, inner: ChannelReader, read: Callable[[], Any]) -> None:
+        super().__init__(inner)
+        self.try_read = read

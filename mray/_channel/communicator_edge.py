@@ -55,6 +55,27 @@ class EdgeRules:
                 raise ValueError(f"Expected torch.Tensors with shapes and dtypes: {self._first}, found: {facts}. DAG will shut down.")
 
 
+class Deferred:
+    """A function whose calls of a communicator only begin, on streams of their own; for communicators with `deferring`."""
+
+    def __init__(self, function: Callable[..., Any], communicator: Communicator) -> None:
+        self._function = function
+        self._communicator: Any = communicator
+        #: The calls that have begun.
+        self._later: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        self.settle()
+        with self._communicator.deferring() as self._later:
+            return self._function(*args)
+
+    def settle(self) -> None:
+        """Have the current stream wait for what the last call received; the caller does not wait."""
+        if self._later is not None:
+            self._later.wait()
+            self._later = None
+
+
 class CommunicatorWriter(WrappedWriter):
     """In the actor that sends; `ranks` are its readers'."""
 

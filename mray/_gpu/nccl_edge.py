@@ -10,8 +10,8 @@ from typing import Any
 
 from mray._api.communicator import Communicator
 from mray._api.dag_scan import ObjectScanner
-from mray._channel.base import ChannelReader, ChannelWriter, WrappedReader
-from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, EdgeRules, Gap
+from mray._channel.base import ChannelReader, ChannelWriter, ReaderBy
+from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, Deferred, EdgeRules, Gap
 from mray._device.device import Platform
 
 
@@ -48,41 +48,11 @@ class NcclWriter(CommunicatorWriter):
 class NcclReader(CommunicatorReader):
     """In an actor that receives."""
 
-    __slots__ = ("_later",)
-
-    def __init__(self, inner: ChannelReader, communicator: Communicator, rank: int, failure: Callable[[BaseException], bytes]) -> None:
-        super().__init__(inner, communicator, rank, failure)
-        #: Sends that have begun, which `settle` waits for.
-        self._later: Any = None
+    __slots__ = ()
 
     def ahead(self) -> tuple[ChannelReader, Callable[[], None]]:
-        return _AheadReader(self), self.settle
-
-    def settle(self) -> None:
-        """Have the current stream wait for the tensors of the message that was read last by `read_ahead`; the caller does not wait."""
-        if self._later is not None:
-            self._later.wait()
-            self._later = None
-
-    def read_ahead(self) -> Any:
-        """As `try_read`, but nothing may use the tensors before `settle`."""
-        self.settle()
-        communicator: Any = self._communicator
-        with communicator.deferring() as self._later:
-            return self.try_read()
+        deferred = Deferred(self.try_read, self._communicator)
+        return ReaderBy(self, deferred), deferred.settle
 
     def _receive(self, gap: Gap) -> Any:
         return self._communicator.recv(gap.shape, gap.dtype, self._rank, None)
-
-
-class _AheadReader(WrappedReader):
-    """Reads values whose transfer has only begun."""
-
-    __slots__ = ("_read_ahead",)
-
-    def __init__(self, inner: NcclReader) -> None:
-        super().__init__(inner)
-        self._read_ahead = inner.read_ahead
-
-    def try_read(self) -> Any:
-        return self._read_ahead()

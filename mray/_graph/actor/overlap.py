@@ -12,29 +12,12 @@ from typing import Any
 
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader
+from mray._channel.communicator_edge import Deferred
 from mray._graph.communicators import CommunicatorCall
 from mray._graph.plan import Assignment, Route, Source, Step
 
 #: Has the current stream wait for a value.
 Settle = Callable[[], None]
-
-
-class _AheadCall:
-    """A collective that has only begun."""
-
-    def __init__(self, call: Callable[..., Any], communicator: Communicator) -> None:
-        self._call = call
-        self._communicator: Any = communicator
-        self._later: Any = None
-
-    def __call__(self, *args: Any) -> Any:
-        with self._communicator.deferring() as self._later:
-            return self._call(*args)
-
-    def settle(self) -> None:
-        if self._later is not None:
-            self._later.wait()
-            self._later = None
 
 
 class Overlap:
@@ -61,7 +44,7 @@ class Overlap:
         for step in assignment.steps:
             call = constants[step.function] if step.function >= 0 else None
             if isinstance(call, CommunicatorCall) and hasattr(communicators[call.number], "deferring"):
-                begun = _AheadCall(methods[step.index], communicators[call.number])
+                begun = Deferred(methods[step.index], communicators[call.number])
                 methods[step.index] = begun
                 self._settles.update({Source(step.index, output): begun.settle for output in range(step.num_returns)})
         for step in assignment.steps:

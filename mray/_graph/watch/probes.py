@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, WrappedReader, WrappedWriter
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, ReaderBy, WrappedWriter
 from mray._channel.select import BLOCKING, ON_DEVICES
 from mray._graph.gpu_edges import DeviceMarks, Method, Read, Write
 from mray._graph.host import GraphHost
@@ -36,18 +36,6 @@ class Probe(Protocol):
         """Around the method of a step."""
 
 
-class ProbedReader(WrappedReader):
-    """A reader with a probe around it."""
-
-    __slots__ = ("try_read",)
-
-    try_read: Read
-
-    def __init__(self, inner: ChannelReader, read: Read) -> None:
-        super().__init__(inner)
-        self.try_read = read
-
-
 class ProbedWriter(WrappedWriter):
     """A writer with a probe around it."""
 
@@ -62,7 +50,7 @@ class ProbedWriter(WrappedWriter):
 
 def probed_readers(probe: Probe, channels: Mapping[int, Route], readers: Mapping[int, ChannelReader]) -> dict[int, ChannelReader]:
     """The readers, by channel number, with the probe around each."""
-    return {index: ProbedReader(reader, probe.read(channels[index], reader)) for index, reader in readers.items()}
+    return {index: ReaderBy(reader, probe.read(channels[index], reader)) for index, reader in readers.items()}
 
 
 def probed_writers(probe: Probe, channels: Mapping[int, Route], writers: Mapping[int, ChannelWriter]) -> dict[int, ChannelWriter]:
