@@ -497,7 +497,8 @@ def settled(survivor: Any) -> int:
 
 def header(work: Work, _scale: Scale) -> Figures:
     """The machine that the figures were taken on."""
-    from mray._device.nccl_library import nccl_version, shares_gpus, version_name
+    from mray._device.libnccl import version_name
+    from mray._device.nccl_library import nccl_version, shares_gpus
 
     python, cpus = sys.version.split()[0], len(os.sched_getaffinity(0))
     facts: Figures = {"platform": work.name, "python": python, "mray": mray.__version__, "cpus": cpus}

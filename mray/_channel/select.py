@@ -111,8 +111,8 @@ def why_no_nccl(members: Iterable[Site]) -> str | None:
         other = ranks.setdefault(site.gpus[0].uuid, site)
         if other is not site and not (other.shares_gpus and site.shares_gpus):
             return (
-                f"{other.name} and {site.name} share {site.gpus[0]}, and NCCL {_version(site.nccl)} has one rank on a GPU; 2.30 and newer "
-                "have more, with NCCL_MULTI_RANK_GPU_ENABLE=1"
+                f'{other.name} and {site.name} share {site.gpus[0]}, and NCCL {_version(site.nccl)} has one rank on a GPU ("Duplicate GPU '
+                'detected"); 2.30 and newer have more, with NCCL_MULTI_RANK_GPU_ENABLE=1'
             )
     return None
 

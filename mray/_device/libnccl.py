@@ -81,7 +81,7 @@ class LibNccl:
         self._get_version.argtypes, self._get_version.restype = SIGNATURES["ncclGetVersion"], _int
         version = self.get_version()
         if version < OLDEST:
-            raise LookupError(f"{LIBRARY} is NCCL {_name(version)}, and mray needs {_name(OLDEST)} or newer: {INSTALL}")
+            raise LookupError(f"{LIBRARY} is NCCL {version_name(version)}, and mray needs {version_name(OLDEST)} or newer: {INSTALL}")
         self._functions: dict[str, Any] = {}
         for name, types in SIGNATURES.items():
             function = self._functions[name] = getattr(library, name)
@@ -229,5 +229,6 @@ def _of_system() -> Any:
     return ctypes.CDLL(LIBRARY)
 
 
-def _name(code: int) -> str:
+def version_name(code: int) -> str:
+    """``2.27.5`` for 22705."""
     return f"{code // 10000}.{code // 100 % 100}.{code % 100}"

@@ -11,12 +11,12 @@ a network interface, which here shall be the one that nobody else reaches; and i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from mray._api.communicator import ReduceOp
 from mray._common import settings
 from mray._device.device import Platform
+from mray._device.libnccl import version_name
 from mray._device.platform import platform
 
 #: From this version on several ranks may share a GPU, when `SHARED_GPU` is set.
@@ -108,32 +108,6 @@ def nccl_version() -> int:
 def shares_gpus() -> bool:
     """Whether several ranks may be on one GPU here: the library can, and its environment says that it shall."""
     return nccl_version() >= SHARED_GPU_VERSION and settings.of_library(SHARED_GPU) == "1"
-
-
-def version_name(code: int) -> str:
-    """``2.27.5`` for 22705."""
-    return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
-
-
-def check_ranks(ranks: Iterable[tuple[str, str, int, bool]]) -> None:
-    """Raise ValueError that names the two when ranks cannot be in one communicator.
-
-    Of each: what people call it, the uuid of its device, the version of its NCCL, and whether that lets ranks share a GPU.
-    """
-    first: tuple[str, str, int, bool] | None = None
-    on: dict[str, tuple[str, bool]] = {}
-    for rank in ranks:
-        label, uuid, version, shares = rank
-        if first is None:
-            first = rank
-        elif version != first[2]:
-            raise ValueError(f"{first[0]} has NCCL {version_name(first[2])} and {label} has {version_name(version)}; all need the same.")
-        other = on.setdefault(uuid, (label, shares))
-        if other[0] != label and not (shares and other[1]):
-            raise ValueError(
-                f"Duplicate GPU detected: {other[0]} and {label} are both on {uuid}, where NCCL {version_name(version)} has one rank. "
-                f"NCCL 2.30 and newer have more, with {SHARED_GPU}=1 in the environment of all ranks."
-            )
 
 
 def _stay_on_this_machine() -> None:

@@ -36,13 +36,15 @@ from typing import Any
 from mray._api.communicator import ReduceOp
 from mray._api.current import current_backend
 from mray._channel.membership import join
+from mray._channel.select import why_no_nccl
+from mray._channel.site import Site, SiteGpu
 from mray._common import clock
 from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._device.device import DeviceFaultError, Facts, Platform
 from mray._device.device_faults import report
 from mray._device.lending import lend_stream, return_stream
-from mray._device.nccl_library import BYTES, Library, check_ranks, library, shares_gpus
+from mray._device.nccl_library import BYTES, Library, library, shares_gpus
 from mray._device.timelines import Point, mark
 from mray._gpu.stream_group import StreamGroup
 
@@ -439,13 +441,17 @@ def join_nccl(
     group = join(name, world_size, rank, timeout=timeout, actors=actors, kind=StreamGroup)
     try:
         unique_id = nccl.unique_id() if rank == 0 else None
-        told = group.tell_all((nccl.platform.name, own.uuid, nccl.version, shares_gpus(), unique_id))
-        platforms = {each[0] for each in told}
+        gpu = SiteGpu(device, own.uuid, own.name)
+        here = Site(nccl.platform.name, (gpu,), nccl.version, shares_gpus(), name=group.label(group.rank))
+        told = group.tell_all((here, unique_id))
+        platforms = {site.platform for site, _unique_id in told}
         if len(platforms) > 1:
             raise ValueError(f"The members of the group '{name}' have devices of different kinds: {sorted(platforms)}.")
-        check_ranks((group.label(number), *each[1:4]) for number, each in enumerate(told))
+        why = why_no_nccl(site for site, _unique_id in told)
+        if why is not None:
+            raise ValueError(f"The group '{name}' cannot go through NCCL: {why}.")
         communicator = group.make_beside(
-            lambda: nccl.communicator(group.world_size, told[0][4], group.rank, device), "mray-nccl-init", lambda late: late.abort()
+            lambda: nccl.communicator(group.world_size, told[0][1], group.rank, device), "mray-nccl-init", lambda late: late.abort()
         )
     except BaseException:
         group.destroy()

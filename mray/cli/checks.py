@@ -196,7 +196,7 @@ def devices() -> Iterator[Finding]:
         yield Finding("cuda", OK, f"driver for CUDA {version or '?'}; {len(cuda.devices)} devices seen")
     number = nccl_library.nccl_version()
     if number:
-        yield Finding("nccl", OK, nccl_library.version_name(number))
+        yield Finding("nccl", OK, libnccl.version_name(number))
     else:
         yield Finding("nccl", NOTE, "not usable from here", libnccl.INSTALL)
 

@@ -21,7 +21,8 @@ def why_not() -> str:
     """The reason why these tests cannot run here; empty: they can. No CUDA context is made in this process."""
     if not machine_gpus():
         return "needs an NVIDIA GPU"
-    from mray._device.nccl_library import SHARED_GPU_VERSION, nccl_version, version_name
+    from mray._device.libnccl import version_name
+    from mray._device.nccl_library import SHARED_GPU_VERSION, nccl_version
 
     version = nccl_version()
     if not version:
