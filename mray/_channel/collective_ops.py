@@ -223,11 +223,6 @@ class Collective(ABC):
     #: The number of tensors of each rank.
     width: int
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """As Ray calls it."""
-
     def __call__(self, *tensors: Any) -> Any:
         width = self.width
         if not tensors or len(tensors) % width:
@@ -263,10 +258,6 @@ class AllReduce(Collective):
     op: ReduceOp = ReduceOp.SUM
     width: int = 1
 
-    @property
-    def name(self) -> str:
-        return f"allreduce.{self.op}"
-
     def _one(self, tensors: Sequence[Any]) -> Any:
         return reduce(tensors, self.op)
 
@@ -296,10 +287,6 @@ class AllGather(Collective):
 
     width: int = 1
 
-    @property
-    def name(self) -> str:
-        return "allgather"
-
     def _one(self, tensors: Sequence[Any]) -> Any:
         return gather(tensors)
 
@@ -317,10 +304,6 @@ class ReduceScatter(Collective):
     op: ReduceOp = ReduceOp.SUM
     rank: int = 0
     width: int = 1
-
-    @property
-    def name(self) -> str:
-        return f"reducescatter.{self.op}"
 
     def _one(self, tensors: Sequence[Any]) -> Any:
         return reduce_scatter(tensors, self.op, self.rank)

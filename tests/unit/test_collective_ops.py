@@ -97,7 +97,7 @@ def test_tensors_that_lie_otherwise_in_memory_reduce_by_their_indices() -> None:
 
 
 @both
-@pytest.mark.parametrize("collective", [AllReduce(), AllGather(), ReduceScatter(ReduceOp.SUM, 0)], ids=lambda each: each.name)
+@pytest.mark.parametrize("collective", [AllReduce(), AllGather(), ReduceScatter(ReduceOp.SUM, 0)], ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_arguments_are_neither_written_to_nor_part_of_the_result(make: Maker, collective: Collective, ranks: int) -> None:
     shares = [make([1.0, 2.0]) for _ in range(ranks)]
@@ -146,9 +146,6 @@ def test_several_tensors_of_each_rank_give_a_tuple() -> None:
 def test_collectives_travel_and_compare_by_value() -> None:
     for collective in (AllReduce(ReduceOp.MAX, 2), AllGather(3), ReduceScatter(ReduceOp.AVG, 1, 2)):
         assert pickle.loads(pickle.dumps(collective)) == collective
-    assert AllReduce(ReduceOp.MAX).name == "allreduce.ReduceOp.MAX"
-    assert AllGather().name == "allgather"
-    assert ReduceScatter(ReduceOp.MIN).name == "reducescatter.ReduceOp.MIN"
 
 
 @pytest.mark.parametrize(
