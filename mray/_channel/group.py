@@ -112,7 +112,7 @@ class Group:
         self.name = name
         self.rank = own.rank
         self.world_size = own.world_size
-        self._host = host
+        self.host = host
         self._own = own
         self._board = Board.create(own.board, own.world_size, own.nonce)
         #: By rank.
@@ -140,7 +140,7 @@ class Group:
         """
         meeting = Meeting(directory, self.name)
         watches = [
-            self._host.watch_actor(actor, partial(self._on_early_death, rank)) for rank, actor in expected.items() if rank != self.rank
+            self.host.watch_actor(actor, partial(self._on_early_death, rank)) for rank, actor in expected.items() if rank != self.rank
         ]
         try:
             fence()  # who finds the file finds the board complete
@@ -177,8 +177,8 @@ class Group:
                 logger.warning("%s has waited %d s for %s of the group '%s' and waits on", self._own, waited, self._missing(), self.name)
                 warn_after *= 2
             pause = warn_after - waited if timeout is None else min(warn_after, timeout) - waited
-            self._host.wait_until(lambda: self._ended() or self._complete() or bool(self._announced(meeting)), min(pause, LOOK))
-            self._check()
+            self.host.wait_until(lambda: self._ended() or self._complete() or bool(self._announced(meeting)), min(pause, LOOK))
+            self.check()
 
     def _announced(self, meeting: Meeting) -> list[str]:
         """The files of members that this one does not know yet."""
@@ -207,10 +207,10 @@ class Group:
         self._drop(rank)
         self._members[rank] = member
         try:
-            doorbell = self._host.doorbell_of(member.process)
-            self._watches[rank] = self._host.watch_process(member.process, member.actor, lambda error: self._on_death(member, error))
+            doorbell = self.host.doorbell_of(member.process)
+            self._watches[rank] = self.host.watch_process(member.process, member.actor, lambda error: self._on_death(member, error))
             if member.world_size == self.world_size and rank < self.world_size:
-                self._boards[rank] = Board.open(member.board, self.world_size, member.nonce, self._host.ask_of(member.process))
+                self._boards[rank] = Board.open(member.board, self.world_size, member.nonce, self.host.ask_of(member.process))
         except OSError as error:
             self._drop(rank)
             if is_exhausted(error):  # this process's own want, which says nothing about the other
@@ -270,7 +270,8 @@ class Group:
     def _ended(self) -> bool:
         return self._closed or self._failure is not None
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise RayChannelError when the group has ended, which says why."""
         if self._closed:
             raise RayChannelError(f"The group '{self.name}' has been destroyed in this process ({self._own}).")
         if self._failure is not None:
@@ -290,13 +291,18 @@ class Group:
         return False
 
     def _check_members(self) -> None:
-        self._check()
+        self.check()
         gone = [rank for rank, words, _doorbell in self._peers if words[LEFT]]
-        if not gone:
-            return
-        broken = [rank for rank in gone if self._boards[rank].words[LEFT] == BROKEN]
-        how = f"broke off a collective{self.reasons_of(broken)}" if broken else "destroyed the group"
-        raise RayChannelError(f"The group '{self.name}' has ended: {', '.join(str(self._members[rank]) for rank in gone)} {how}.")
+        if gone:
+            raise self._ended_by(self._who_left(gone))
+
+    def _ended_by(self, why: str) -> RayChannelError:
+        return RayChannelError(f"The group '{self.name}' has ended: {why}.")
+
+    def _who_left(self, ranks: list[int]) -> str:
+        broken = [rank for rank in ranks if self._boards[rank].words[LEFT] == BROKEN]
+        how = f"broke off{self.reasons_of(broken)}" if broken else "destroyed the group"
+        return f"{', '.join(str(self._members[rank]) for rank in ranks)} {how}"
 
     # ------------------------------------------------------------------------------------ calls that are refused
     def refusing(self, sent: int = -1, received: int = -1) -> Refusing:
@@ -378,7 +384,7 @@ class Group:
         if idle:
             self._release()
         else:
-            self._host.doorbell_of(self._host.process).ring()
+            self.host.doorbell_of(self.host.process).ring()
 
     def _leave(self, how: int) -> None:
         # SYNC POINT left: ARRIVED and PARTNER, fence, LEFT | read LEFT, fence, read ARRIVED or PARTNER.
@@ -402,7 +408,7 @@ class Group:
     def _enter(self, what: str) -> None:
         """Begin to use the group's memory; RuntimeError if another thread does the same kind of thing."""
         with self._lock:
-            self._check()
+            self.check()
             # Those who broke off because of a refusal stand at the step that this member comes to only now.
             if self._board.words[REFUSED] and any(words[LEFT] == BROKEN for _rank, words, _doorbell in self._peers):
                 self._check_members()
@@ -444,17 +450,17 @@ class Group:
         # (The fence is the reactor's.)
         words[NEED] = step << 16 | rank + 1
         try:
-            self._host.wait_until(lambda: self._met(step, rank) or self._lost(step, rank), None, spin=True)
+            self.host.wait_until(lambda: self._met(step, rank) or self._lost(step, rank), None, spin=True)
             while not self._met(step, rank):
                 self._check_members()
                 self._wait_for_refused(step, rank)
-                self._host.wait_until(lambda: self._met(step, rank) or self._lost(step, rank), None, spin=True)
+                self.host.wait_until(lambda: self._met(step, rank) or self._lost(step, rank), None, spin=True)
         finally:
             words[NEED] = 0
 
     def _wait_for_refused(self, step: int, rank: int) -> None:
         """A member that was refused the awaited call may make it again; RayChannelError when it does not."""
-        if not self._host.wait_until(lambda: not self._lost(step, rank) or self._lost(step, rank, refusals=False), GRACE):
+        if not self.host.wait_until(lambda: not self._lost(step, rank) or self._lost(step, rank, refusals=False), GRACE):
             refused = [peer for peer in self._doorbells if self.is_refused_collective(peer)]
             if refused:
                 raise self.refused_by(refused)

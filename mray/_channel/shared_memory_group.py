@@ -21,18 +21,16 @@ as often; on one machine everybody can read everybody.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
 from mray._channel.board import ALIGN, BLOCK, LEFT, RECEIVED, RING, SENT, SIGNATURE, SIGNATURES
 from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
 from mray._channel.group import ALL, GRACE, Group, GroupHost, Machine
-from mray._channel.rendezvous import GroupMember, new_nonce
+from mray._channel.rendezvous import GroupMember
 from mray._channel.shm import ShmReader, ShmWriter
-from mray._common.kept import os
-from mray._ipc import segment
 from mray._ipc.mapped import address_of, claim
 from mray.exceptions import RayChannelError
 
@@ -374,7 +372,7 @@ class MemberOfGroup(Group):
         try:
             reader = self._receivers.get(peer)
             if reader is None:
-                board, host = self._boards[peer], self._host
+                board, host = self._boards[peer], self.host
                 prefix = f"{self._members[peer].board}p{self.rank:x}-"
                 where = board.segment, board.ring(self.rank), RING, 0, prefix, self._doorbells[peer]
                 ask = host.ask_of(self._members[peer].process)
@@ -402,7 +400,7 @@ class MemberOfGroup(Group):
 
     def _wait_for_half(self, ready: Callable[[], bool], sent: int = -1, received: int = -1) -> None:
         """Wait until a message to or from a rank can go on. RayChannelError when that member has left, or is refused and calls no more."""
-        peer, wait_until = max(sent, received), self._host.wait_until
+        peer, wait_until = max(sent, received), self.host.wait_until
         wait_until(lambda: ready() or self._gone(peer) or self.is_refused(sent, received), None, spin=True)
         if self.is_refused(sent, received):
             wait_until(lambda: ready() or self._gone(peer), GRACE)
@@ -416,35 +414,6 @@ class MemberOfGroup(Group):
 
     def _gone(self, peer: int) -> bool:
         return self._ended() or bool(self._boards[peer].words[LEFT])
-
-
-GroupKind = TypeVar("GroupKind", bound=MemberOfGroup)
-
-
-def join_group(
-    host: GroupHost,
-    directory: str,
-    name: str,
-    world_size: int,
-    rank: int,
-    *,
-    actor: str,
-    label: str,
-    timeout: float | None = None,
-    expected: Mapping[int, str] | None = None,
-    kind: type[GroupKind],
-) -> GroupKind:
-    """Become rank `rank` of the group of that name; waits until all ranks are there, `timeout` seconds at most.
-
-    None waits for ever, with a warning now and then that names the missing. `actor` is the actor that this process is, in hex digits, or
-    ""; `label` says so to people; `expected` are the actors of ranks that are known beforehand; `kind` is the class of the membership.
-    Raises TimeoutError, and RayChannelError when a member dies meanwhile.
-    """
-    nonce = new_nonce()
-    own = GroupMember(rank, world_size, nonce, host.process, os.getpid(), actor, label, f"{host.prefix}group{segment.new_nonce():x}")
-    group = kind(host, name, own)
-    group.join(directory, timeout, expected or {})
-    return group
 
 
 def _blocks(length: int, capacity: int) -> list[tuple[int, int]]:

@@ -59,11 +59,6 @@ class StreamGroup(MemberOfGroup):
         #: Pieces of work that this member has queued.
         self.queued = 0
 
-    @property
-    def host(self) -> GroupHost:
-        """This process, as groups use it."""
-        return self._host
-
     def label(self, rank: int) -> str:
         """A member, for people."""
         return str(self._members[rank])
@@ -81,7 +76,7 @@ class StreamGroup(MemberOfGroup):
         self.allgather(own, told)
         return [pickle.loads(each.tobytes()) for each in told]
 
-    def make_beside(self, make: Callable[[], Any], thread_name: str, drop: Callable[[Any], None] = lambda _made: None) -> Any:
+    def make_beside(self, make: Callable[[], Any], thread_name: str, drop: Callable[[Any], None]) -> Any:
         """The library's part of the group, which `make` gives once all members have called it.
 
         In a thread of its own: nothing else ends that wait when a member dies. `drop` gets a part that comes after that. Raises
@@ -121,18 +116,11 @@ class StreamGroup(MemberOfGroup):
         """Whether it cannot go on: somebody died, or work was given up."""
         return self._failure is not None
 
-    def check(self) -> None:
-        """Raise RayChannelError when the group has ended, which says why."""
-        self._check()
-
     def fail(self, why: str, cause: BaseException | None = None) -> None:
         """The group cannot go on."""
         if self._failure is None:
             self._failure = self._broken(why, cause) if cause is not None else self._ended_by(why)
-            self._host.wake()
-
-    def _ended_by(self, why: str) -> RayChannelError:
-        return RayChannelError(f"The group '{self.name}' has ended: {why}.")
+            self.host.wake()
 
     def give_up(self) -> None:
         """Tell the others that work of this member will not be done."""
@@ -147,14 +135,14 @@ class StreamGroup(MemberOfGroup):
 
         Raises RayChannelError when who takes part has left without queuing its half.
         """
-        self._check()
+        self.check()
         words, board = self._board.words, self._board
         peers = {sent, received} - {-1}
         for rank, theirs, _doorbell in self._peers:
             if theirs[LEFT] != HERE and (not peers or rank in peers) and not self._has_half(rank, sent, received):
                 if theirs[LEFT] == BROKEN and not self._boards[rank].reason():
-                    self._host.wait_until(lambda: self.has_failed, ABORT_GRACE)
-                    self._check()
+                    self.host.wait_until(lambda: self.has_failed, ABORT_GRACE)
+                    self.check()
                 raise self._ended_by(self._who_left([rank]))
         self.queued = number = self.queued + 1
         for rank, _theirs, _doorbell in self._peers:
@@ -243,11 +231,6 @@ class StreamGroup(MemberOfGroup):
         if broken and self._broken_at is not None and monotonic() < self._broken_at + ABORT_GRACE:
             return None
         return self._who_left(gone) if gone else None
-
-    def _who_left(self, ranks: list[int]) -> str:
-        broken = [rank for rank in ranks if self._boards[rank].words[LEFT] == BROKEN]
-        how = f"broke off{self.reasons_of(broken)}" if broken else "destroyed the group"
-        return f"{', '.join(self.label(rank) for rank in ranks)} {how}"
 
     # ------------------------------------------------------------------------------------ leaving
     def begin_to_leave(self) -> None:
