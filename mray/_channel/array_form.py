@@ -19,12 +19,13 @@ from typing import Any
 
 from mray._ipc.frames import decode
 
-_PREFIX = Struct("<II")
+PREFIX = Struct("<II")
 _ALIGN = 64
 _KINDS = frozenset("biufcSU")
-_PADDING = bytes(_ALIGN)
-_MOST_REMEMBERED = 256
+MOST_REMEMBERED = 256
 
+#: By dtype, shape and order of the elements.
+heads: dict[tuple[Any, ...], bytes] = {}
 #: Facts as they arrive -> dtype, shape, whether it lies in Fortran's order, number of elements.
 _facts: dict[bytes, tuple[Any, tuple[int, ...], bool, int]] = {}
 
@@ -44,10 +45,20 @@ def encode_array(value: Any) -> tuple[bytes, Any] | None:
         memory = value.T.reshape(-1)
     else:
         return None
-    facts = marshal.dumps((dtype.str, value.shape, not flags.c_contiguous))
-    start = _PREFIX.size + len(facts)
+    key = (dtype, value.shape, flags.c_contiguous)
+    head = heads.get(key) or remember_head(key, (dtype.str, value.shape, not flags.c_contiguous))
+    return head, memory.view(numpy.uint8).data
+
+
+def remember_head(key: tuple[Any, ...], facts: tuple[Any, ...]) -> bytes:
+    """What precedes the memory of an array or tensor with these facts, in `heads` from now on."""
+    marshalled = marshal.dumps(facts)
+    start = PREFIX.size + len(marshalled)
     padding = -start % _ALIGN
-    return _PREFIX.pack(start + padding, len(facts)) + facts + _PADDING[:padding], memory.view(numpy.uint8).data
+    if len(heads) >= MOST_REMEMBERED:
+        heads.clear()
+    head = heads[key] = PREFIX.pack(start + padding, len(marshalled)) + marshalled + bytes(padding)
+    return head
 
 
 def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) -> Any:
@@ -58,8 +69,8 @@ def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) 
     import numpy  # noqa: PLC0415
 
     view = memoryview(source).toreadonly()
-    start, size = _PREFIX.unpack_from(view)
-    facts = bytes(view[_PREFIX.size : _PREFIX.size + size])
+    start, size = PREFIX.unpack_from(view)
+    facts = bytes(view[PREFIX.size : PREFIX.size + size])
     dtype, shape, fortran, count = _facts.get(facts) or _remember(facts)
     if memory is None:
         if start + count * dtype.itemsize != length:
@@ -80,7 +91,7 @@ def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], bool, int]:
     dtype = numpy.dtype(name) if isinstance(name, str) else None
     if dtype is None or dtype.kind not in _KINDS or not dtype.itemsize or not isinstance(fortran, bool) or not count:
         raise ValueError(f"no array is {of_array!r:.200}")
-    if len(_facts) >= _MOST_REMEMBERED:
+    if len(_facts) >= MOST_REMEMBERED:
         _facts.clear()
     known = _facts[facts] = dtype, shape, fortran, count
     return known

@@ -5,7 +5,7 @@ For the shared-memory transport, beside `mray._channel.array_form`, whose layout
     TENSOR = u32 where the memory starts, u32 length of the facts, facts (dtype, shape, strides), padding, memory
 
 Exact `torch.Tensor` only, on the CPU, strided (`mray._objects.tensors`); everything else goes through the serializer. A tensor in a graph
-is mostly followed by others of its shape, so heads are remembered.
+is mostly followed by others of its shape, so heads are remembered, as those of arrays are.
 
 torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot (`mray._ipc.mapped`),
 so writing to it changes it for nobody else, whether the channel has other readers or the value was passed on before. Rejected: a copy for
@@ -16,21 +16,13 @@ copies for a while, and then is tried again.
 
 from __future__ import annotations
 
-import marshal
 import sys
-from struct import Struct
 from typing import Any
 
-from mray._channel.array_form import number_of_elements
+from mray._channel.array_form import MOST_REMEMBERED, PREFIX, heads, number_of_elements, remember_head
 from mray._ipc.frames import decode
 from mray._objects.tensors import REQUIRES_GRAD, dense, is_plain, memory_of, shaped
 
-_PREFIX = Struct("<II")
-_ALIGN = 64
-_PADDING = bytes(_ALIGN)
-_MOST_REMEMBERED = 256
-
-_heads: dict[tuple[Any, ...], bytes] = {}
 #: Facts as they arrive -> dtype, shape, strides, number of elements.
 _facts: dict[bytes, tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]] = {}
 
@@ -51,15 +43,7 @@ def encode_tensor(value: Any) -> tuple[bytes, memoryview] | None:
         return None
     value, strides = dense(value)
     key = (value.dtype, value.shape, strides)
-    head = _heads.get(key)
-    if head is None:
-        facts = marshal.dumps((str(value.dtype).removeprefix("torch."), tuple(value.shape), strides))
-        start = _PREFIX.size + len(facts)
-        padding = -start % _ALIGN
-        head = _PREFIX.pack(start + padding, len(facts)) + facts + _PADDING[:padding]
-        if len(_heads) >= _MOST_REMEMBERED:
-            _heads.clear()
-        _heads[key] = head
+    head = heads.get(key) or remember_head(key, (str(value.dtype).removeprefix("torch."), tuple(value.shape), strides))
     return head, memoryview(memory_of(value)).cast("B")
 
 
@@ -68,12 +52,9 @@ def decode_tensor(source: Any, memory: Any = None, start: int = 0) -> Any:
 
     The memory must be writable, and the reader's own.
     """
-    begin, size = _PREFIX.unpack_from(source)
-    facts = bytes(memoryview(source)[_PREFIX.size : _PREFIX.size + size])
-    known = _facts.get(facts)
-    if known is None:
-        known = _remember(facts)
-    dtype, shape, strides, count = known
+    begin, size = PREFIX.unpack_from(source)
+    facts = bytes(memoryview(source)[PREFIX.size : PREFIX.size + size])
+    dtype, shape, strides, count = _facts.get(facts) or _remember(facts)
     import torch  # noqa: PLC0415
 
     if memory is None:
@@ -95,7 +76,7 @@ def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], tuple[int, ...] | Non
         number_of_elements(strides)
     if not isinstance(dtype, torch.dtype) or not 0 <= reach < count:
         raise ValueError(f"no tensor is {of_tensor!r:.200}")
-    if len(_facts) >= _MOST_REMEMBERED:
+    if len(_facts) >= MOST_REMEMBERED:
         _facts.clear()
     known = _facts[facts] = dtype, shape, strides, count
     return known
