@@ -13,4 +13,4 @@ __all__ = ["instance", "safe_print", "tqdm"]
 
 def instance() -> BarBoard:
     """The bars that this process draws."""
-    return board()
+    return board

@@ -21,8 +21,8 @@ from mray._common import settings
 from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._common.messages import NOTE_STREAM
-from mray._runtime.session import progress_bars as bars
 from mray._runtime.session.breakpoints import Visitor
+from mray._runtime.session.progress_bars import board, for_a_person
 
 #: Seconds for which equal lines of other workers are counted instead of printed.
 _WINDOW = 5.0
@@ -103,7 +103,8 @@ class OutputPrinter:
         self._seen.clear()
         for stream in (1, 2):
             self._end_line(stream)
-        bars.close_others()
+        board.unhide_bars()
+        board.forget_others()
 
     # ------------------------------------------------------------------------------------ the printing thread
     def _run(self) -> None:
@@ -111,7 +112,7 @@ class OutputPrinter:
             try:
                 output = self._queue.get(timeout=self._timeout())
             except Empty:
-                bars.unhide()
+                board.unhide_bars()
                 self._expire(monotonic())
                 self._visitor.look()
                 continue
@@ -124,7 +125,7 @@ class OutputPrinter:
                 logger.exception("printing failed")
             self._taken += len(output[3])
             if self._queue.empty():
-                bars.unhide()
+                board.unhide_bars()
 
     def _timeout(self) -> float | None:
         """Seconds until the next action that needs no new line; None for none."""
@@ -142,9 +143,9 @@ class OutputPrinter:
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
                 logger.warning("pid %d printed what looks like a note to its driver and is none: %r", pid, error)
             return
-        bars.hide()
+        board.hide_bars()
         target: TextIO | None = sys.stdout if stream == 1 else sys.stderr
-        shown_to_person = bars.for_a_person(target)
+        shown_to_person = for_a_person(target)
         prefixed = (shown_to_person if self._prefix is None else self._prefix) or not pid
         deduplicated = shown_to_person if self._deduplicate is None else self._deduplicate
         head = "" if not prefixed else f"({name})" if not pid else f"({name} pid={pid})" if name else f"(pid={pid})"
@@ -180,12 +181,12 @@ class OutputPrinter:
     def _note(self, pid: int, name: str, said: dict[str, Any]) -> None:
         kind = said.get("kind")
         if kind == "progress":
-            bars.board().process_state_update(said["state"])
+            board.process_state_update(said["state"])
         elif kind == "breakpoint":
-            bars.hide()
+            board.hide_bars()
             self._visitor.announce(pid, name, said)
         elif kind == "gone":
-            bars.forget(pid)
+            board.forget(pid)
 
     # ------------------------------------------------------------------------------------ equal lines
     def _line(self, pid: int, stream: int, shown: str, line: str) -> None:
@@ -221,7 +222,7 @@ class OutputPrinter:
             hint = "" if self._hinted else _HINT
             self._hinted = True
             count = f" [repeated {seen.count}x]"
-            if bars.for_a_person(sys.stdout if seen.stream == 1 else sys.stderr):
+            if for_a_person(sys.stdout if seen.stream == 1 else sys.stderr):
                 count = f"{_GREEN}{count}{_PLAIN}"
             _print(seen.stream, f"{seen.last}{count}{hint}\n")
 

@@ -182,56 +182,22 @@ def for_a_person(stream: TextIO | None) -> bool:
         return False
 
 
-_board: BarBoard | None = None
-_board_lock = threading.Lock()
-
-
-def board() -> BarBoard:
-    """The bars of this process, from the first one on."""
-    global _board
-    with _board_lock:
-        if _board is None:
-            _board = BarBoard()
-        return _board
-
-
-def hide() -> None:
-    """`BarBoard.hide_bars`, if there are any."""
-    if _board is not None:
-        _board.hide_bars()
-
-
-def unhide() -> None:
-    """`BarBoard.unhide_bars`, if there are any."""
-    if _board is not None:
-        _board.unhide_bars()
-
-
-def forget(pid: int) -> None:
-    """`BarBoard.forget`, if there are any bars."""
-    if _board is not None:
-        _board.forget(pid)
-
-
-def close_others() -> None:
-    """`BarBoard.forget_others`, if there are any bars: the session has ended."""
-    if _board is not None:
-        _board.unhide_bars()
-        _board.forget_others()
+#: The bars of this process.
+board = BarBoard()
 
 
 def safe_print(*values: Any, **options: Any) -> None:
     """Print without breaking bars; while there are bars, this takes the place of `print` (see MRAY_TQDM_PATCH_PRINT)."""
-    if options.get("file") not in (sys.stdout, sys.stderr, None) or _board is None:
+    if options.get("file") not in (sys.stdout, sys.stderr, None):
         _print(*values, **options)
         return
     # Other threads must not draw in between.
-    with _board.lock:
-        _board.hide_bars()
+    with board.lock:
+        board.hide_bars()
         try:
             _print(*values, **options)
         finally:
-            _board.unhide_bars()
+            board.unhide_bars()
 
 
 class tqdm:  # noqa: N801  (tqdm's name)
@@ -258,11 +224,13 @@ class tqdm:  # noqa: N801  (tqdm's name)
                 total = None
         self._iterable = iterable
         self._desc = desc or ""
-        self._total = total
+        #: How many there are in all; None: unknown.
+        self.total = total
         self._unit = unit or "it"
         self._position = position or 0
         self._uuid = uuid.uuid4().hex
-        self._x = 0
+        #: How many are done.
+        self.n = 0
         self._closed = False
         self._interval = self.DEFAULT_FLUSH_INTERVAL_SECONDS if flush_interval_s is None else flush_interval_s
         self._told = float("-inf")
@@ -274,7 +242,7 @@ class tqdm:  # noqa: N801  (tqdm's name)
 
     def update(self, n: int = 1) -> None:
         """So many more are done."""
-        self._x += n
+        self.n += n
         self._tell()
 
     def close(self) -> None:
@@ -287,24 +255,6 @@ class tqdm:  # noqa: N801  (tqdm's name)
         """Say how far it is, if that has not been said just now."""
         self._tell()
 
-    @property
-    def total(self) -> int | None:
-        """How many there are in all; None: unknown."""
-        return self._total
-
-    @total.setter
-    def total(self, total: int | None) -> None:
-        self._total = total
-
-    @property
-    def n(self) -> int:
-        """How many are done."""
-        return self._x
-
-    @n.setter
-    def n(self, n: int) -> None:
-        self._x = n
-
     def _tell(self, now: bool = False) -> None:
         moment = monotonic()
         if not now and moment - self._told < self._interval:
@@ -312,7 +262,7 @@ class tqdm:  # noqa: N801  (tqdm's name)
         self._told = moment
         backend = backend_if_started()
         if backend is None or backend.context()["mode"] != "worker" or backend.facts().get("one_process"):
-            board().process_state_update(self._state())
+            board.process_state_update(self._state())
             return
         text = json.dumps({"kind": "progress", "state": self._state()})
         try:
@@ -322,10 +272,10 @@ class tqdm:  # noqa: N801  (tqdm's name)
 
     def _state(self) -> dict[str, Any]:
         return {
-            "x": self._x,
+            "x": self.n,
             "pos": self._position,
             "desc": self._desc[:_LONGEST_TEXT],
-            "total": self._total,
+            "total": self.total,
             "unit": self._unit[:_LONGEST_TEXT],
             "pid": os.getpid(),
             "uuid": self._uuid,
