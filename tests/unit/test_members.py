@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mray._common import messages as m
+from mray._ipc.reactor import Reactor
 from mray._ipc.table import BYTES, DOZING, HIGHEST, LENT, ROW_WORDS, ROWS, SPILLED_EVER, STATE, SessionTable
+from mray._runtime.node.introducer import Introducer
 from mray._runtime.node.members import Members
+from mray._runtime.node.node import Node
 
 NOBODY: Any = None
 
@@ -76,3 +81,17 @@ def test_there_are_never_more_rows_than_the_table_has(members):
     assert members.table.rows_in_use() == ROWS
     with pytest.raises(OSError, match="processes at most"):
         members.table.add_row(ROWS)
+
+
+def test_a_driver_that_finds_no_row_leaves_nothing_with_the_node(members, monkeypatch):
+    monkeypatch.setattr(members.table, "rows", 1)
+    reactor = Reactor()
+    node = Node.__new__(Node)
+    node._only_job, node._members, node._introducer = None, members, Introducer(reactor, NOBODY)
+    told: list[Any] = []
+    driver: Any = SimpleNamespace(process="", send=told.append, close=lambda: None)
+    before = set(os.listdir("/proc/self/fd"))
+    node._hello(driver, m.ROLE_DRIVER, "d", 7, {})
+    assert (told[0][0], "table" in told[0][2]) == (m.REFUSED, True)
+    assert set(os.listdir("/proc/self/fd")) == before
+    reactor.close()

@@ -323,18 +323,19 @@ class Node:
             known = role == m.ROLE_DRIVER and (job_spec is not None or (only is not None and only.connection is None))
         if not known or process in self._members.connections or not process.isalnum():
             raise ProtocolViolationError(f"no process of this session: {role} {process}")
+        channels: tuple[socket.socket, ...] = ()
+        lacks = "file descriptor left"
         try:
             channels = self._introducer.admit(process, pid)
-        except OSError as error:
-            self._refuse(connection, error, f"no file descriptor left for process {process}")
-            connection.close()
-            return
-        connection.role, connection.process, connection.pid = role, process, pid
-        # POINT member known
-        try:
+            connection.role, connection.process, connection.pid = role, process, pid
+            # POINT member known
+            lacks = f"room in the session's table, which lies in {SHM},"
             row = self._members.join(process, connection)
         except OSError as error:
-            self._refuse(connection, error, f"no room in the session's table, which lies in {SHM}, for process {process}")
+            for each in channels:
+                each.close()
+            self._introducer.forget(process)
+            self._refuse(connection, error, f"no {lacks} for process {process}")
             connection.close()
             return
         self._supervisor.joined(process, pid)
