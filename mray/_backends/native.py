@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mray._api.actor import check_session, make_handle
 from mray._api.actor_handle import ids_of
@@ -65,21 +65,15 @@ if TYPE_CHECKING:
 LARGEST_CODE = 95 * 1024 * 1024
 
 
-class _Plan:
+class _Plan(NamedTuple):
     """Fields that are the same for every call of a function with the same options."""
 
-    __slots__ = ("call_options", "code", "label", "num_returns", "options", "pool", "retries")
-
-    def __init__(
-        self, pool: Any, code: tuple[bytes, bytes, str], options: dict[str, Any], label: str, call_options: dict[str, Any] | None
-    ) -> None:
-        self.pool = pool
-        self.code = code
-        self.options = options
-        self.label = label
-        self.num_returns: int | str = options["num_returns"]
-        self.retries: int = options["max_retries"]
-        self.call_options = call_options
+    pool: Any
+    code: tuple[bytes, bytes, str]
+    num_returns: int | str
+    retries: int
+    label: str
+    call_options: dict[str, Any] | None
 
 
 class _Creation:
@@ -305,7 +299,7 @@ class NativeBackend(PlacementCalls, Backend):
         key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable, where)
         with self.client.lock:
             pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(self.client, demand, refused)
-        return _Plan(pool, (*code, function.name), options, label, call_options or None)
+        return _Plan(pool, (*code, function.name), options["num_returns"], options["max_retries"], label, call_options or None)
 
     def _code(self, owner: Any, kind: str) -> tuple[bytes, bytes]:
         """(id, pickle) of a function or class; pickled at its first use, so that later changes of what it captured do not count."""
