@@ -13,9 +13,8 @@ from mray._common import clock
 from mray._common.kept import fcntl, io, os
 from mray._ipc.limits import above_limit
 from mray._ipc.process import kill, shown_title, start_of, with_variable
-from mray._ipc.segment import SEMAPHORE, unlink
+from mray._ipc.segment import SEMAPHORE, SHM, unlink
 
-SHM = "/dev/shm"
 LOCK = "lock"
 #: File beside the sessions that names the persistent one.
 ADDRESS = "address"
@@ -262,37 +261,38 @@ def hold(directory: str) -> int:
 
     systemd-tmpfiles passes over directories on which somebody holds an flock. -1 where there can be no such lock.
     """
-    fd = -1
     try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _locked(directory, os.O_DIRECTORY, fcntl.LOCK_EX)
     except OSError:
-        if fd >= 0:
-            os.close(fd)
         return -1
-    return fd
 
 
 def lives_unlocked(directory: str) -> bool:
     """Whether a session lives whose lock somebody has removed, with its directory perhaps, which may have been made again since."""
-    return _is_held(directory) or bool(with_variable(SESSION_VARIABLE, directory))
+    return is_held(directory) or bool(with_variable(SESSION_VARIABLE, directory))
 
 
-def _is_held(directory: str) -> bool:
-    """Whether the node holds this directory."""
+def is_held(path: str) -> bool | None:
+    """Whether a process holds the lock of this directory or file; None where it is not there, or can have none."""
     try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # Shared: else two that look at the same time would take each other for the holder.
+        os.close(_locked(path, os.O_RDONLY, fcntl.LOCK_SH))
     except BlockingIOError:
         return True
-    except OSError:  # no such lock on this file system
-        return False
-    finally:
-        os.close(fd)
+    except OSError:
+        return None
     return False
+
+
+def _locked(path: str, flags: int, how: int) -> int:
+    """A descriptor that holds the lock. BlockingIOError when others do; another OSError when it is not there, or can have no lock."""
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def keep_young(directory: str) -> None:
@@ -318,13 +318,7 @@ def take_lock(directory: str) -> int | None:
 
 def new_lock(directory: str) -> int:
     """As `take_lock`; the OSError that it comes to."""
-    fd = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+    return _locked(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
 
 
 def sweep(parent: str) -> None:

@@ -9,8 +9,8 @@ import contextlib
 import stat
 
 from mray._common import kept, settings
-from mray._common.kept import fcntl, os
-from mray._ipc.reaper import LOCAL, LOCK, lives_unlocked, local_is_dead
+from mray._common.kept import os
+from mray._ipc.reaper import LOCAL, LOCK, is_held, lives_unlocked, local_is_dead
 
 
 def parent_of(temp_dir: str | None) -> str:
@@ -62,15 +62,5 @@ def is_alive(directory: str) -> bool:
     """Whether a process of the session holds its lock; of a session of one process, whether that process lives."""
     if (name := os.path.basename(directory)).startswith(LOCAL):
         return not local_is_dead(name)
-    try:
-        fd = os.open(os.path.join(directory, LOCK), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return lives_unlocked(directory)
-    try:
-        # Shared, so that two observers at the same time do not take each other for the session.
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    held = is_held(os.path.join(directory, LOCK))
+    return lives_unlocked(directory) if held is None else held

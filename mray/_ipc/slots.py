@@ -49,7 +49,7 @@ from mray._ipc.mapped import Mapped, Origin, open_origin
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.ring import DamagedError, RingWriter
 from mray._ipc.ring_loans import RingLoans, sign, sweep_closed
-from mray._ipc.segment import Ask, Descriptor, Segment, for_what, new_nonce, open_memory, unlink
+from mray._ipc.segment import SHM, Ask, Descriptor, Segment, for_what, new_nonce, open_memory, unlink
 from mray.exceptions import ObjectStoreFullError
 
 #: Where a payload lies: slot, generation of the slot's segment, use, length in bytes.
@@ -63,8 +63,6 @@ MOST_BORROWED = 32
 
 #: A reader that has written to a tensor gets copies of so many: a page of one's own costs three microseconds and more, four times its copy.
 COPIES = 32
-
-_SHM = "/dev/shm"
 
 
 class WriterGoneError(FileNotFoundError):
@@ -85,7 +83,7 @@ def _next_generation(_generation: int) -> int:
 def unlink_all(prefix: str) -> None:
     """Take away every name that starts with `prefix` (which starts with a slash)."""
     wanted = prefix[1:]
-    for name in os.listdir(_SHM):
+    for name in os.listdir(SHM):
         if name.startswith(wanted):
             unlink("/" + name)
 

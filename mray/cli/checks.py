@@ -27,7 +27,8 @@ from mray._device.platform import platform
 from mray._device.topology import read_topology
 from mray._ipc import discovery
 from mray._ipc.process import all_pids, start_of
-from mray._ipc.reaper import SHM, events_by_pid, session_of
+from mray._ipc.reaper import events_by_pid, session_of
+from mray._ipc.segment import SHM
 from mray._ipc.sessions import all_sessions, session_parents
 from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
 from mray.cli.columns import counted

@@ -7,7 +7,8 @@ import contextlib
 import dataclasses
 import os
 
-from mray._ipc.reaper import LOCAL, SHM, clean_after_node, remove_local, take_lock
+from mray._ipc.reaper import LOCAL, clean_after_node, remove_local, take_lock
+from mray._ipc.segment import SHM
 from mray.cli.checks import BAD, OK, WARNING, dead_sessions, examine, orphaned_events, orphaned_segments
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, guarded, parser, show
 
