@@ -140,9 +140,7 @@ def _variable(name: str, value: str) -> bytes:
 
 def _shown_memory() -> tuple[int, int, int, int]:
     """The addresses of what the kernel shows as this process's arguments, and as its environment: begin and end of each."""
-    with io.open("/proc/self/stat", "rb") as file:
-        fields = file.read().rsplit(b")", 1)[1].split()
-    start, end, variables, last = map(int, fields[45:49])
+    start, end, variables, last = map(int, stat_of("self")[45:49])
     return start, end, variables, last
 
 
@@ -203,11 +201,16 @@ def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
+def stat_of(pid: int | str) -> list[bytes]:
+    """The kernel's figures of a process, from its state on, in the order of ``/proc/PID/stat``. OSError when there is no such process."""
+    with io.open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rsplit(b")", 1)[1].split()
+
+
 def parent_of(pid: int) -> int:
     """The parent's pid, or 0 when there is no such process."""
     try:
-        with io.open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rsplit(b")", 1)[1].split()[1])
+        return int(stat_of(pid)[1])
     except OSError:
         return 0
 
@@ -215,8 +218,7 @@ def parent_of(pid: int) -> int:
 def start_of(pid: int) -> int:
     """When a process was started, in ticks since the machine was: with it, a pid names one process for ever. 0: it is dead."""
     try:
-        with io.open(f"/proc/{pid}/stat", "rb") as file:
-            facts = file.read().rsplit(b")", 1)[1].split()
+        facts = stat_of(pid)
     except OSError:
         return 0
     return 0 if facts[0] in b"ZX" else int(facts[19])
@@ -282,8 +284,7 @@ def _environment_of(pid: int) -> bytes | None:
     """The environment that the kernel shows for a process. None: it is in the middle of an exec, and has none yet."""
     if shown := _read_environment(pid):
         return shown
-    with io.open(f"/proc/{pid}/stat", "rb") as file:
-        facts = file.read().rsplit(b")", 1)[1].split()
+    facts = stat_of(pid)
     memory, last = int(facts[20]), int(facts[48])
     if not memory:  # it is dead, or a thread of the kernel
         return b""
@@ -318,8 +319,7 @@ def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> 
 def status_of_dead(pid: int) -> int | None:
     """Exit status of a process of ours that is dead and that its parent has not waited for yet; None when it has, or while it lives."""
     try:
-        with io.open(f"/proc/{pid}/stat", "rb") as file:
-            facts = file.read().rsplit(b")", 1)[1].split()
+        facts = stat_of(pid)
     except OSError:
         return None
     return os.waitstatus_to_exitcode(int(facts[49])) if facts[0] in b"ZX" else None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from mray._common.kept import io, os
 from mray._ipc.discovery import memory_groups, memory_limit
+from mray._ipc.process import all_pids, command_line, stat_of
 from mray._ipc.segment import SHM
 
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -99,16 +100,14 @@ class ProcessMemory:
 def processes() -> list[ProcessMemory]:
     """All processes of the machine. Pages that a process shares with others (objects, libraries) do not count."""
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with io.open(f"/proc/{name}/stat", "rb") as file:
-                    session = int(file.read().rpartition(b")")[2].split()[3])
-                with io.open(f"/proc/{name}/statm", "rb") as file:
-                    _size, resident, shared = map(int, file.read().split()[:3])
-            except (OSError, ValueError):
-                continue
-            found.append(ProcessMemory(int(name), session, (resident - shared) * PAGE))
+    for pid in all_pids():
+        try:
+            session = int(stat_of(pid)[3])
+            with io.open(f"/proc/{pid}/statm", "rb") as file:
+                _size, resident, shared = map(int, file.read().split()[:3])
+        except (OSError, ValueError):
+            continue
+        found.append(ProcessMemory(pid, session, (resident - shared) * PAGE))
     return found
 
 
@@ -159,11 +158,7 @@ def is_in(group: Group | None, pid: int) -> bool:
 
 def command_of(pid: int) -> str:
     """The command line of a process, cut short; empty once it is gone."""
-    try:
-        with io.open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(200).replace(b"\0", b" ").decode(errors="replace").strip()[:100]
-    except OSError:
-        return ""
+    return command_line(pid)[:100]
 
 
 def largest(found: Sequence[ProcessMemory], count: int = 10) -> str:

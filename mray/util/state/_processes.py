@@ -7,7 +7,8 @@ from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any
 
 from mray._common.clock import time
-from mray._common.kept import io, os, shutil
+from mray._common.kept import os, shutil
+from mray._ipc.process import stat_of
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -18,8 +19,7 @@ _GPU_PATIENCE = 5.0
 def facts_of(pid: int) -> dict[str, Any]:
     """``rss_bytes, cpu_seconds, start_time_ms`` of a process."""
     try:
-        with io.open(f"/proc/{pid}/stat", "rb") as file:
-            facts = file.read().rsplit(b")", 1)[1].split()
+        facts = stat_of(pid)
     except OSError:
         return {}
     booted = time() - clock_gettime(CLOCK_BOOTTIME)
