@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.clock import time_ns
 from mray._common.kept import os
+from mray._common.places import frame_of
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import spans_of
@@ -68,12 +68,10 @@ def _begun_on_main(worker: Worker) -> float | None:
     """When the call on the main thread began. It stands in a variable of the loop that serves calls: a call costs nothing for it."""
     code = type(worker).serve_all.__code__
     for frame in sys._current_frames().values():
-        place: FrameType | None = frame
-        while place is not None:
-            if place.f_code is code:
-                began = place.f_locals.get("began")
-                return float(began) if began is not None else None
-            place = place.f_back
+        place = frame_of(code, frame)
+        if place is not None:
+            began = place.f_locals.get("began")
+            return float(began) if began is not None else None
     return None
 
 

@@ -183,6 +183,13 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def frame_of(code: CodeType, frame: FrameType | None) -> FrameType | None:
+    """The first frame of this function from this one on outwards."""
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame
+
+
 def is_amidst(codes: Collection[CodeType], owner: object) -> bool:
     """Whether the caller runs for code of the user's that was called in the middle of one of these methods of `owner`: a finalizer, say.
 

@@ -44,6 +44,7 @@ from mray._common.kept import os
 from mray._common.places import (
     AFTER,
     Place,
+    frame_of,
     is_returning,
     looks_for_signals,
     place_of,
@@ -156,10 +157,7 @@ class InterruptGuard:
     @property
     def is_open(self) -> bool:
         """Whether the main thread sleeps, is about to, or runs a handler in a sleep. Any thread; for tests."""
-        frame = sys._current_frames().get(self._main or 0)
-        while frame is not None and frame.f_code is not InterruptGuard.sleep.__code__:
-            frame = frame.f_back
-        return frame is not None
+        return frame_of(InterruptGuard.sleep.__code__, sys._current_frames().get(self._main or 0)) is not None
 
     def owns_lock(self) -> bool:
         """Whether the thread that asks owns `lock`."""

@@ -15,6 +15,7 @@ from mray._common.causes import Cause
 from mray._common.clock import time
 from mray._common.history import History
 from mray._common.kept import os
+from mray._common.places import frame_of
 from mray._decide.scheduler.records import ActorRecord, WorkerRecord
 from mray._decide.scheduler.resources import FREE, to_quantities
 from mray._decide.scheduler.scheduler import Scheduler
@@ -55,10 +56,7 @@ def answer(view: View, what: str) -> Any:
     if what == "stacks":
         import traceback  # noqa: PLC0415  (2 ms of the start of a node)
 
-        frame = sys._getframe()
-        while frame.f_back is not None and frame.f_code is not view.serving:
-            frame = frame.f_back
-        return [("MainThread", "".join(traceback.format_stack(frame)))]
+        return [("MainThread", "".join(traceback.format_stack(frame_of(view.serving, sys._getframe()))))]
     raise ProtocolViolationError(f"an observer cannot ask for {what!r}")
 
 

@@ -23,18 +23,19 @@ from mray._api.object_ref import ObjectRef
 from mray._common import measured
 from mray._common import messages as m
 from mray._common.ids import FIRST, first_number
+from mray._common.places import frame_of
 from mray._ipc.connection import Connection
+from mray._ipc.reactor import Reactor
 from mray._objects.store import is_spilled
 from mray._runtime.client import failed_calls
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.calls import Call
-from mray._runtime.client.client import own_clients
+from mray._runtime.client.client import Client, own_clients
 from mray._runtime.client.reconstruction import calls_under_way
 from mray._runtime.processes.object_counts import count_objects
 
 if TYPE_CHECKING:
     from mray._objects.ownership import Entry
-    from mray._runtime.client.client import Client
 
 #: Rows of a section at most; the rest is counted.
 MOST_ROWS = 10_000
@@ -242,22 +243,12 @@ def _stacks(_client: Client) -> list[tuple[str, str]]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks = []
     for ident, innermost in sys._current_frames().items():
-        frame: FrameType | None = innermost
-        if ident == threading.get_ident():
-            frame = _above_the_question(innermost)
+        frame = innermost
+        if ident == threading.get_ident():  # as it was when it called the handler of ASK
+            frame = frame_of(Reactor.run_once.__code__, innermost) or innermost
         stacks.append((names.get(ident, str(ident)), "".join(traceback.format_stack(frame))))
     stacks.sort(key=lambda stack: stack[0] != "MainThread")
     return stacks
-
-
-def _above_the_question(frame: FrameType) -> FrameType:
-    """The frame of the reading thread that called the handler of ASK."""
-    found: FrameType | None = frame
-    while found is not None:
-        if found.f_code.co_name == "run_once" and found.f_globals.get("__name__") == "mray._ipc.reactor":
-            return found
-        found = found.f_back
-    return frame
 
 
 def _waits(client: Client) -> list[dict[str, Any]]:

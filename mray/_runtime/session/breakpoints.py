@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from mray._common import settings
 from mray._common.clock import time
 from mray._common.kept import io, os, socket
+from mray._common.places import frame_of
 from mray._ipc import process as processes
 from mray._ipc import reactor
 from mray._ipc.connection import connect, peer_is_ours
@@ -200,7 +201,7 @@ def attach(path: str, stdin: int = 0, stdout: int = 1) -> bool:
 
 
 def has_terminal() -> bool:
-    """Whether stdin and stdout of this process are a terminal."""
+    """Whether stdin and stderr of this process are a terminal."""
     try:
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # closed
@@ -251,9 +252,5 @@ class Visitor:
 
 def _main_thread_waits() -> bool:
     """Whether the main thread waits inside mray, and so reads no terminal."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        if frame.f_code is reactor.Reactor.wait_until.__code__:
-            return True
-        frame = frame.f_back
-    return False
+    innermost = sys._current_frames().get(threading.main_thread().ident or 0)
+    return frame_of(reactor.Reactor.wait_until.__code__, innermost) is not None
