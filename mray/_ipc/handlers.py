@@ -11,21 +11,14 @@ import contextlib
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
-
-
-class HandlerGuard(Protocol):
-    """The part of an `InterruptGuard` that handlers need."""
-
-    def came(self, number: int, frame: FrameType | None) -> None: ...
-
+from typing import Any
 
 #: Of the C library; the type checker does not know it. Its `valid_signals` makes no enumeration members, which take 50 us each time.
 _module: Any = sys.modules["_signal"]
 _install, _installed = _module.signal, _module.getsignal
 
-#: Of the session that this process is in.
-_guard: HandlerGuard | None = None
+#: `InterruptGuard.came`, of the session that this process is in.
+_came: Callable[[int, FrameType | None], None] | None = None
 
 
 def run_handler(handler: Callable[[int, Any], Any], number: int, frame: FrameType | None) -> Any:
@@ -42,9 +35,7 @@ class Handler:
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if _guard is None:
-            return run_handler(self.handler, number, frame)
-        return _guard.came(number, frame)
+        return run_handler(self.handler, number, frame) if _came is None else _came(number, frame)
 
 
 def is_of_handler(error: BaseException) -> bool:
@@ -72,10 +63,10 @@ def current_handler(number: Any) -> Any:
     return _unwrapped(_installed(number))
 
 
-def guard_handlers(guard: HandlerGuard) -> None:
-    """From now on this guard says when handlers run. Main thread only."""
-    global _guard
-    _guard = guard
+def guard_handlers(came: Callable[[int, FrameType | None], None]) -> None:
+    """From now on this is called in the place of handlers, and says when they run. Main thread only."""
+    global _came
+    _came = came
     _module.signal, _module.getsignal = _signal, current_handler
     for number in _module.valid_signals():
         handler = current_handler(number)
@@ -83,10 +74,10 @@ def guard_handlers(guard: HandlerGuard) -> None:
             _signal(number, handler)
 
 
-def release_handlers(guard: HandlerGuard) -> None:
-    """The guard's session has ended: handlers are as their users have installed them. Main thread only."""
-    global _guard
-    if _guard is not guard:
+def release_handlers(came: Callable[[int, FrameType | None], None]) -> None:
+    """Its session has ended: handlers are as their users have installed them. Main thread only."""
+    global _came
+    if _came != came:
         return
     for number in _module.valid_signals():
         handler = _installed(number)
@@ -94,4 +85,4 @@ def release_handlers(guard: HandlerGuard) -> None:
             with contextlib.suppress(OSError, ValueError):
                 _install(number, handler.handler)
     _module.signal, _module.getsignal = _install, _installed
-    _guard = None
+    _came = None

@@ -300,7 +300,7 @@ class InterruptGuard:
         if self.terminated is not None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self.terminated)
             self._ends = True
-        guard_handlers(self)
+        guard_handlers(self.came)
 
     def uninstall(self) -> None:
         """Handlers are as their users have installed them. In another thread than the main one they stay guarded, which is harmless."""
@@ -311,7 +311,7 @@ class InterruptGuard:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._ends = False
         with contextlib.suppress(ValueError):
-            release_handlers(self)
+            release_handlers(self.came)
 
     def abandon(self) -> None:
         """In a forked child: its signals are those of a process without a session, also those that have come to it by now."""
