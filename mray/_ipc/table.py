@@ -44,15 +44,8 @@ DOZING = 3  #: sleeps, and nobody in it waits for a doorbell
 
 #: No process has so many bytes, or objects: an address, a negative number or a fraction that lands in a word is above it.
 _MOST = 1 << 46
-_NAMES = {
-    STATE: "STATE",
-    BYTES: "BYTES",
-    POOLED: "POOLED",
-    SPILLED: "SPILLED",
-    SPILLED_EVER: "SPILLED_EVER",
-    SPILLED_OBJECTS: "SPILLED_OBJECTS",
-    LENT: "LENT",
-}
+#: Of the words that a process writes, by their numbers.
+_NAMES = ("STATE", "BYTES", "POOLED", "SPILLED", "SPILLED_EVER", "SPILLED_OBJECTS", "LENT")
 
 
 class SessionTable:
