@@ -326,7 +326,7 @@ class Supervisor:
             if wrapper is None:
                 pid = launch("worker", self._session_dir, worker.process, variables, descriptors, (*interpreter, None)[0], self._options_fd)
             else:
-                self._wrapped.start(worker, Wrapper.decode(wrapper), variables, 0, interpreter)
+                self._wrapped.start(worker, Wrapper.decode(wrapper), variables, interpreter)
         except ValueError as error:
             impossible = f"no process can have such variables or arguments: {error}"
             self._reactor.call_later(0, lambda: self._refuse(worker, impossible))

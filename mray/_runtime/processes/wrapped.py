@@ -84,14 +84,13 @@ class WrappedWorkers:
         """Workers whose wrappers live."""
         return [wrapped.worker for wrapped in self._by_wrapper.values()]
 
-    def start(self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], null: int, interpreter: Sequence[str] = ()) -> int:
-        """Start a worker under its wrapper; returns the wrapper's pid. OSError when that fails."""
-        descriptors = {0: null, 1: worker.theirs[0], 2: worker.theirs[1]}
+    def start(self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], interpreter: Sequence[str]) -> None:
+        """Start a worker under its wrapper. OSError when that fails."""
+        descriptors = {0: 0, 1: worker.theirs[0], 2: worker.theirs[1]}
         variables = {**variables, LIFELINE_VARIABLE: self._lifeline}
         pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors, interpreter, self._options)
         wrapped = _Wrapped(worker, pid)
         self._by_wrapper[pid] = self._by_process[worker.process] = wrapped
-        return pid
 
     def joined(self, process: str, pid: int) -> None:
         """Watch a worker, now that it has told its pid; nothing if it has no wrapper."""
