@@ -7,10 +7,11 @@ ready go first. Calls that meet (one group) follow each other, so that no two gr
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+
+from mray._common.record import Record
 
 
-class BoundCall(NamedTuple):
+class BoundCall(Record):
     """One call; `needs` are the places of the calls whose results it uses. Calls of the group -1 meet nobody."""
 
     actor: str

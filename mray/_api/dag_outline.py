@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from mray._api.type_hint import ChannelOutputType
+from mray._common.record import Record
 
 
-class ActorOutline(NamedTuple):
+class ActorOutline(Record):
     """The actor that runs a call: its id in hexadecimal (of the DAG node that will make it, where there is none yet), and its class."""
 
     key: str
@@ -16,7 +17,7 @@ class ActorOutline(NamedTuple):
     exists: bool
 
 
-class Outline(NamedTuple):
+class Outline(Record):
     """A DAG node in few words: what it calls, the DAG nodes that it depends on, and the actor that runs it."""
 
     name: str

@@ -7,13 +7,13 @@ Any process. Names and rules are Ray's. The devices of a machine are those that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from mray._common import settings
+from mray._common.record import Record
 from mray._common.settings import Setting
 
 
-class Kind(NamedTuple):
+class Kind(Record):
     """One kind."""
 
     #: Lists the ids that libraries see.

@@ -5,9 +5,10 @@ The node finds it out, once, and sends it to whoever was concerned; errors and l
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._common import messages as m
+from mray._common.record import Record
 from mray.exceptions import describe_status
 
 #: Kind of a cause to the sentence that programs look for.
@@ -23,7 +24,7 @@ REASONS = {
 }
 
 
-class Cause(NamedTuple):
+class Cause(Record):
     """One end."""
 
     #: One of the ``CAUSE_`` words of `mray._common.messages`.

@@ -6,10 +6,12 @@ They travel as plain tuples (see `mray._common.protocol`); the worker that is go
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+from mray._common.record import Record
 
 
-class ArgumentValue(NamedTuple):
+class ArgumentValue(Record):
     """The value of a ref that is an argument itself."""
 
     #: Its place: the number of a positional argument, the name of a keyword.
@@ -27,7 +29,7 @@ class ArgumentValue(NamedTuple):
 Result = tuple[int, Any, list[tuple[bytes, str]] | None]
 
 
-class MethodInvocation(NamedTuple):
+class MethodInvocation(Record):
     """CALL: a method of the actor."""
 
     task_id: bytes
@@ -44,7 +46,7 @@ class MethodInvocation(NamedTuple):
     options: dict[str, Any] | None
 
 
-class TaskInvocation(NamedTuple):
+class TaskInvocation(Record):
     """TASK: a function; fields of the same name are as in `MethodInvocation`."""
 
     task_id: bytes

@@ -19,9 +19,10 @@ import sys
 from collections.abc import Callable, Collection
 from opcode import opname
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from mray._common.dropped_errors import dropping_frame
+from mray._common.record import Record
 
 #: Of a frame.
 OWN, LIBRARY, USERS = "own", "library", "user's"
@@ -77,7 +78,7 @@ def undone(undo: Callable[[dict[str, Any], Any], None]) -> Callable[[F], F]:
     return note
 
 
-class Place(NamedTuple):
+class Place(Record):
     """Where the main thread is."""
 
     #: A handler may run here: in the user's code, or in a sleep that it has called for.

@@ -18,9 +18,10 @@ import math
 import reprlib
 from collections.abc import Callable
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._common import messages as m
+from mray._common.record import Record
 
 Check = Callable[[Any], bool]
 
@@ -138,7 +139,7 @@ _ARGUMENTS = (NoneType, [(list, tuple)])
 _OPTIONS = (NoneType, dict)
 
 
-class _Maybe(NamedTuple):
+class _Maybe(Record):
     """A field at the end that may be left out."""
 
     schema: Any
@@ -172,7 +173,7 @@ OBSERVED: Ways = frozenset({(_D, _O), (_W, _O)})
 EVERYBODY: Ways = PEERS | TO_NODE | FROM_NODE | OBSERVER_TO_NODE | NODE_TO_OBSERVER | OBSERVING | OBSERVED
 
 
-class Declared(NamedTuple):
+class Declared(Record):
     """One message: the roles that may exchange it, and the names and schemas of the fields behind its code."""
 
     code: int

@@ -8,9 +8,10 @@ mray reads ``os.environ`` for a setting.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mray._common.kept import os
+from mray._common.record import Record
 from mray._common.version import RAY_VERSION
 
 _Value = TypeVar("_Value")
@@ -41,7 +42,7 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-class NullDevices(NamedTuple):
+class NullDevices(Record):
     """The pretended GPUs of a machine (`mray.testing.null`)."""
 
     gpus: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from mray._common.record import Record
 from mray._decide.scheduler.records import ActorRecord, GrantedLease, Tenant
 from mray._decide.scheduler.resources import FREE, describe, from_units
 
@@ -33,7 +34,7 @@ class WaitsContext(Protocol):
     def tenants(self) -> list[Tenant]: ...
 
 
-class Wait(NamedTuple):
+class Wait(Record):
     """A scheduling class that waits."""
 
     #: The resource that is not free, or the scope of a placement group.

@@ -6,10 +6,11 @@ In every process, for the calls that it has made: the caller's record outlives t
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray import exceptions
 from mray._common.history import History
+from mray._common.record import Record
 from mray._objects.remote_error import OURS, is_cancelled, text_of
 
 #: How many are remembered, and in how many bytes.
@@ -37,7 +38,7 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
 _failed = History(MOST, MOST_BYTES)
 
 
-class FailedCall(NamedTuple):
+class FailedCall(Record):
     """One failed call, under the names of the columns of `mray.util.state.common.TaskState`."""
 
     task_id: bytes

@@ -11,17 +11,18 @@ for the node's word, and is told once, with all that there is to tell::
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._common.causes import Cause
 from mray._common.messages import CAUSE_CRASH
+from mray._common.record import Record
 from mray.exceptions import OwnerDiedError
 
 #: Ends, and breaks of conversations, that are remembered.
 MOST = 1000
 
 
-class Ended(NamedTuple):
+class Ended(Record):
     """The end of a process, or of the conversation with it."""
 
     process: str

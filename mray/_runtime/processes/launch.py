@@ -15,9 +15,10 @@ import marshal
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._common.kept import io, os, socket
+from mray._common.record import Record
 from mray._ipc.frames import from_text, to_text
 from mray._ipc.process import TITLE_ROOM, spawn
 from mray.exceptions import RaySystemError
@@ -151,7 +152,7 @@ def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
     return path[:first], [path[index] for index in places], rest
 
 
-class Wrapper(NamedTuple):
+class Wrapper(Record):
     """A program that a worker is started under."""
 
     #: The folder of the session's ``logs`` for its output.
@@ -181,7 +182,7 @@ class Wrapper(NamedTuple):
         return ["/bin/sh", "-c", f'exec {" ".join(words)} "$@"', "sh", *rest]
 
 
-class LaunchedInterpreter(NamedTuple):
+class LaunchedInterpreter(Record):
     """The interpreter of a worker that does not run the session's own."""
 
     #: The command line that starts it.
