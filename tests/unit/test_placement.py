@@ -430,7 +430,7 @@ class Accounts(RuleBasedStateMachine):
         for worker in self.stage.scheduler.workers.workers.values():
             holding = worker.tenant.holding if worker.tenant is not None else None
             if holding is not None:
-                for device, (_index, units) in zip(holding.pool.ids_of(holding), holding.devices, strict=True):
+                for device, (_index, units) in zip(holding.pool.ids_of(holding), holding.devices.get("GPU", ()), strict=True):
                     shares[device] = shares.get(device, 0) + units
         assert all(units <= UNIT for units in shares.values()), shares
 
@@ -450,7 +450,7 @@ class Accounts(RuleBasedStateMachine):
         for lease in list(stage.scheduler.leases.values()):
             stage(events.LeaseCancelled("driver", lease.request))
         assert stage.scheduler.pool.free == stage.scheduler.pool.total
-        assert stage.scheduler.pool.device_free == [UNIT, UNIT]
+        assert stage.scheduler.pool.devices["GPU"].free == [UNIT, UNIT]
 
 
 Accounts.TestCase.settings = settings(

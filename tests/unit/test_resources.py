@@ -107,7 +107,7 @@ def test_a_gpu_is_close_to_its_companions():
     pool = of_islands("abc", "def")
     held = [take(pool, GPU=2) for _ in range(2)]
     assert [pool.ids_of(holding) for holding in held] == [("a", "b"), ("d", "e")]
-    companions = [index for index, _units in held[1].devices]
+    companions = [index for index, _units in held[1].devices["GPU"]]
     assert pool.ids_of(pool.take(to_amounts({"GPU": 1}), companions)) == ("f",)
 
 

@@ -144,6 +144,19 @@ def test_a_detached_actor_is_restarted_in_its_own_work_without_its_driver():
     assert stage.construct(b"\x0a") != first
 
 
+def test_a_worker_that_was_to_end_before_it_has_started_is_still_starting_when_the_session_is_reset():
+    stage = Drivers()
+    detached = stage.start(b"\x0a", "a", detached=True)
+    stage.ask(detached, CPU=1)
+    starting = stage.spawned.pop()
+    stage(events.ActorKilled(b"\x0a", True))
+    stage.die(detached)
+    stage(events.DriverReset("a", frozenset()))
+    stage.killed.clear()
+    stage(events.MemberJoined(starting, 9))
+    assert stage.killed == [starting]
+
+
 def test_everybody_is_told_who_has_gone_and_how():
     stage = Drivers()
     cause = Cause(m.CAUSE_CRASH, "", 1, -9)

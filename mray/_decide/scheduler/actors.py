@@ -216,8 +216,7 @@ class Actors:
         if actor.state == ALIVE and actor.worker is not None:
             self._tell_to_leave(actor)
         elif actor.worker is None:
-            self._withdraw(actor)
-            self.bury(actor, Cause(CAUSE_SCOPE, REASONS[CAUSE_SCOPE]))
+            self.evict(actor, CAUSE_SCOPE, REASONS[CAUSE_SCOPE])
         # Otherwise its constructor runs: `constructed` looks again.
 
     def _tell_to_leave(self, actor: ActorRecord) -> None:
@@ -254,21 +253,16 @@ class Actors:
             if actor_id not in self._tombstones:
                 self._killed_early[actor_id] = no_restart
             return
-        if no_restart:
-            actor.restarts_left = 0
-        if actor.worker is not None:
-            if no_restart:
-                self._free_name(actor)  # it is as good as dead: nobody finds it any more
-            self._context.kill(actor, CAUSE_KILL, REASONS[CAUSE_KILL], may_restart=not no_restart)
-        elif no_restart or not actor.restarts_left:
-            self._withdraw(actor)
-            self.bury(actor, Cause(CAUSE_KILL, REASONS[CAUSE_KILL]))
+        if no_restart or (actor.worker is None and not actor.restarts_left):
+            self.evict(actor, CAUSE_KILL, REASONS[CAUSE_KILL])
+        elif actor.worker is not None:
+            self._context.kill(actor, CAUSE_KILL, REASONS[CAUSE_KILL], may_restart=True)
 
     def evict(self, actor: ActorRecord, kind: str, text: str) -> None:
-        """End an actor whose place is gone."""
+        """End an actor for good, wherever it is."""
         actor.restarts_left = 0
         if actor.worker is not None:
-            self._free_name(actor)
+            self._free_name(actor)  # it is as good as dead: nobody finds it any more
             self._context.kill(actor, kind, text)
         else:
             self._withdraw(actor)
@@ -343,15 +337,8 @@ class Actors:
                 self.records[actor_id].watchers.discard(member.process)
         for actor_id in tuple(member.owned):
             actor = self.records.get(actor_id)
-            if actor is None or actor.detached:  # None: the end of another one was its end
-                continue
-            actor.restarts_left = 0
-            if actor.worker is not None:
-                self._free_name(actor)
-                self._context.kill(actor, CAUSE_OWNER, how)
-            else:
-                self._withdraw(actor)
-                self.bury(actor, Cause(CAUSE_OWNER, how))
+            if actor is not None and not actor.detached:  # None: the end of another one was its end
+                self.evict(actor, CAUSE_OWNER, how)
         self.drop(member, list(member.held))
         for actor_id in tuple(self._early):
             self._no_longer_early(member.process, actor_id, watches=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from mray._common.messages import CAUSE_OWNER
-from mray._decide.scheduler.records import LEAVING, STARTING, WorkerRecord
+from mray._decide.scheduler.records import WorkerRecord
 from mray._decide.scheduler.root_names import root_of
 from mray._decide.scheduler.workers import WorkerPool
 
@@ -17,7 +17,7 @@ class RootsContext(Protocol):
 
     workers: WorkerPool
 
-    def kill_process(self, process: str) -> None: ...
+    def end_worker(self, worker: WorkerRecord, kind: str, text: str) -> None: ...
 
 
 class LifetimeRoots:
@@ -51,22 +51,15 @@ class LifetimeRoots:
         workers = self._context.workers
         for worker in workers.of(root):
             if worker.intended is None or at_once:
-                self._end(worker)
+                self._context.end_worker(worker, CAUSE_OWNER, OWNER_GONE)
         workers.forget(root)
-
-    def _end(self, worker: WorkerRecord) -> None:
-        self._context.workers.withdraw(worker)
-        worker.intended = worker.intended or (CAUSE_OWNER, OWNER_GONE)
-        if worker.state != STARTING:  # else it may have no process yet, and is ended once more when it joins
-            worker.state = LEAVING
-        self._context.kill_process(worker.process)
 
     def ended_before(self, worker: WorkerRecord) -> bool:
         """Whether an idle worker was started in the last moment of its root: then it ends."""
         root = root_of(worker.environment)
         if not root or root in self._alive:
             return False
-        self._end(worker)
+        self._context.end_worker(worker, CAUSE_OWNER, OWNER_GONE)
         return True
 
     def worker_died(self, worker: WorkerRecord) -> None:

@@ -23,7 +23,7 @@ from mray._common.history import History
 from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, FREE_LEASES
 from mray._decide.scheduler.records import ActorRecord, GrantedLease, Member, Tenant
-from mray._decide.scheduler.resources import FREE, GPU, UNIT, Amounts, Holding, ResourcePool, Slots, describe, to_amounts, to_quantities
+from mray._decide.scheduler.resources import FREE, GPU, UNIT, Amounts, Devices, Holding, ResourcePool, describe, to_amounts, to_quantities
 from mray._decide.scheduler.root_names import job_of
 
 PENDING = "PENDING"
@@ -37,12 +37,11 @@ class BundlePool(ResourcePool):
     def __init__(self, reserved: Holding, scope: str) -> None:
         machine = reserved.pool
         self.apart = machine.apart
-        devices = tuple(units for _index, units in reserved.devices)
-        slots = {
-            kind: Slots(tuple(ids), tuple(units for _index, units in reserved.slots[kind]))
-            for kind, ids in machine.accelerators_of(reserved).items()
+        devices = {
+            kind: Devices(machine.ids_of(reserved, kind), tuple(units for _index, units in taken))
+            for kind, taken in reserved.devices.items()
         }
-        self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, machine.ids_of(reserved), devices, slots)
+        self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, devices)
         #: Resources that the machine has set aside for it.
         self.reserved = reserved
         self.scope = scope
@@ -145,7 +144,7 @@ class _Reservation:
         outcome = self._machine.try_take_all(self._group.bundles)
         assert isinstance(outcome, list)
         self._group.pools = [BundlePool(holding, self._group.scope) for holding in outcome]
-        return Holding(self._machine, {}, ())
+        return Holding(self._machine, {}, {})
 
 
 class GroupRecord(Tenant):

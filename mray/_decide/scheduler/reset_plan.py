@@ -14,7 +14,7 @@ from mray._common.messages import CAUSE_OWNER, WORKER_GONE
 from mray._decide.scheduler.actors import Actors
 from mray._decide.scheduler.events import DriverReset
 from mray._decide.scheduler.placement import Groups
-from mray._decide.scheduler.records import IDLE, LEAVING, STARTING, GrantedLease, Member, WorkerRecord
+from mray._decide.scheduler.records import IDLE, STARTING, GrantedLease, Member, WorkerRecord
 from mray._decide.scheduler.workers import WorkerPool
 
 RESET_TEXT = "the session was reset since"
@@ -33,7 +33,7 @@ class ResetContext(Protocol):
 
     def tell(self, process: str, message: tuple[Any, ...]) -> None: ...
     def abandon(self, lease: GrantedLease) -> None: ...
-    def kill_process(self, process: str) -> None: ...
+    def end_worker(self, worker: WorkerRecord, kind: str, text: str) -> None: ...
 
 
 def reset(context: ResetContext, event: DriverReset) -> None:
@@ -52,7 +52,7 @@ def reset(context: ResetContext, event: DriverReset) -> None:
         context.tell(process, (WORKER_GONE, event.process, DRIVER_ROLE, Cause(CAUSE_OWNER, RESET_TEXT, member.pid).packed()))
     for worker in list(context.workers.workers.values()):
         if not _may_stay(context, worker, event.owners):
-            _end(context, worker)
+            context.end_worker(worker, CAUSE_OWNER, RESET_TEXT)
 
 
 def leaving(context: ResetContext) -> set[str]:
@@ -66,11 +66,3 @@ def _may_stay(context: ResetContext, worker: WorkerRecord, owners: frozenset[str
     member = context.members.get(worker.process)
     idle = worker.state == IDLE and member is not None and not member.leases and not member.owned
     return idle and worker.process not in owners
-
-
-def _end(context: ResetContext, worker: WorkerRecord) -> None:
-    context.workers.withdraw(worker)
-    worker.intended = worker.intended or (CAUSE_OWNER, RESET_TEXT)
-    worker.may_restart = False
-    worker.state = LEAVING
-    context.kill_process(worker.process)

@@ -52,34 +52,27 @@ def describe(amounts: Mapping[str, int]) -> str:
 class Holding:
     """The resources that one tenant has taken."""
 
-    __slots__ = ("amounts", "devices", "lent", "pool", "slots")
+    __slots__ = ("amounts", "devices", "lent", "pool")
 
-    def __init__(
-        self,
-        pool: ResourcePool,
-        amounts: Amounts,
-        devices: tuple[tuple[int, int], ...],
-        slots: dict[str, tuple[tuple[int, int], ...]] | None = None,
-    ) -> None:
+    def __init__(self, pool: ResourcePool, amounts: Amounts, devices: dict[str, tuple[tuple[int, int], ...]]) -> None:
         #: Where it goes back to.
         self.pool = pool
         self.amounts = amounts
-        #: (index of the device, units of it) per GPU.
+        #: By kind (`GPU`, another accelerator): index and units of each device.
         self.devices = devices
-        #: The same per other accelerator, by kind.
-        self.slots = slots or {}
         #: Whether the CPUs are given back for as long as the tenant is blocked.
         self.lent = False
 
 
-class Slots:
-    """The accelerators of one kind, which are counted one by one as GPUs are."""
+class Devices:
+    """The GPUs, or the accelerators of another kind: they are counted one by one."""
 
     __slots__ = ("free", "ids", "total")
 
-    def __init__(self, ids: tuple[int, ...], total: tuple[int, ...]) -> None:
+    def __init__(self, ids: tuple[GpuId, ...], total: tuple[int, ...]) -> None:
         self.ids = ids
-        #: The total of each resource, and the free part: 0 <= free <= total.
+        #: The size of each (`UNIT`, or less when a bundle has a fraction), and the free part. Invariant: 0 <= free <= total, and the sum
+        #: is what is free of the resource.
         self.total = total
         self.free = list(total)
 
@@ -101,22 +94,20 @@ class ResourcePool:
         self.apart = apart
         total = to_amounts(quantities)
         total.pop(GPU, None)
-        if ids:
-            total[GPU] = len(ids) * UNIT
-        counts = {kind: total[kind] // UNIT for kind in KINDS if kind in total}
-        self._fill(total, ids, (UNIT,) * len(ids), {kind: Slots(tuple(range(count)), (UNIT,) * count) for kind, count in counts.items()})
+        devices = {GPU: Devices(ids, (UNIT,) * len(ids))} if ids else {}
+        total.update({kind: len(each.ids) * UNIT for kind, each in devices.items()})
+        for kind in KINDS:
+            if kind in total:
+                count = total[kind] // UNIT
+                devices[kind] = Devices(tuple(range(count)), (UNIT,) * count)
+        self._fill(total, devices)
 
-    def _fill(self, total: Amounts, gpu_ids: tuple[GpuId, ...], devices: tuple[int, ...], slots: dict[str, Slots]) -> None:
-        self.gpu_ids = gpu_ids
+    def _fill(self, total: Amounts, devices: dict[str, Devices]) -> None:
         self.total = total
         #: Invariant: 0 <= free <= total, except that CPUs go below zero when a blocked tenant wakes up.
         self.free = dict(total)
-        #: The size of each device: `UNIT`, or less when a bundle has a fraction.
-        self.device_total = devices
-        #: Invariant: 0 <= free <= total, and the sum is ``free["GPU"]``.
-        self.device_free = list(devices)
-        #: Other accelerators, by kind.
-        self.slots = slots
+        #: By kind, the GPUs first.
+        self.devices = devices
 
     # ------------------------------------------------------------------------------------ asking
     def shortage(self, amounts: Mapping[str, int]) -> str | None:
@@ -127,12 +118,12 @@ class ResourcePool:
         gpus = amounts.get(GPU, 0)
         if gpus > UNIT and gpus % UNIT:
             return "more than one GPU must be asked for in whole numbers"
-        if gpus and choose_device(self.device_total, gpus, UNIT) is None:
-            return f"its share of a GPU is smaller than {from_units(gpus)}"
-        for kind, slots in self.slots.items():
+        for kind, devices in self.devices.items():
             units = amounts.get(kind, 0)
-            if units and choose_device(slots.total, units, UNIT) is None:
-                return f"of {kind} it has {[from_units(each) for each in slots.total]}, which does not give {from_units(units)}"
+            if units and choose_device(devices.total, units, UNIT) is None:
+                if kind == GPU:
+                    return f"its share of a GPU is smaller than {from_units(units)}"
+                return f"of {kind} it has {[from_units(each) for each in devices.total]}, which does not give {from_units(units)}"
         return None
 
     def shortage_of_all(self, wanted: Sequence[Amounts]) -> str | None:
@@ -142,8 +133,7 @@ class ResourcePool:
             if shortage is not None:
                 return shortage
         empty = ResourcePool({}, apart=self.apart)
-        slots = {kind: Slots(each.ids, each.total) for kind, each in self.slots.items()}
-        empty._fill(dict(self.total), self.gpu_ids, self.device_total, slots)
+        empty._fill(dict(self.total), {kind: Devices(each.ids, each.total) for kind, each in self.devices.items()})
         outcome = empty.try_take_all(wanted)
         return None if isinstance(outcome, list) else f"it has {describe(self._declared())}, not enough {outcome} for all of them"
 
@@ -153,12 +143,9 @@ class ResourcePool:
         for name, units in amounts.items():
             if units > free.get(name, 0):
                 return name
-        gpus = amounts.get(GPU, 0)
-        if gpus and choose_device(self.device_free, gpus, UNIT) is None:
-            return GPU
-        for kind, slots in self.slots.items():
+        for kind, devices in self.devices.items():
             units = amounts.get(kind, 0)
-            if units and choose_device(slots.free, units, UNIT) is None:
+            if units and choose_device(devices.free, units, UNIT) is None:
                 return kind
         return None
 
@@ -175,14 +162,15 @@ class ResourcePool:
         return {name: from_units(units) for name, units in self.free.items() if units > 0 and name != FREE}
 
     def _distance(self, one: int, other: int) -> int:
-        return self.apart(self.gpu_ids[one], self.gpu_ids[other])
+        ids = self.devices[GPU].ids
+        return self.apart(ids[one], ids[other])
 
-    def ids_of(self, holding: Holding) -> tuple[GpuId, ...]:
-        return tuple(self.gpu_ids[index] for index, _units in holding.devices)
+    def ids_of(self, holding: Holding, kind: str = GPU) -> tuple[GpuId, ...]:
+        return tuple(self.devices[kind].ids[index] for index, _units in holding.devices.get(kind, ()))
 
-    def accelerators_of(self, holding: Holding) -> dict[str, list[int]]:
+    def accelerators_of(self, holding: Holding) -> dict[str, list[GpuId]]:
         """The accelerators besides GPUs, by kind."""
-        return {kind: [self.slots[kind].ids[index] for index, _units in taken] for kind, taken in holding.slots.items()}
+        return {kind: list(self.ids_of(holding, kind)) for kind in holding.devices if kind != GPU}
 
     # ------------------------------------------------------------------------------------ taking and giving
     def take(self, amounts: Amounts, near: Sequence[int] = (), among: Collection[int] | None = None) -> Holding:
@@ -190,24 +178,17 @@ class ResourcePool:
         free = self.free
         for name, units in amounts.items():
             free[name] -= units
-        devices: tuple[tuple[int, int], ...] = ()
-        gpus = amounts.get(GPU, 0)
-        if gpus:
-            chosen = choose_device(self.device_free, gpus, UNIT, self._distance, near, among)
-            assert chosen is not None
-            devices = tuple((index, min(gpus, UNIT)) for index in chosen)
-            for index, units in devices:
-                self.device_free[index] -= units
         taken: dict[str, tuple[tuple[int, int], ...]] = {}
-        for kind, slots in self.slots.items():
+        for kind, devices in self.devices.items():
             wanted = amounts.get(kind, 0)
             if wanted:
-                chosen = choose_device(slots.free, wanted, UNIT)
+                where = (self._distance, near, among) if kind == GPU else ()
+                chosen = choose_device(devices.free, wanted, UNIT, *where)
                 assert chosen is not None
                 taken[kind] = tuple((index, min(wanted, UNIT)) for index in chosen)
                 for index, units in taken[kind]:
-                    slots.free[index] -= units
-        return Holding(self, amounts, devices, taken)
+                    devices.free[index] -= units
+        return Holding(self, amounts, taken)
 
     def try_take_all(self, wanted: Sequence[Amounts]) -> list[Holding] | str:
         """Take all of these or nothing: the holdings in the same order, or the name of a resource that is lacking.
@@ -218,7 +199,8 @@ class ResourcePool:
         taken: dict[int, Holding] = {}
         near: list[int] = []
         whole = sum(amounts.get(GPU, 0) for amounts in wanted if amounts.get(GPU, 0) >= UNIT)
-        among = choose_device(self.device_free, whole, UNIT, self._distance) if whole else None
+        gpus = self.devices.get(GPU)
+        among = choose_device(gpus.free, whole, UNIT, self._distance) if whole and gpus else None
         for index in sorted(range(len(wanted)), key=lambda index: -wanted[index].get(GPU, 0)):
             lacking = self.lacking(wanted[index])
             if lacking is not None:
@@ -226,7 +208,7 @@ class ResourcePool:
                     self.give(holding)
                 return lacking
             taken[index] = self.take(wanted[index], near, among)
-            near += [device for device, _units in taken[index].devices]
+            near += [device for device, _units in taken[index].devices.get(GPU, ())]
         return [taken[index] for index in range(len(wanted))]
 
     def give(self, holding: Holding) -> tuple[str, ...]:
@@ -236,14 +218,11 @@ class ResourcePool:
         for name, units in holding.amounts.items():
             if not (holding.lent and name in LENDABLE):
                 free[name] += units
-        for index, units in holding.devices:
-            self.device_free[index] += units
-        for kind, taken in holding.slots.items():
+        for kind, taken in holding.devices.items():
             for index, units in taken:
-                self.slots[kind].free[index] += units
+                self.devices[kind].free[index] += units
         holding.amounts = {}
-        holding.devices = ()
-        holding.slots = {}
+        holding.devices = {}
         holding.lent = False
         return names
 
@@ -268,23 +247,18 @@ class ResourcePool:
     def validate(self, holdings: Iterable[Holding]) -> None:
         """Assert that what is free and what is held make the whole."""
         used: dict[str, int] = {}
-        devices = [0] * len(self.gpu_ids)
-        held = {kind: [0] * len(slots.ids) for kind, slots in self.slots.items()}
+        held = {kind: [0] * len(devices.ids) for kind, devices in self.devices.items()}
         for holding in holdings:
-            for kind, taken in holding.slots.items():
+            for kind, taken in holding.devices.items():
                 for index, units in taken:
                     held[kind][index] += units
             for name, units in holding.amounts.items():
                 if not (holding.lent and name in LENDABLE):
                     used[name] = used.get(name, 0) + units
-            for index, units in holding.devices:
-                devices[index] += units
         for name, total in self.total.items():
             assert self.free[name] + used.get(name, 0) == total, (name, self.free[name], used.get(name, 0), total)
             assert name in LENDABLE or self.free[name] >= 0, (name, self.free[name])
-        for index, units in enumerate(devices):
-            assert self.device_free[index] + units == self.device_total[index], (index, self.device_free[index], units)
-            assert 0 <= self.device_free[index] <= self.device_total[index], (index, self.device_free[index])
-        for kind, slots in self.slots.items():
-            assert [free + used for free, used in zip(slots.free, held[kind], strict=True)] == list(slots.total), (kind, slots.free, held)
-            assert min(slots.free, default=0) >= 0, (kind, slots.free)
+        for kind, devices in self.devices.items():
+            there = [free + units for free, units in zip(devices.free, held[kind], strict=True)]
+            assert there == list(devices.total), (kind, devices.free, held)
+            assert min(devices.free, default=0) >= 0, (kind, devices.free)

@@ -218,15 +218,12 @@ class Scheduler:
             worker = self.workers.workers.get(process)
             if worker is None:
                 continue
-            self.workers.withdraw(worker)
             # An actor that was told to leave has not left for that reason.
             worker.intended = None
             if worker.tenant is not None:
                 self.kill(worker.tenant, CAUSE_MEMORY, event.text, may_restart=True)
             else:
-                worker.intended = (CAUSE_MEMORY, event.text)
-                worker.state = LEAVING
-                self._out.append(KillWorker(process))
+                self.end_worker(worker, CAUSE_MEMORY, event.text)
 
     def _prestart(self, event: events.PrestartAllowed) -> None:
         self.roots.begin(event.job)
@@ -461,8 +458,14 @@ class Scheduler:
         worker.state = LEAVING
         self._out.append(KillWorker(worker.process))
 
-    def kill_process(self, process: str) -> None:
-        self._out.append(KillWorker(process))
+    def end_worker(self, worker: WorkerRecord, kind: str, text: str) -> None:
+        """End a worker for good, whatever it does; for a cause that is known already, if there is one."""
+        self.workers.withdraw(worker)
+        worker.intended = worker.intended or (kind, text)
+        worker.may_restart = False
+        if worker.state != STARTING:  # else it may have no process yet, and is ended once more when it joins
+            worker.state = LEAVING
+        self._out.append(KillWorker(worker.process))
 
     def remove_objects(self, owner: str) -> None:
         self._out.append(RemoveObjects(owner))
@@ -494,7 +497,7 @@ class Scheduler:
             index
             for actor in self.actors.records.values()
             if actor.holding is not None and actor.holding.pool is self.pool and job_of(actor.root) == job
-            for index, _units in actor.holding.devices
+            for index, _units in actor.holding.devices.get(GPU, ())
         ]
 
     def _place_expired(self, event: events.PlaceExpired) -> None:
@@ -576,7 +579,7 @@ class Scheduler:
             tenant.cpus = self.cpu_loads.take(tenant.affinity, gpu_ids, tenant.amounts.get(CPU, 0))
         listed = dict(tenant.environment).get("CUDA_VISIBLE_DEVICES") if gpu_ids else None
         if listed is not None:
-            gpu_ids = named_gpus([self.pool.gpu_ids.index(gpu) for gpu in gpu_ids], listed)
+            gpu_ids = named_gpus([self.pool.devices[GPU].ids.index(gpu) for gpu in gpu_ids], listed)
         if isinstance(tenant, GrantedLease):
             resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})
             pinned: tuple[Any, ...] = (list(tenant.cpus),) if tenant.cpus else ()
