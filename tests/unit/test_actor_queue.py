@@ -278,5 +278,5 @@ def test_whatever_comes_every_call_ends_once_and_is_sent_as_often_as_it_may_be(u
             continue
         stage.report(DEAD)
         for call in stage.calls:
-            assert call.end is not None, (seed, call, stage.queue.story())
-            assert call.sent <= 1 + call.most, (seed, call, stage.queue.story())
+            assert call.end is not None, (seed, call, str(stage.queue.story))
+            assert call.sent <= 1 + call.most, (seed, call, str(stage.queue.story))

@@ -856,8 +856,8 @@ def test_whatever_comes_every_task_ends_once_and_every_lease_is_returned_once(op
             one_event(stage, chance, leases, answers, waves=seed % 2 == 0)
             stage.pool.validate()
             check_flow(stage)
-            assert set(stage.requests) == stage.pool.requests, (seed, stage.pool.story())
-            assert stage.held.keys() == stage.pool.leases.keys(), (seed, stage.pool.story())
+            assert set(stage.requests) == stage.pool.requests, (seed, str(stage.pool.story))
+            assert stage.held.keys() == stage.pool.leases.keys(), (seed, str(stage.pool.story))
         # Nothing hangs: with workers that answer, and nobody who dies, every task ends.
         for _ in range(10_000):
             for task, _seconds in stage.resting:
@@ -877,8 +877,8 @@ def test_whatever_comes_every_task_ends_once_and_every_lease_is_returned_once(op
         for _ in range(3):
             stage.pass_time(KEEP_SECONDS)
         if not stage.pool.single:
-            assert stage.held == {}, (seed, stage.pool.story())
+            assert stage.held == {}, (seed, str(stage.pool.story))
         assert max(Counter(stage.returned).values(), default=1) == 1
         for task in stage.tasks:
-            assert task.end is not None, (seed, task, stage.pool.story())
+            assert task.end is not None, (seed, task, str(stage.pool.story))
             assert task.most < 0 or task.charged <= task.most + 1, (seed, task)

@@ -13,7 +13,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from mray._common import messages as m
 from mray._common.placement_options import check_group
 from mray._decide.scheduler import events
-from mray._decide.scheduler.listings import Listings
 from mray._decide.scheduler.resources import UNIT, ResourcePool
 from tests.unit.test_scheduler import Stage
 
@@ -48,6 +47,10 @@ class GroupStage(Stage):
 
     def create(self, actor: bytes, process: str = "driver", **spec: Any) -> None:
         self(events.ActorRequested(process, 0, actor, {"label": "actor A", "class_name": "A", **spec}))
+
+    def listing(self, name: str) -> Any:
+        self(events.Queried("driver", next(self.requests), name, ()))
+        return self.heard(m.ANSWER)[-1][2]
 
     def state(self, group: bytes) -> str:
         return next(row["state"] for row in self.scheduler.groups.listing() if row["placement_group_id"] == group)
@@ -337,15 +340,15 @@ def test_who_waits_is_told_of_the_removal():
 def test_listings_name_bundles_as_ray_does_and_forget_them_after_removal():
     stage = GroupStage({"CPU": 3})
     group = stage.reserve({"CPU": 1}, {"CPU": 1})
-    total = Listings(stage.scheduler).cluster_resources()
+    total = stage.listing("cluster_resources")
     assert total[f"CPU_group_{group.hex()}"] == 2
     assert total[f"CPU_group_1_{group.hex()}"] == 1
     stage.worker_of(stage.ask_in(group, 1, CPU=1))
-    free = Listings(stage.scheduler).available_resources()
+    free = stage.listing("available_resources")
     assert free[f"CPU_group_0_{group.hex()}"] == 1
     assert f"CPU_group_1_{group.hex()}" not in free
     stage.remove(group)
-    assert not [name for name in Listings(stage.scheduler).cluster_resources() if "group" in name]
+    assert not [name for name in stage.listing("cluster_resources") if "group" in name]
 
 
 # ------------------------------------------------------------------------------------ any sequence

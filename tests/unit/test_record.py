@@ -27,7 +27,7 @@ class Nothing(Record):
     """No field."""
 
 
-class Twin(NamedTuple):
+class Counterpart(NamedTuple):
     """A place."""
 
     x: int
@@ -35,7 +35,7 @@ class Twin(NamedTuple):
     name: str = "a point"
 
 
-@pytest.mark.parametrize("kind", [Point, Twin])
+@pytest.mark.parametrize("kind", [Point, Counterpart])
 def test_its_items_have_names_and_are_a_tuples(kind: type) -> None:
     point = kind(1, y=2)
     assert point == (1, 2, "a point") and hash(point) == hash((1, 2, "a point"))
@@ -50,7 +50,7 @@ def test_its_items_have_names_and_are_a_tuples(kind: type) -> None:
             assert name == "a point"
 
 
-@pytest.mark.parametrize("kind", [Point, Twin])
+@pytest.mark.parametrize("kind", [Point, Counterpart])
 @pytest.mark.parametrize(
     ("values", "named"),
     [((), {}), ((1,), {}), ((1, 2, "b", 4), {}), ((1, 2), {"z": 3}), ((1, 2), {"x": 1}), ((), {"x": 1})],

@@ -56,7 +56,7 @@ class ActorQueue(Generic[AnyCall]):
         self.most_pending = 0
         #: Whether a call may overtake one that waits for its arguments.
         self.unordered = False
-        self._story = Story("the calls to actor", actor_id)
+        self.story = Story("the calls to actor", actor_id)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self) -> bool:
@@ -120,7 +120,7 @@ class ActorQueue(Generic[AnyCall]):
         if self.state == DEAD:
             return []  # the node was lost, and what it had said before is still read
         if state not in _NEXT[self.state]:
-            raise self._story.invalid(f"The report {state!r}", self.state)
+            raise self.story.invalid(f"The report {state!r}", self.state)
         before = self.state
         self._enter(state, process, incarnation)
         if state == ALIVE:
@@ -139,7 +139,7 @@ class ActorQueue(Generic[AnyCall]):
 
     def unreachable(self, error: BaseException) -> do.Instructions:
         """No connection could be made; the next call tries again."""
-        self._story.note("unreachable", repr(error))
+        self.story.note("unreachable", repr(error))
         self.link = None
         return self._fail_queue(error)
 
@@ -152,7 +152,7 @@ class ActorQueue(Generic[AnyCall]):
 
     # ------------------------------------------------------------------------------------ transitions
     def _enter(self, state: str, *more: object) -> None:
-        self._story.note(self.state, "->", state, *more)
+        self.story.note(self.state, "->", state, *more)
         self.state = state
 
     def _flush(self) -> do.Instructions:
@@ -232,18 +232,14 @@ class ActorQueue(Generic[AnyCall]):
         return out
 
     # ------------------------------------------------------------------------------------ for tests and errors
-    def story(self) -> str:
-        """The last events."""
-        return str(self._story)
-
     def validate(self) -> None:
         """Assert every invariant; walks the queue."""
         if self.state == DEAD:
-            assert not self.queue, self.story()
-            assert self.link is None, self.story()
+            assert not self.queue, self.story
+            assert self.link is None, self.story
         if self.state == RESTARTING:
-            assert self.link is None, self.story()
+            assert self.link is None, self.story
         if self.flows() and self.queue:
-            assert all(call.waiting for call in self.queue), self.story()
+            assert all(call.waiting for call in self.queue), self.story
         elif self.link is not None and not self.link.closed and self.queue:
-            assert self.queue[0].waiting, self.story()
+            assert self.queue[0].waiting, self.story

@@ -63,7 +63,7 @@ class Borrower:
         #: Acknowledgements that a reply has to wait for.
         self.unacknowledged = 0
         self._numbers = 0
-        self._story = Story("what process", process, "has borrowed")
+        self.story = Story("what process", process, "has borrowed")
 
     # ------------------------------------------------------------------------------------ refs come
     def is_counted(self, key: bytes) -> bool:
@@ -117,7 +117,7 @@ class Borrower:
         """The value is not in this place any more. Returns whether it is pending again: the owner knows another, or makes it again."""
         if entry.missed == place:
             return False
-        self._story.note("lost", entry.object_id, place)
+        self.story.note("lost", entry.object_id, place)
         entry.missed = place
         entry.form, entry.fetching = None, False
         return True
@@ -150,7 +150,7 @@ class Borrower:
 
     def all_lost(self, error: BaseException) -> do.Instructions:
         """The session is over."""
-        self._story.note("all lost", type(error))
+        self.story.note("all lost", type(error))
         lost = [entry for entry in self.objects.values() if entry.form is None]
         return [do.FailObjects(lost, error), *self._acknowledge(list(self.asks))]
 
@@ -166,7 +166,7 @@ class Borrower:
         lost = [entry for entry in self.objects.values() if entry.owner == process and entry.form is None]
         asks = [number for number, ask in self.asks.items() if ask.process == process]
         if lost or asks:
-            self._story.note("over", process, type(error))
+            self.story.note("over", process, type(error))
         if error is not None:
             for entry in lost:
                 self.objects.pop(entry.object_id, None)
@@ -178,16 +178,12 @@ class Borrower:
         return [instruction for number in numbers for instruction in self.acknowledged(number)]
 
     # ------------------------------------------------------------------------------------ for tests and errors
-    def story(self) -> str:
-        """The last events."""
-        return str(self._story)
-
     def validate(self) -> None:
         """Assert every invariant, between two events."""
-        assert self.unacknowledged == sum(ask.thens.count(None) for ask in self.asks.values()), self.story()
-        assert all(number in self.asks and self.asks[number].key == key for key, number in self.asked.items()), self.story()
-        assert all(ask.thens for ask in self.asks.values()), self.story()
-        assert set(self.tokens) <= self.held, self.story()
+        assert self.unacknowledged == sum(ask.thens.count(None) for ask in self.asks.values()), self.story
+        assert all(number in self.asks and self.asks[number].key == key for key, number in self.asked.items()), self.story
+        assert all(ask.thens for ask in self.asks.values()), self.story
+        assert set(self.tokens) <= self.held, self.story
 
 
 def _go_on(then: Continuation | None) -> do.Instructions:

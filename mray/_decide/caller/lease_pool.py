@@ -144,7 +144,7 @@ class LeasePool(Generic[AnyTask]):
         #: Whether the client is going to say that `STUCK_SECONDS`, or `KEEP_SECONDS`, have passed.
         self._pipelines_watched = False
         self._idle_watched = False
-        self._story = Story("the tasks of", name)
+        self.story = Story("the tasks of", name)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self, task: AnyTask) -> Lease | None:
@@ -198,7 +198,7 @@ class LeasePool(Generic[AnyTask]):
 
     def unsent(self, lease: Lease, now: float) -> do.Instructions:
         """A task that was to be pushed has failed: it has a value that messages cannot carry."""
-        self._story.note("unsent", lease.lease_id)
+        self.story.note("unsent", lease.lease_id)
         lease.spent = False
         if lease.pipeline or lease.over or lease.lost:
             return []
@@ -209,7 +209,7 @@ class LeasePool(Generic[AnyTask]):
 
     def called_in(self) -> do.Instructions:
         """Every idle lease is wanted back at once, before free resources are listed; so are requests that no task waits for."""
-        self._story.note("called in")
+        self.story.note("called in")
         out = [] if self.queue else self._cancel_requests()
         for lease in list(self.leases.values()):
             if not lease.pipeline:
@@ -219,7 +219,7 @@ class LeasePool(Generic[AnyTask]):
     # ------------------------------------------------------------------------------------ events of the node
     def granted(self, number: int, lease: Lease, now: float) -> do.Instructions:
         """The node has answered a request with a lease, whose worker was connected to."""
-        self._story.note("granted", number, lease.lease_id, lease.process)
+        self.story.note("granted", number, lease.lease_id, lease.process)
         self.requests.discard(number)
         if not self.queue:
             return [do.Decline(lease.lease_id)]
@@ -232,7 +232,7 @@ class LeasePool(Generic[AnyTask]):
 
         Another one is asked for, but not for ever.
         """
-        self._story.note("unreachable", number, lease_id, process, error)
+        self.story.note("unreachable", number, lease_id, process, error)
         self.requests.discard(number)
         out: do.Instructions = [do.Decline(lease_id)]
         if error is not None:
@@ -246,7 +246,7 @@ class LeasePool(Generic[AnyTask]):
 
     def refused(self, number: int, text: str) -> do.Instructions:
         """The node has answered a request: no worker can run these tasks."""
-        self._story.note("refused", number, text)
+        self.story.note("refused", number, text)
         self.requests.discard(number)
         return self._refuse(text, ())
 
@@ -254,7 +254,7 @@ class LeasePool(Generic[AnyTask]):
         """Another process waits for the resources of a lease."""
         if lease.over or lease.wanted:
             return []
-        self._story.note("recalled", lease.lease_id)
+        self.story.note("recalled", lease.lease_id)
         lease.wanted = True
         calls = lease.pipeline
         if calls and self._timed:
@@ -265,7 +265,7 @@ class LeasePool(Generic[AnyTask]):
 
     def all_lost(self, error: BaseException) -> do.Instructions:
         """The node is lost, and every task with it."""
-        self._story.note("all lost", error)
+        self.story.note("all lost", error)
         tasks = list(self.queue)
         self.queue.clear()
         self.requests.clear()
@@ -281,7 +281,7 @@ class LeasePool(Generic[AnyTask]):
     def replied(self, lease: Lease, now: float) -> do.Instructions:
         """A worker has done a task, which its link has dropped."""
         if lease.over:
-            raise self._story.invalid(f"A reply over lease {lease.lease_id}", "without it")
+            raise self.story.invalid(f"A reply over lease {lease.lease_id}", "without it")
         self.full = lease.stalled = False
         if self.cautious:
             self.cautious -= 1
@@ -296,7 +296,7 @@ class LeasePool(Generic[AnyTask]):
 
     def attempt_failed(self, lease: Lease, task: AnyTask, now: float) -> do.Instructions:
         """The function of a task, which its link has dropped, has raised an error that is retried."""
-        self._story.note("attempt failed", lease.lease_id)
+        self.story.note("attempt failed", lease.lease_id)
         task.use_retry()
         out = self._queue_again([task])
         out += self._next(lease, now)
@@ -308,7 +308,7 @@ class LeasePool(Generic[AnyTask]):
 
         The answer of a worker that was asked may come when its lease is over: its last task has ended meanwhile.
         """
-        self._story.note("given back", lease.lease_id, len(tasks))
+        self.story.note("given back", lease.lease_id, len(tasks))
         lease.reclaiming = False
         lease.stalled = bool(lease.pipeline)
         out = self._queue_again(tasks)
@@ -321,12 +321,12 @@ class LeasePool(Generic[AnyTask]):
         """The worker of a lease ends after the task that it runs (max_calls); those behind it come back. The lease stays until it is lost:
         the node would give a worker to others that is about to end.
         """
-        self._story.note("worker leaves", lease.lease_id)
+        self.story.note("worker leaves", lease.lease_id)
         lease.spent = True
 
     def worker_ended(self, lease: Lease) -> None:
         """The worker of a lease has ended. Its last messages are read now; then the lease is lost."""
-        self._story.note("worker ended", lease.lease_id)
+        self.story.note("worker ended", lease.lease_id)
         lease.lost = True
 
     def lost(self, lease: Lease, cause: Cause, now: float, memory: tuple[int, float]) -> do.Instructions:
@@ -334,7 +334,7 @@ class LeasePool(Generic[AnyTask]):
 
         `memory`: how often a task is tried again whose worker was ended because memory ran low, -1 for ever, and its first rest in seconds.
         """
-        self._story.note("lost", lease.lease_id, cause.kind)
+        self.story.note("lost", lease.lease_id, cause.kind)
         lease.lost = lease.over = True
         self.leases.pop(lease.lease_id, None)
         tasks = _taken_off(lease)
@@ -355,7 +355,7 @@ class LeasePool(Generic[AnyTask]):
 
         Those that were pushed since, because they waited for one of these, go elsewhere.
         """
-        self._story.note("unread", lease.lease_id)
+        self.story.note("unread", lease.lease_id)
         lease.spent = False
         tasks = _taken_off(lease)
         out = self._return(lease)
@@ -498,7 +498,7 @@ class LeasePool(Generic[AnyTask]):
     def _return(self, lease: Lease) -> do.Instructions:
         if lease.over or lease.spent:
             return []
-        self._story.note("returned", lease.lease_id)
+        self.story.note("returned", lease.lease_id)
         lease.over = True
         del self.leases[lease.lease_id]
         return [do.Return(lease)]
@@ -555,35 +555,31 @@ class LeasePool(Generic[AnyTask]):
         return [do.WatchIdle()]
 
     # ------------------------------------------------------------------------------------ for tests and errors
-    def story(self) -> str:
-        """The last events."""
-        return str(self._story)
-
     def validate(self) -> None:
         """Assert every invariant; walks the queue and every pipeline."""
         story = self.story
-        assert len(self.requests) <= MOST_REQUESTS, story()
+        assert len(self.requests) <= MOST_REQUESTS, story
         if self.full:
-            assert self.queue and len(self.requests) == MOST_REQUESTS, story()
+            assert self.queue and len(self.requests) == MOST_REQUESTS, story
         if self.queue:
-            assert len(self.requests) >= min(len(self.queue), MOST_REQUESTS), story()
+            assert len(self.requests) >= min(len(self.queue), MOST_REQUESTS), story
         queued = {task.task_id for task in self.queue}
-        assert len(queued) == len(self.queue), story()
+        assert len(queued) == len(self.queue), story
         for lease_id, lease in self.leases.items():
             pipeline = list(lease.pipeline.values())
-            assert lease.lease_id == lease_id and not lease.over, story()
-            assert all(task.lease is lease for task in pipeline), story()
-            assert queued.isdisjoint(task.task_id for task in pipeline), story()
-            assert len(pipeline) <= (1 if self.single or not self._timed else AHEAD_TASKS), story()
-            assert all(task.retries for task in pipeline[1:]), story()
+            assert lease.lease_id == lease_id and not lease.over, story
+            assert all(task.lease is lease for task in pipeline), story
+            assert queued.isdisjoint(task.task_id for task in pipeline), story
+            assert len(pipeline) <= (1 if self.single or not self._timed else AHEAD_TASKS), story
+            assert all(task.retries for task in pipeline[1:]), story
             if self.full and lease.takes():
-                assert len(pipeline) >= self.depth() or not self.queue[0].retries, story()
+                assert len(pipeline) >= self.depth() or not self.queue[0].retries, story
             if not pipeline:
-                assert not lease.recalled or lease.spent, story()
-                assert lease.wanted or lease.spent or self._idle_watched, story()
-                assert not (self.queue and lease.takes()), story()
+                assert not lease.recalled or lease.spent, story
+                assert lease.wanted or lease.spent or self._idle_watched, story
+                assert not (self.queue and lease.takes()), story
             if len(pipeline) > 1 and not lease.lost:
-                assert self._pipelines_watched, story()
+                assert self._pipelines_watched, story
 
 
 def _taken_off(lease: Lease) -> list[Any]:

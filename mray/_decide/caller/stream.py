@@ -38,7 +38,7 @@ class Stream:
     The client takes from the left of `items` and counts in ``state[TAKEN]``, in the reader's thread and without a lock.
     """
 
-    __slots__ = ("_story", "call", "gathers", "items", "link", "promises", "state", "told", "told_from")
+    __slots__ = ("call", "gathers", "items", "link", "promises", "state", "story", "told", "told_from")
 
     def __init__(self, call: PendingCall, task_id: bytes, window: int = 0, per_yield: int = 1, together: int = 0) -> None:
         #: The call, until it is answered or has failed: None once the stream is over.
@@ -57,7 +57,7 @@ class Stream:
         self.told = 0
         #: Whether all items are to be gathered at the end.
         self.gathers = False
-        self._story = Story("the stream of task", task_id)
+        self.story = Story("the stream of task", task_id)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self, link: Link, first: int) -> bool:
@@ -71,7 +71,7 @@ class Stream:
         The new producer hears nothing before it has begun. It says so with its first items, or with none where it has to wait before.
         """
         if self.state[ARRIVED]:
-            self._story.note("sent again at", *self.state[:DROPPED])
+            self.story.note("sent again at", *self.state[:DROPPED])
         self.link = None
         self.told = 0
         return []
@@ -81,9 +81,9 @@ class Stream:
         state = self.state
         number = state[ARRIVED]
         if self.call is None or first > number:
-            raise self._story.invalid(f"Item {first}", f"over after {number}" if self.call is None else f"at item {number}")
+            raise self.story.invalid(f"Item {first}", f"over after {number}" if self.call is None else f"at item {number}")
         if first < number:
-            self._story.note("items", first, "to", first + len(items), "came at", number)
+            self.story.note("items", first, "to", first + len(items), "came at", number)
         self.link = link
         known = number - first
         out: do.Instructions = [do.Discard(place, item) for place, item in enumerate(items[:known], first)]
@@ -116,7 +116,7 @@ class Stream:
     def ended(self) -> do.Instructions:
         """The call was answered, or has failed: nothing follows."""
         if self.call is None:
-            raise self._story.invalid("The end", f"over after {self.state[ARRIVED]}")
+            raise self.story.invalid("The end", f"over after {self.state[ARRIVED]}")
         self.call = self.link = None
         promises, self.promises = self.promises, deque()
         out: do.Instructions = [do.FailPromised(promises)] if promises else []
@@ -153,15 +153,15 @@ class Stream:
     def promised(self, promises: Sequence[Any]) -> do.Instructions:
         """Refs of items that have not arrived were given out."""
         if self.call is None:
-            raise self._story.invalid(f"A promise of {len(promises)} items", f"over after {self.state[ARRIVED]}")
+            raise self.story.invalid(f"A promise of {len(promises)} items", f"over after {self.state[ARRIVED]}")
         self.promises.extend(promises)
         return []
 
     def dropped(self) -> do.Instructions:
         """The reader has gone: the call is not sent again, unless to be cancelled."""
         if self.state[DROPPED]:
-            raise self._story.invalid("The end of the reader", "dropped")
-        self._story.note("dropped at", self.state[TAKEN], "of", self.state[ARRIVED])
+            raise self.story.invalid("The end of the reader", "dropped")
+        self.story.note("dropped at", self.state[TAKEN], "of", self.state[ARRIVED])
         self.state[DROPPED] = True
         self.items.clear()
         if self.call is None:
@@ -171,13 +171,9 @@ class Stream:
         return [] if self.link is None else [do.Stop()]
 
     # ------------------------------------------------------------------------------------ for tests and errors
-    def story(self) -> str:
-        """The last events."""
-        return str(self._story)
-
     def validate(self) -> None:
         """Assert every invariant, while no item is being taken."""
-        state, story = self.state, self.story()
+        state, story = self.state, self.story
         assert self.told <= state[TAKEN] <= state[ARRIVED], story
         assert self.told == 0 or self.told_from, story
         if state[DROPPED]:

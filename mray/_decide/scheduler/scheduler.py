@@ -36,7 +36,6 @@ from mray._decide.scheduler.actors import Actors
 from mray._decide.scheduler.affinity import CpuLoads, Topology
 from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
 from mray._decide.scheduler.lifetime_roots import LifetimeRoots
-from mray._decide.scheduler.listings import listing_of
 from mray._decide.scheduler.placement import GroupRecord, Groups
 from mray._decide.scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
 from mray._decide.scheduler.records import (
@@ -89,7 +88,7 @@ class Scheduler:
         self._recallable: dict[str, dict[int, GrantedLease]] = {}
         self._cpus = resources.get(CPU, 0)
         self._out: list[Instruction] = []
-        self._story = Story("the scheduler")
+        self.story = Story("the scheduler")
         self._place_needed = False
         self._dispatch: dict[type[events.Event], Callable[[Any], None]] = {
             events.MemberJoined: self._member_joined,
@@ -123,7 +122,7 @@ class Scheduler:
     def handle(self, event: events.Event) -> list[Instruction]:
         """Apply an event; what is to be done about it, in order."""
         out = self._out = []
-        self._story.note(event)
+        self.story.note(event)
         self._dispatch[type(event)](event)
         if self._place_needed:
             self._place()
@@ -615,17 +614,19 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------ listings
     def _queried(self, event: events.Queried) -> None:
-        listing = listing_of(self, event.what)
+        listing = _LISTINGS.get(event.what)
         if listing is None:
             self.tell(event.process, (ANSWER, event.request, False, f"the node knows no listing {event.what!r}"))
-            return
-        self.tell(event.process, (ANSWER, event.request, True, listing(*event.arguments)))
+        else:
+            self.tell(event.process, (ANSWER, event.request, True, listing(self, *event.arguments)))
+
+    def waits(self) -> list[str]:
+        """Sentences about what waits for resources, and who has these."""
+        from mray._decide.scheduler.waits import Wait, sentence  # noqa: PLC0415  (not on the way to the first answer of a session)
+
+        return [sentence(self, wait) for wait in map(Wait._make, self.queue.asleep()) if wait.tenants]
 
     # ------------------------------------------------------------------------------------ for tests and errors
-    def story(self) -> str:
-        """The last events."""
-        return str(self._story)
-
     def validate(self) -> None:
         """Assert every invariant; walks everything."""
         self.queue.validate()
@@ -649,3 +650,15 @@ class Scheduler:
             assert self.members[lease.client.process] is lease.client
             assert lease.client.leases[lease.id] is lease
             assert (lease.request in lease.client.requests) == (lease.worker is None)
+
+
+#: The listings that processes may ask for, by their names: builtin values, made on request.
+_LISTINGS: dict[str, Callable[..., Any]] = {
+    "cluster_resources": lambda scheduler: {**scheduler.pool.quantities(), **scheduler.groups.totals()},
+    "available_resources": lambda scheduler: {**scheduler.pool.available(), **scheduler.groups.free()},
+    "placement_groups": lambda scheduler: scheduler.groups.listing(),
+    "named_placement_group": lambda scheduler, name, namespace: scheduler.groups.find(name, namespace),
+    "named_actors": lambda scheduler, all_namespaces, namespace: scheduler.actors.named(all_namespaces, namespace),
+    "actors": lambda scheduler: scheduler.actors.listing(),
+    "waits": Scheduler.waits,
+}

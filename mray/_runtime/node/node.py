@@ -279,7 +279,7 @@ class Node:
 
     def _fail(self, what: str, error: Exception) -> None:
         """End the session, soon: the node has failed in a timer or a callback, or while it changed the scheduler's state."""
-        sys.stderr.write(f"{self._scheduler.story()}\n")
+        sys.stderr.write(f"{self._scheduler.story}\n")
         self._failure = self._failure or fault(what, error)
 
     def _understand(self, connection: Connection, message: Message) -> None:
