@@ -108,11 +108,16 @@ def gloo_available() -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ groups
+def _own_group(group_name: str) -> BaseGroup | None:
+    """The group of this name that this process has joined."""
+    with _lock:
+        return _own_groups.get().get(group_name)
+
+
 @_asked_of_ray
 def is_group_initialized(group_name: str) -> bool:
     """Whether this process is in a group of that name."""
-    with _lock:
-        return _own_groups.get().get(group_name) is not None
+    return _own_group(group_name) is not None
 
 
 def init_collective_group(
@@ -241,8 +246,7 @@ def destroy_collective_group(group_name: str = "default") -> None:
 def get_rank(group_name: str = "default") -> int:
     """The rank of this process; -1 when it is in no group of that name."""
     _check_inside_actor()
-    with _lock:
-        group = _own_groups.get().get(group_name)
+    group = _own_group(group_name)
     return -1 if group is None else group.rank
 
 
@@ -250,16 +254,14 @@ def get_rank(group_name: str = "default") -> int:
 def get_collective_group_size(group_name: str = "default") -> int:
     """The number of members; -1 when this process is in no group of that name."""
     _check_inside_actor()
-    with _lock:
-        group = _own_groups.get().get(group_name)
+    group = _own_group(group_name)
     return -1 if group is None else group.world_size
 
 
 @_asked_of_ray
 def get_group_handle(group_name: str = "default") -> BaseGroup:
     """This process's membership of a group; joins first if the group is declared and this actor one of it. RuntimeError otherwise."""
-    with _lock:
-        group = _own_groups.get().get(group_name)
+    group = _own_group(group_name)
     if group is not None:
         return group
     here = _check_inside_actor()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mray._api.communicator import ReduceOp
 from mray._channel import shared_memory_group
 from mray._channel.membership import join
 from mray.util.collective import types
@@ -74,11 +73,3 @@ class SharedMemoryGroup(BaseGroup):
     def recv(self, tensor: list[Any], recv_options: types.RecvOptions) -> None:
         (only,) = tensor
         self._group.recv(only, recv_options.src_rank)
-
-    def _operation(self, op: Any) -> ReduceOp:
-        """By name: the operations of collectives and of communicators are numbered differently."""
-        try:
-            return ReduceOp[op.name]
-        except Exception as error:
-            self._group.refuse(error)
-            raise

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from mray._api.communicator import ReduceOp
 from mray.util.collective.types import (
     AllGatherOptions,
     AllReduceOptions,
@@ -49,6 +50,11 @@ class BaseGroup(ABC):
         A backend that can tells the members that wait for this one; others need not have this method.
         """
         return nullcontext()
+
+    def _operation(self, op: Any) -> ReduceOp:
+        """The operation of a communicator that has this one's name: those of collectives are numbered differently."""
+        with self.refusing():
+            return ReduceOp[op.name]
 
     def destroy_group(self) -> None:  # noqa: B027  (a backend may have nothing to let go of)
         """Leave the group."""

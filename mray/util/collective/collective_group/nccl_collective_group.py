@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mray._api.communicator import ReduceOp
 from mray._device.nccl_library import current_device_index, library
 from mray._gpu.nccl_member import join_nccl
 from mray.util.collective import types
@@ -134,14 +133,6 @@ class NCCLGroup(BaseGroup):
             f"Torch tensor must be on GPU when using NCCL collectives, and this is a {type(tensor).__name__} on "
             f"{getattr(tensor, 'device', 'the host')}. Move it to the GPU, or make the group with backend='gloo'."
         )
-
-    def _operation(self, op: Any) -> ReduceOp:
-        """By name: the operations of collectives and of communicators are numbered differently."""
-        try:
-            return ReduceOp[op.name]
-        except Exception as error:
-            self._member.group.refuse(error)
-            raise
 
 
 def _is_cupy(tensor: Any) -> bool:
