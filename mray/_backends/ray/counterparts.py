@@ -18,7 +18,7 @@ from ray.util.placement_group import get_placement_group
 
 from mray._api.actor_handle import ActorHandle
 from mray._api.object_ref import ObjectRef
-from mray._backends.ray.errors import translated
+from mray._backends.ray.errors import translating
 from mray._backends.ray.values import rays_own
 
 #: Modules of mray that Ray answers for. All others stand on the verbs.
@@ -38,10 +38,8 @@ class Counterpart:
 
         @functools.wraps(found)
         def call(*args: Any, **kwargs: Any) -> Any:
-            try:
+            with translating:
                 return found(*[self._rays(each) for each in args], **{key: self._rays(each) for key, each in kwargs.items()})
-            except Exception as error:
-                raise translated(error) from None
 
         self.__dict__[name] = call
         return call

@@ -25,6 +25,7 @@ from mray._api.dag_node import DAGNode, InputAttributeNode, InputNode, MultiOutp
 from mray._api.dag_scan import ObjectScanner
 from mray._api.object_ref import ObjectRef
 from mray._api.type_hint import AutoTransportType, ChannelOutputType, TorchTensorType
+from mray._backends.ray.values import rays_own
 
 #: The mechanisms that Ray's hints understand.
 _MECHANISMS = {"nccl": RayTensorType.ACCELERATOR, "shm": RayTensorType.AUTO}
@@ -33,25 +34,22 @@ _MECHANISMS = {"nccl": RayTensorType.ACCELERATOR, "shm": RayTensorType.AUTO}
 class Translation:
     """Ray's nodes for those of one graph.
 
-    `actor` gives Ray's handle of an actor, `function` Ray's remote function, `value` what a ref stands for, `communicator` Ray's
-    communicator for one of the user's.
+    `function` gives Ray's remote function, `value` what a ref stands for, `communicator` Ray's communicator for one of the user's.
     """
 
     def __init__(
         self,
         *,
-        actor: Callable[[Any], Any],
         function: Callable[[Any, dict[str, Any]], Any],
         value: Callable[[ObjectRef], Any],
         communicator: Callable[[Communicator], Any],
     ) -> None:
-        self._actor = actor
         self._function = function
         self._value = value
         self._communicator = communicator
         self._made: dict[DAGNode, Any] = {}
         #: One handle for each actor: Ray counts on it in which order methods are bound.
-        self._actors: dict[ActorHandle, Any] = {}
+        self.actors: dict[ActorHandle, Any] = {}
 
     def of(self, root: DAGNode) -> Any:
         """Ray's node for `root`. Raises what Ray's own `bind` raises, and ValueError for what only mray has."""
@@ -92,7 +90,7 @@ class Translation:
         handle = node.actor_handle
         if handle is None:
             raise ValueError("Compiled DAGs can only bind methods to an actor that is already created with Actor.remote()")
-        method = getattr(self._actors.setdefault(handle, self._actor(handle)), node.get_method_name())
+        method = getattr(self.actors.setdefault(handle, rays_own(handle)), node.get_method_name())
         args, kwargs = self._arguments(node)
         self._made[node] = method.options(num_returns=node.num_returns).bind(*args, **kwargs)
 

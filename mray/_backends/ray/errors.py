@@ -52,6 +52,20 @@ def translated(error: BaseException) -> BaseException:
     return exceptions.RayError(plain(str(error)))
 
 
+class _Translating:
+    """While entered, an exception of Ray's is raised as the user's form of it."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, ray.exceptions.RayError):
+            raise translated(error) from None
+
+
+translating = _Translating()
+
+
 def plain(text: str) -> str:
     """Without colours, and without the frames of this package."""
     lines: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._api.ref_generator import ObjectRefGenerator
-from mray._backends.ray.errors import translated
+from mray._backends.ray.errors import translating
 
 
 class RayObjectRefGenerator(ObjectRefGenerator):
@@ -23,13 +23,12 @@ class RayObjectRefGenerator(ObjectRefGenerator):
         self._wrap = wrap
 
     def __next__(self) -> ObjectRef:
-        return self._called(self._ray.__next__)
+        with translating:
+            return self._wrap(self._ray.__next__())
 
     async def __anext__(self) -> ObjectRef:
-        try:
+        with translating:
             ref = await self._ray.__anext__()
-        except Exception as error:
-            raise translated(error) from None
         return self._wrap(ref)
 
     def completed(self) -> ObjectRef:
@@ -62,22 +61,13 @@ class RayObjectRefGenerator(ObjectRefGenerator):
         self._ray._consume_next_ref_n(num_refs)
 
     def _next_sync(self, timeout_s: float | None = None) -> ObjectRef:
-        return self._called(lambda: self._ray._next_sync(timeout_s))
+        with translating:
+            return self._wrap(self._ray._next_sync(timeout_s))
 
     async def _next_async(self, timeout_s: float | None = None) -> ObjectRef:
-        try:
+        with translating:
             ref = await self._ray._next_async(timeout_s)
-        except Exception as error:
-            raise translated(error) from None
         return self._wrap(ref)
-
-    def _called(self, take: Callable[[], Any]) -> ObjectRef:
-        try:
-            return self._wrap(take())
-        except Exception as error:
-            if isinstance(error, StopIteration):
-                raise
-            raise translated(error) from None
 
     def __repr__(self) -> str:
         return f"<ObjectRefGenerator of {self.completed().task_id()}>"

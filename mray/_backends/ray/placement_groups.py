@@ -11,7 +11,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from mray._api.object_ref import ObjectRef
-from mray._backends.ray.errors import translated
+from mray._backends.ray.errors import translating
 
 
 def _group(group_id: bytes) -> Any:
@@ -25,18 +25,14 @@ class PlacementGroupCalls:
         self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
     ) -> bytes:
         given: dict[str, Any] = {} if selectors is None else {"bundle_label_selector": selectors}
-        try:
+        with translating:
             group = placement_group(bundles, strategy, name, "detached" if detached else None, **given)
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
         found: bytes = group.id.binary()
         return found
 
     def remove_placement_group(self, group_id: bytes) -> None:
-        try:
+        with translating:
             remove_placement_group(_group(group_id))
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
 
     def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
         """Ray's own: its value is translated where it is got."""
@@ -44,7 +40,5 @@ class PlacementGroupCalls:
         return ObjectRef(ref.binary(), ref)
 
     def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
-        try:
+        with translating:
             return bool(_group(group_id).wait(timeout))
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None

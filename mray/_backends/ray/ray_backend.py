@@ -20,7 +20,7 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.ray import connecting, wrappers
 from mray._backends.ray import ray_options as rules
 from mray._backends.ray.counterparts import counterpart
-from mray._backends.ray.errors import translated
+from mray._backends.ray.errors import translated, translating
 from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.placement_groups import PlacementGroupCalls
 from mray._backends.ray.ray_client import client_connected, refuse_closures, refuse_stream
@@ -54,10 +54,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     @classmethod
     def start(cls, options: SessionOptions) -> RayBackend:
         """Connect this process to the cluster that the options' address names, or start one for it (``ray:local``)."""
-        try:
+        with translating:
             connecting.connect(options)
-        except Exception as error:
-            raise translated(error) from None
         backend = cls(driver=not in_worker())
         backend.facts()
         for kind, (serializer, deserializer) in registered_serializers().items():
@@ -84,18 +82,15 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     # ------------------------------------------------------------------------------------ objects
     def put(self, value: Any) -> ObjectRef:
-        try:
+        with translating:
             return ref_of(ray.put(value))
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
 
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
         if self.ended is not None:
             raise self.ended  # Ray would begin another session
         try:
-            values: list[Any] = ray.get([rays_ref(ref) for ref in refs], timeout=timeout)
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
+            with translating:
+                values: list[Any] = ray.get([rays_ref(ref) for ref in refs], timeout=timeout)
         except SystemExit:  # so Ray ends the threads that wait when a session ends
             if self.ended is None:
                 raise
@@ -107,10 +102,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         given = {rays_ref(ref): ref for ref in refs}
-        try:
+        with translating:
             ready, rest = ray.wait(list(given), num_returns=num_returns, timeout=timeout)
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
         return [given[ref] for ref in ready], [given[ref] for ref in rest]
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
@@ -127,10 +120,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return future
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        try:
+        with translating:
             value = yield from rays_ref(ref).__await__()
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
         return value_of(value)
 
     def restore_ref(self, object_id: bytes, owner: Any) -> ObjectRef:
@@ -143,10 +134,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         refuse_closures(ref)
         if client_connected() or pickles_in_band():
             return rays_own(ref)
-        try:
+        with translating:  # Ray may be told to forbid it
             return ray.cloudpickle.dumps(rays_own(ref))
-        except ray.exceptions.RayError as error:  # that is forbidden
-            raise translated(error) from None
 
     # ------------------------------------------------------------------------------------ tasks
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -155,10 +144,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         if plan is None or plan[0] is not options:
             refuse_stream(options["num_returns"])
             plan = exports["plan"] = (options, self._plan(function, options))
-        try:
+        with translating:
             returned = plan[1].remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
         return _returned(returned)
 
     def _plan(self, function: Any, options: dict[str, Any]) -> Any:
@@ -174,14 +161,12 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         entry = rays_ref(ref)
-        try:
+        with translating:
             # Ray has the value before it has the task for done; cancelling it in between would abort this process (a check of Ray's own).
             # The first ref of a task is there when the task is done; later ones may be items of a generator that goes on.
             if ref.binary().endswith(_FIRST) and _is_ready(entry):
                 return
             ray.cancel(entry, force=force, recursive=recursive)
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
 
     # ------------------------------------------------------------------------------------ actors
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
@@ -193,10 +178,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
             wrapper = wrappers.class_wrapper(blueprint, ARRIVAL)
             made = exports["actor class"] = ray.remote(**given)(wrapper) if given else ray.remote(wrapper)
         given = rules.actor_options(options)
-        try:
+        with translating:
             handle = made.options(**given).remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
         return _handle(handle, blueprint, options)
 
     def submit_method(
@@ -219,9 +202,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
             given["num_returns"] = num_returns
         try:
             if given:
-                returned = target.options(**given).remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
-            else:
-                returned = target.remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
+                target = target.options(**given)
+            returned = target.remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
         except ray.exceptions.RayError as error:
             raise translated(error) from None
         except Exception:
@@ -241,16 +223,12 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         _check_session(handle)
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
-        try:
+        with translating:
             ray.kill(rays_own(handle), no_restart=no_restart)
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
 
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
-        try:
+        with translating:
             handle = ray.get_actor(name, namespace=namespace)
-        except ray.exceptions.RayError as error:
-            raise translated(error) from None
         return _handle(handle, wrappers.blueprint_of(handle), None)
 
     # ------------------------------------------------------------------------------------ what there is
@@ -274,13 +252,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     def compile_graph(self, root: Any, **options: Any) -> Any:
         from mray._backends.ray.ray_graphs import compile_graph  # noqa: PLC0415  (a second that programs without graphs need not wait)
 
-        return compile_graph(
-            root,
-            actor=rays_own,
-            function=self._plan,
-            value=lambda ref: self.get([ref], None)[0],
-            **options,
-        )
+        return compile_graph(root, function=self._plan, value=lambda ref: self.get([ref], None)[0], **options)
 
     def restore_graph(self, handle: Any) -> Any:
         raise NotImplementedError("A compiled graph of mray's own came to a process that runs on Ray.")

@@ -16,7 +16,7 @@ from ray.exceptions import RayChannelError as RaysChannelError
 from ray.exceptions import RayChannelTimeoutError as RaysTimeout
 
 from mray._api.dag_node import GraphRef, Unique
-from mray._backends.ray.errors import translated
+from mray._backends.ray.errors import translated, translating
 from mray._backends.ray.runtime_facts import pickles_in_band
 from mray._common.clock import monotonic, sleep
 from mray._graph.caller.future import all_of, each_of
@@ -84,10 +84,8 @@ class CompiledDAGFuture(Unique):
         self._future = future
 
     def __await__(self) -> Generator[Any, None, Any]:
-        try:
+        with translating:
             return (yield from self._future.__await__())
-        except Exception as error:
-            raise translated(error) from None
 
     def __str__(self) -> str:
         return str(self._future)
@@ -127,10 +125,8 @@ class RayGraph:
 
     async def execute_async(self, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in this event loop."""
-        try:
+        with translating:
             made = await self._graph.execute_async(*args, **kwargs)
-        except Exception as error:
-            raise translated(error) from None
         if type(made) is list:
             return [CompiledDAGFuture(future) for future in made]
         return CompiledDAGFuture(made)

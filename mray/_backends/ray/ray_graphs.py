@@ -15,9 +15,10 @@ from mray._api.communicator import Communicator
 from mray._api.dag_context import DAGContext
 from mray._api.dag_node import DAGNode
 from mray._backends.ray.dag import Translation
-from mray._backends.ray.errors import translated
+from mray._backends.ray.errors import translating
 from mray._backends.ray.ray_communicator import carried_by_ray
 from mray._backends.ray.ray_compiled import RayGraph
+from mray._backends.ray.values import rays_own
 
 #: Ray waits so long for ever.
 _FOR_EVER = -1
@@ -26,7 +27,6 @@ _FOR_EVER = -1
 def compile_graph(
     root: DAGNode,
     *,
-    actor: Callable[[Any], Any],
     function: Callable[[Any, dict[str, Any]], Any],
     value: Callable[[Any], Any],
     submit_timeout: float | None = None,
@@ -40,9 +40,8 @@ def compile_graph(
 ) -> RayGraph:
     """Have Ray compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
 
-    `actor` gives Ray's handle of an actor, `function` Ray's remote function, `value` what a ref stands for. Waits until all actors have
-    made their part. Raises what Ray raises for graphs that it cannot compile, and NotImplementedError or ValueError, with its name, for
-    what only mray has.
+    `function` gives Ray's remote function, `value` what a ref stands for. Waits until all actors have made their part. Raises what Ray
+    raises for graphs that it cannot compile, and NotImplementedError or ValueError, with its name, for what only mray has.
     """
     if when_full != "raise":
         raise NotImplementedError(
@@ -52,23 +51,17 @@ def compile_graph(
     context = DAGContext.get_current()
     RayContext.get_current().teardown_timeout = context.teardown_timeout
 
-    handles: dict[Any, Any] = {}
-
-    def carried_actor(handle: Any) -> Any:
-        found = actor(handle)
-        handles[found] = handle
-        return found
-
     def communicator(carried: Communicator) -> Any:
-        return carried_by_ray(carried, [actor(handle) for handle in carried.get_actor_handles()])
+        return carried_by_ray(carried, [rays_own(handle) for handle in carried.get_actor_handles()])
 
     if isinstance(default_communicator, Communicator):
         default_communicator = communicator(default_communicator)
     in_flight = context.max_inflight_executions if max_inflight_executions is None else max_inflight_executions
     submit = context.submit_timeout if submit_timeout is None else submit_timeout
     overlap = context.overlap_gpu_communication if overlap_gpu_communication is None else overlap_gpu_communication
-    rays = Translation(actor=carried_actor, function=function, value=value, communicator=communicator).of(root)
-    try:
+    translation = Translation(function=function, value=value, communicator=communicator)
+    rays = translation.of(root)
+    with translating:
         compiled = rays.experimental_compile(
             _submit_timeout=_FOR_EVER if submit is None else submit,
             _buffer_size_bytes=context.buffer_size_bytes if buffer_size_bytes is None else buffer_size_bytes,
@@ -78,6 +71,5 @@ def compile_graph(
             _overlap_gpu_communication=overlap,
             _default_communicator=default_communicator,
         )
-    except Exception as error:
-        raise translated(error) from None
+    handles = {actor: handle for handle, actor in translation.actors.items()}
     return RayGraph(compiled, context.get_timeout, in_flight, root, handles)
