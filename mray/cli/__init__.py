@@ -32,19 +32,10 @@ import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from mray._common.version import __version__
 from mray.cli import commands
-
-
-class Command(Protocol):
-    """A module of `mray.cli.commands`."""
-
-    SUMMARY: str
-
-    def main(self, words: list[str]) -> int:
-        """Do it with these arguments; the exit status."""
 
 
 def names() -> list[str]:
@@ -52,10 +43,9 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(commands.__path__) if not module.name.startswith("_"))
 
 
-def load(name: str) -> Command:
-    """The command of this name."""
-    module: Command = importlib.import_module(f"{commands.__name__}.{name}")
-    return module
+def load(name: str) -> Any:
+    """The module of the command of this name."""
+    return importlib.import_module(f"{commands.__name__}.{name}")
 
 
 def usage() -> str:
@@ -92,4 +82,4 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"mray: no command {first!r}", file=sys.stderr)
         print(usage(), file=sys.stderr)
         return 2
-    return load(first).main(arguments[1:])
+    return int(load(first).main(arguments[1:]))

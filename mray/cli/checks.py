@@ -6,6 +6,7 @@ No GPU is initialised in this process; one that has several GPUs try each other 
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -320,20 +321,35 @@ def leftovers() -> Iterator[Finding]:
         yield Finding("left over", OK, f"nothing; {counted(sum(alive for _path, alive in all_sessions()), 'session')} running")
 
 
+def _lasting(look: Callable[[], list[str]]) -> Callable[[], list[str]]:
+    """The findings of `look` that are there again a little later: a session that ends right now has let go of its lock, or loses name by
+    name.
+    """
+
+    @functools.wraps(look)
+    def look_twice() -> list[str]:
+        found = look()
+        if found:
+            clock.sleep(_MOMENT)
+            again = set(look())
+            found = [each for each in found if each in again]
+        return found
+
+    return look_twice
+
+
+@_lasting
 def dead_sessions() -> list[str]:
     """Directories of this user's sessions that nobody holds the lock of."""
-    return _stays(lambda: [directory for directory, alive in all_sessions() if not alive])
+    return [directory for directory, alive in all_sessions() if not alive]
 
 
+@_lasting
 def orphaned_events() -> list[str]:
     """Names of events of CUDA that a process of this user has made which is dead, whether mray started it or not.
 
     Not those that somebody has mapped. For containers see `orphaned_segments`.
     """
-    return _stays(_orphaned_events_now)
-
-
-def _orphaned_events_now() -> list[str]:
     names = {name for pid, names in events_by_pid(SHM).items() if not start_of(pid) for name in names}
     return sorted(names - _mapped(names)) if names else []
 
@@ -353,28 +369,13 @@ def _mappings() -> Iterator[str]:
             continue
 
 
+@_lasting
 def orphaned_segments() -> list[str]:
     """Names of this user in shared memory that look like mray's, of sessions that have no directory and no process here.
 
     A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. (Who shares /dev/shm with
     containers of the same user sees their names, and not their processes: `mray doctor` is then to be asked in there.)
     """
-    return _stays(_orphaned_now)
-
-
-def _stays(look: Callable[[], list[str]]) -> list[str]:
-    """The findings of `look` that are there again a little later: a session that ends right now has let go of its lock, or loses name by
-    name.
-    """
-    found = look()
-    if found:
-        clock.sleep(_MOMENT)
-        again = set(look())
-        found = [each for each in found if each in again]
-    return found
-
-
-def _orphaned_now() -> list[str]:
     found: dict[str, list[str]] = {}
     try:
         names = os.listdir(SHM)

@@ -74,10 +74,9 @@ def fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
 
 def lines(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None, *, gap: int = GAP) -> list[str]:
     """The titles and the rows. None for `width`: as wide as they are."""
-    natural = [max([len(column.title), *(len(row[number]) for row in cells)]) for number, column in enumerate(columns)]
+    natural, least = _widths(columns, cells)
     widths = natural
     if width is not None:
-        least = [wide if column.least is None else min(column.least, wide) for column, wide in zip(columns, natural, strict=True)]
         widths = fit(natural, least, width - gap * (len(columns) - 1))
     titles = [column.title for column in columns]
     return [_line(columns, row, widths, gap) for row in (titles, *cells)]
@@ -85,14 +84,19 @@ def lines(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int 
 
 def left_out(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int, needed: Iterable[int]) -> list[int]:
     """Columns that have no room even when all shrink as far as they may: the last ones, and none of the needed."""
-    natural = [max([len(column.title), *(len(row[number]) for row in cells)]) for number, column in enumerate(columns)]
-    least = [wide if column.least is None else min(column.least, wide) for column, wide in zip(columns, natural, strict=True)]
+    _natural, least = _widths(columns, cells)
     kept, out = list(range(len(columns))), []
     spare = [number for number in kept if number not in set(needed)]
     while spare and sum(least[number] for number in kept) + GAP * (len(kept) - 1) > width:
         out.append(spare.pop())
         kept.remove(out[-1])
     return sorted(out)
+
+
+def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> tuple[list[int], list[int]]:
+    """The width that each column wants, and the one that it may shrink to."""
+    natural = [max([len(column.title), *(len(row[number]) for row in cells)]) for number, column in enumerate(columns)]
+    return natural, [wide if column.least is None else min(column.least, wide) for column, wide in zip(columns, natural, strict=True)]
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int], gap: int) -> str:

@@ -76,16 +76,17 @@ def add_format(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--format", "-f", choices=FORMATS, default="table", help="how to print (default table)")
 
 
-def guarded(action: Callable[[], int]) -> int:
-    """Do it; errors of the session or the question become a line on stderr and an exit status."""
+def run_command(arguments: argparse.ArgumentParser, words: list[str], action: Callable[[argparse.Namespace], int]) -> int:
+    """Do it with the arguments in these words; errors of the session or the question become a line on stderr and an exit status."""
+    given = arguments.parse_args(words)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_rest: print(f"mray: warning: {message}", file=sys.stderr)
             warnings.simplefilter("always")
-            status = action()
+            status = action(given)
             sys.stdout.flush()
             return status
-    except ServerUnavailable as error:
+    except (ServerUnavailable, SessionGoneError, TimeoutError) as error:
         print(f"mray: {error}", file=sys.stderr)
         return NO_SESSION
     except RayStateApiException as error:
@@ -94,9 +95,6 @@ def guarded(action: Callable[[], int]) -> int:
     except ValueError as error:
         print(f"mray: {error}", file=sys.stderr)
         return USAGE
-    except (SessionGoneError, TimeoutError) as error:
-        print(f"mray: {error}", file=sys.stderr)
-        return NO_SESSION
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -14,7 +14,7 @@ from typing import Any
 from mray._common.clock import time
 from mray._ipc.sessions import sessions
 from mray._runtime.session.breakpoints import BreakpointStop, attach, has_terminal, stops
-from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
+from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
 from mray.util.state.api import session_directory
 
 SUMMARY = "list the workers that wait at a breakpoint, and debug one"
@@ -33,8 +33,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("which", nargs="?", type=int, metavar="WHICH", help="the worker to debug")
     add_session(arguments)
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _debug(given))
+    return run_command(arguments, words, _debug)
 
 
 def _debug(given: argparse.Namespace) -> int:

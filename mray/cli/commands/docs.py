@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from mray._runtime.environment.packages import cache_folder
 from mray.cli import manual, web
-from mray.cli.terminal import DONE, NOT_FOUND, guarded, lacks, parser
+from mray.cli.terminal import DONE, NOT_FOUND, lacks, parser, run_command
 
 SUMMARY = "read the manual: its pages, one of them, or all of them in a browser"
 
@@ -34,13 +34,12 @@ def main(words: list[str]) -> int:
     arguments.add_argument("page", nargs="?", metavar="PAGE", help="the page to show")
     arguments.add_argument("--web", action="store_true", help="open all pages as one, with a search, in a browser (at PAGE, if given)")
     arguments.add_argument("--output", metavar="FILE", help="with --web: write this file, and open nothing")
-    given = arguments.parse_args(words)
-    if given.output and not given.web:
-        arguments.error("--output is for --web")
-    return guarded(lambda: _docs(given))
+    return run_command(arguments, words, _docs)
 
 
 def _docs(given: argparse.Namespace) -> int:
+    if given.output and not given.web:
+        raise ValueError("--output is for --web")
     page = manual.find(given.page) if given.page else None
     if given.page and page is None:
         meant = manual.nearest(given.page)

@@ -10,7 +10,7 @@ import os
 from mray._ipc.reaper import LOCAL, clean_after_node, remove_local, take_lock
 from mray._ipc.segment import SHM
 from mray.cli.checks import BAD, OK, WARNING, dead_sessions, examine, orphaned_events, orphaned_segments
-from mray.cli.terminal import DONE, NOT_FOUND, add_format, guarded, parser, show
+from mray.cli.terminal import DONE, NOT_FOUND, add_format, parser, run_command, show
 
 SUMMARY = "check this machine: shared memory, limits, GPUs, packages, left-overs"
 
@@ -23,8 +23,7 @@ def main(words: list[str]) -> int:
         "--clean", action="store_true", help="remove what dead sessions of this user have left: processes, memory, directories"
     )
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _doctor(given))
+    return run_command(arguments, words, _doctor)
 
 
 def _doctor(given: argparse.Namespace) -> int:

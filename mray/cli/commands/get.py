@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from mray.cli.columns import CUT, is_meant
-from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
+from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import gather
 from mray.util.state.api import look
 from mray.util.state.common import RECORDS, StateSchema
@@ -21,8 +21,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("id", metavar="ID", help="its id, or the beginning of it when only one begins so")
     add_session(arguments)
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _get(given, kinds[given.kind]))
+    return run_command(arguments, words, lambda given: _get(given, kinds[given.kind]))
 
 
 def _get(given: argparse.Namespace, record: type[StateSchema]) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 import textwrap
 
-from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
+from mray.cli.terminal import DONE, add_format, add_session, parser, run_command, show
 from mray.util.state.api import counted_records
 from mray.util.state.common import DEFAULT_LIMIT, RAY_MAX_LIMIT_FROM_API_SERVER, RECORDS, StateSchema
 
@@ -35,8 +35,7 @@ def main(words: list[str]) -> int:
         each.add_argument("--limit", type=int, help=most)
         each.add_argument("--detail", action="store_true", help="all columns")
         each.add_argument("--allow-missing", action="store_true", help="a process that does not answer is a warning, not an error")
-    given = arguments.parse_args(words)
-    return guarded(lambda: _list(given))
+    return run_command(arguments, words, _list)
 
 
 def columns_help(record: type[StateSchema]) -> str:

@@ -9,7 +9,7 @@ import sys
 
 from mray._ipc.sessions import is_alive
 from mray.cli.columns import begins, is_meant
-from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
+from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import actors
 from mray.util.state.api import list_logs, look, session_directory
 
@@ -27,8 +27,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--follow", action="store_true", help="go on printing what comes, until the session ends")
     add_session(arguments)
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _logs(given))
+    return run_command(arguments, words, _logs)
 
 
 def _logs(given: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from mray.cli.columns import counted
-from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
+from mray.cli.terminal import DONE, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import objects, workers
 from mray.util.state.api import look
 from mray.util.state.common import ObjectState, WorkerState
@@ -30,8 +30,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--stats-only", action="store_true", help="only the processes")
     add_session(arguments)
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _memory(given))
+    return run_command(arguments, words, _memory)
 
 
 def _memory(given: argparse.Namespace) -> int:

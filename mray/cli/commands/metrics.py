@@ -16,7 +16,7 @@ from typing import Any
 
 from mray.cli.loopback import LOOPBACK, LoopbackServer
 from mray.cli.samples import Distribution, MetricFamily, metrics, take
-from mray.cli.terminal import DONE, add_session, guarded, parser
+from mray.cli.terminal import DONE, add_session, parser, run_command
 from mray.util.state.api import look
 from mray.util.state.exception import RayStateApiException
 
@@ -34,8 +34,7 @@ def main(words: list[str]) -> int:
     )
     arguments.add_argument("--file", metavar="PATH", help="write there instead of to the terminal")
     add_session(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _metrics(given))
+    return run_command(arguments, words, _metrics)
 
 
 def _metrics(given: argparse.Namespace) -> int:

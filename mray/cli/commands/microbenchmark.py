@@ -9,7 +9,7 @@ from itertools import chain
 
 import mray as ray
 from mray.cli.benchmarks import benchmarks, graph_benchmarks, row
-from mray.cli.terminal import DONE, add_format, guarded, parser, show
+from mray.cli.terminal import DONE, add_format, parser, run_command, show
 
 SUMMARY = "measure objects, calls, actors and graphs on this machine"
 
@@ -25,8 +25,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--only", metavar="PATTERN", default="", help="rows whose name matches this regular expression")
     arguments.add_argument("--scale", type=float, default=1.0, help="below 1: smaller arrays and fewer calls in the large rows")
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _measure(given))
+    return run_command(arguments, words, _measure)
 
 
 def _measure(given: argparse.Namespace) -> int:

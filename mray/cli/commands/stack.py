@@ -24,7 +24,7 @@ from mray._common.own_frames import OWN, kind_of, span_of_user
 from mray._runtime.observe.observer import SessionGoneError, ask_node
 from mray._runtime.processes import stack_signal
 from mray.cli.columns import begins, counted, is_meant
-from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, guarded, parser, show
+from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import View, worker_id, workers
 from mray.util.state.api import look
 
@@ -42,8 +42,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--locals", action="store_true", help="local variables too (py-spy only)")
     add_session(arguments)
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _stack(given))
+    return run_command(arguments, words, _stack)
 
 
 def _stack(given: argparse.Namespace) -> int:

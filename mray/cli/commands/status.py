@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._ipc.sessions import sessions
 from mray.cli.columns import counted
-from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, guarded, parser, show
+from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import View, actors, jobs, nodes
 from mray.util.state.api import look, session_directory
 from mray.util.state.common import _bytes
@@ -24,8 +24,7 @@ def main(words: list[str]) -> int:
     arguments = parser("status", SUMMARY)
     add_session(arguments)
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _status(given))
+    return run_command(arguments, words, _status)
 
 
 def _status(given: argparse.Namespace) -> int:

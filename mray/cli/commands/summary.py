@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from mray.cli.terminal import DONE, add_format, add_session, guarded, parser, show
+from mray.cli.terminal import DONE, add_format, add_session, parser, run_command, show
 from mray.util.state.api import summarize_actors, summarize_objects, summarize_tasks
 
 SUMMARY = "count actors by class, tasks by name, or objects"
@@ -19,8 +19,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--allow-missing", action="store_true", help="a process that does not answer is a warning, not an error")
     add_session(arguments)
     add_format(arguments)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _summarize(given))
+    return run_command(arguments, words, _summarize)
 
 
 def _summarize(given: argparse.Namespace) -> int:

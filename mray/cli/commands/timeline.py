@@ -13,7 +13,7 @@ from pathlib import Path
 from mray._backends.session_trace import timeline
 from mray._picture.timeline_page import timeline_page
 from mray.cli.columns import counted
-from mray.cli.terminal import DONE, NOT_FOUND, add_session, guarded, parser
+from mray.cli.terminal import DONE, NOT_FOUND, add_session, parser, run_command
 from mray.util.state.api import look
 
 SUMMARY = "write what ran when, for Perfetto or as a page"
@@ -26,8 +26,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--begin", type=float, default=0.0, metavar="SECONDS", help="where the page begins, after the first span")
     arguments.add_argument("--seconds", type=float, metavar="SECONDS", help="how much the page shows (default: everything)")
     add_session(arguments, timeout=10.0)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _timeline(given))
+    return run_command(arguments, words, _timeline)
 
 
 def _timeline(given: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from mray.cli.columns import Column, counted, cut, lines
 from mray.cli.live import LivePage
 from mray.cli.samples import Sample, is_driver, take
-from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, guarded, lacks, parser
+from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, lacks, parser, run_command
 from mray.util.state.api import look, session_directory
 from mray.util.state.common import WorkerState, _bytes
 from mray.util.state.exception import ServerUnavailable
@@ -112,8 +112,7 @@ def main(words: list[str]) -> int:
         "--sort", choices=[*ORDERS], default="c", metavar="KEY", help="the order of processes: a key of those below (default c)"
     )
     add_session(arguments, timeout=2.0)
-    given = arguments.parse_args(words)
-    return guarded(lambda: _top(given))
+    return run_command(arguments, words, _top)
 
 
 def _serve(given: argparse.Namespace) -> int:
