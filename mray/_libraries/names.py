@@ -230,11 +230,36 @@ MODULES: dict[str, Stand | Lack] = {
     "ray._private.profiling": Stand("mray._libraries.core.profiling", private=True),
     "ray._private.serialization": Stand("mray._libraries.core.serialization", private=True),
     "ray._private.services": Stand(also=_from("mray.util", "get_node_ip_address"), private=True),
-    "ray._private.state": Stand("mray._libraries.core.state", private=True),
+    "ray._private.state": Stand(
+        "mray._libraries.core.state", also=_from("mray", "available_resources cluster_resources nodes timeline"), private=True
+    ),
     "ray._private.test_utils": Stand("mray._libraries.core.test_utils", private=True),
     "ray._private.utils": Stand("mray._libraries.core.system_memory", private=True),
-    "ray._private.worker": Stand("mray._libraries.core.worker", private=True),
-    "ray._raylet": Stand("mray._libraries.core.raylet", private=True),
+    "ray._private.worker": Stand(
+        "mray._libraries.core.worker",
+        also=_from("mray", "LoggingConfig cancel get get_actor get_gpu_ids init is_initialized kill put remote shutdown wait"),
+        private=True,
+    ),
+    "ray._raylet": Stand(
+        "mray._libraries.core.raylet",
+        also={
+            **_from(
+                "mray",
+                """
+                ActorClassID ActorID ClusterID DynamicObjectRefGenerator FunctionID JobID NodeID ObjectID ObjectRef ObjectRefGenerator
+                PlacementGroupID TaskID UniqueID WorkerID
+                """,
+            ),
+            **_from("mray._libraries.core.network_utils", "build_address get_localhost_ip is_ipv6 is_localhost parse_address"),
+            "BaseID": "mray._common.ids:BaseID",
+            "GcsClient": "mray._libraries.core.gcs_client:GcsClient",
+            "Language": "mray.cross_language:Language",
+            "StreamingGeneratorStats": "mray._api.ref_generator:StreamingGeneratorStats",
+            "merge_instantaneous_total_cython": "mray._libraries.core.time_series:merge_instantaneous_total",
+            "time_weighted_average_cython": "mray._libraries.core.time_series:time_weighted_average",
+        },
+        private=True,
+    ),
     # --------------------------------------------------------------------------------------- libraries
     "ray.air": Lack(LIBRARY),
     "ray.autoscaler": Lack(ONE_NODE, mentioned=True),

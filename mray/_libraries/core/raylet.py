@@ -6,65 +6,18 @@ import contextvars
 import enum
 from typing import Any
 
-from mray import (
-    ActorClassID,
-    ActorID,
-    ClusterID,
-    DynamicObjectRefGenerator,
-    FunctionID,
-    JobID,
-    NodeID,
-    ObjectID,
-    ObjectRef,
-    ObjectRefGenerator,
-    PlacementGroupID,
-    TaskID,
-    UniqueID,
-    WorkerID,
-)
-from mray._api.ref_generator import StreamingGeneratorStats
-from mray._common.ids import BaseID
 from mray._common.labels import selects
-from mray._libraries.core.gcs_client import GcsClient
-from mray._libraries.core.network_utils import build_address, get_localhost_ip, is_ipv6, is_localhost, parse_address
-from mray._libraries.core.time_series import merge_instantaneous_total as merge_instantaneous_total_cython
-from mray._libraries.core.time_series import time_weighted_average as time_weighted_average_cython
-from mray.cross_language import Language
+from mray._libraries.core.network_utils import get_localhost_ip
 
 __all__ = [
-    "ActorClassID",
-    "ActorID",
     "AuthenticationMode",
-    "BaseID",
-    "ClusterID",
     "Config",
-    "DynamicObjectRefGenerator",
-    "FunctionID",
-    "GcsClient",
-    "JobID",
-    "Language",
     "MessagePackSerializer",
-    "NodeID",
-    "ObjectID",
-    "ObjectRef",
-    "ObjectRefGenerator",
-    "PlacementGroupID",
-    "StreamingGeneratorStats",
-    "TaskID",
-    "UniqueID",
-    "WorkerID",
     "async_task_id",
-    "build_address",
     "get_all_interfaces_ip",
     "get_authentication_mode",
-    "get_localhost_ip",
-    "is_ipv6",
-    "is_localhost",
-    "merge_instantaneous_total_cython",
     "node_ip_address_from_perspective",
     "node_labels_match_selector",
-    "parse_address",
-    "time_weighted_average_cython",
 ]
 
 async_task_id: contextvars.ContextVar[Any] = contextvars.ContextVar("async_task_id", default=None)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray import ActorID, JobID, PlacementGroupID, available_resources, cluster_resources, nodes, timeline
+from mray import ActorID, JobID, PlacementGroupID, available_resources, cluster_resources, nodes
 from mray.util import placement_group_table
 from mray.util.state import list_actors
 
 __all__ = [
     "actors",
-    "available_resources",
     "available_resources_per_node",
-    "cluster_resources",
     "current_node_id",
     "node_ids",
-    "nodes",
     "object_transfer_timeline",
     "state",
-    "timeline",
     "total_resources_per_node",
 ]
 
@@ -76,36 +72,19 @@ def object_transfer_timeline(filename: str | None = None) -> list[dict[str, Any]
 
 
 class GlobalState:
-    """The state of the cluster, which is one node."""
+    """The state of the cluster, which is one node, by the functions of this module and of `mray`."""
 
-    def node_table(self) -> list[dict[str, Any]]:
-        """As `nodes`."""
-        return nodes()
-
-    def actor_table(self, actor_id: str | None, job_id: JobID | None = None, actor_state_name: str | None = None) -> dict[str, Any]:
-        """As `actors`."""
-        return actors(actor_id, job_id, actor_state_name)
+    node_table = staticmethod(nodes)
+    actor_table = staticmethod(actors)
+    cluster_resources = staticmethod(cluster_resources)
+    available_resources = staticmethod(available_resources)
+    available_resources_per_node = staticmethod(available_resources_per_node)
+    total_resources_per_node = staticmethod(total_resources_per_node)
 
     def placement_group_table(self, placement_group_id: PlacementGroupID | None = None) -> dict[str, Any]:
         """As `mray.util.placement_group_table`, of the group with this id."""
         table = placement_group_table()
         return table if placement_group_id is None else table.get(placement_group_id.hex(), {})
-
-    def cluster_resources(self) -> dict[str, float]:
-        """As `cluster_resources`."""
-        return cluster_resources()
-
-    def available_resources(self) -> dict[str, float]:
-        """As `available_resources`."""
-        return available_resources()
-
-    def available_resources_per_node(self) -> dict[str, dict[str, float]]:
-        """As `available_resources_per_node`."""
-        return available_resources_per_node()
-
-    def total_resources_per_node(self) -> dict[str, dict[str, Any]]:
-        """As `total_resources_per_node`."""
-        return total_resources_per_node()
 
     def get_draining_nodes(self) -> dict[str, int]:
         """No node is about to leave."""
@@ -114,8 +93,7 @@ class GlobalState:
     def get_cluster_config(self) -> None:
         """There is no autoscaler, and so no configuration of one."""
 
-    def get_max_resources_from_cluster_config(self) -> None:
-        """As `get_cluster_config`."""
+    get_max_resources_from_cluster_config = get_cluster_config
 
 
 state = GlobalState()

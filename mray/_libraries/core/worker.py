@@ -8,7 +8,7 @@ import math
 import sys
 from typing import IO, Any
 
-from mray import ClusterID, LoggingConfig, cancel, get, get_actor, get_gpu_ids, init, is_initialized, kill, put, remote, shutdown, wait
+from mray import ClusterID
 from mray._api.context import SCRIPT_MODE, WORKER_MODE, GlobalWorker, runtime_context
 from mray._api.current import backend_if_started, started_backend
 from mray._api.init import RayContext
@@ -23,29 +23,17 @@ __all__ = [
     "SCRIPT_MODE",
     "WORKER_MODE",
     "BaseContext",
-    "LoggingConfig",
     "RayContext",
     "Worker",
     "_mode",
     "_post_init_hooks",
     "blocking_get_inside_async_warned",
-    "cancel",
-    "get",
-    "get_actor",
     "get_dashboard_url",
-    "get_gpu_ids",
     "get_resource_ids",
     "global_worker",
-    "init",
-    "is_initialized",
-    "kill",
     "logger",
     "print_to_stdstream",
     "print_worker_logs",
-    "put",
-    "remote",
-    "shutdown",
-    "wait",
 ]
 
 #: Whether the warning about `get` in an event loop has been given, or is not wanted: Ray Serve sets it.
