@@ -3,7 +3,7 @@
     any thread                     reading thread (see `mray._ipc.reactor`)            members, one actor each
     submit ──▶ queue ──▶ send ────────────────────────────────────────────────────────▶ run the function
                  ▲                 answered ◀───────────────────────────────────────────┘
-                 └── next job ◀────┘  └─▶ job.succeeded / job.failed
+                 └── next job ◀────┘  └─▶ job.settle
 
 Jobs are begun in the order of the queue by the member that is free first. While jobs are short, members are sent some ahead, which saves
 the wait for the next one; when a member is free, the queue is empty and another's job turns out to be long, the jobs that this one has
@@ -164,10 +164,8 @@ class PoolJob:
         """It leaves for a member now; False: it is wanted no more."""
         return True
 
-    def succeeded(self, value: Any) -> None:
-        raise NotImplementedError
-
-    def failed(self, error: BaseException) -> None:
+    def settle(self, success: bool, value: Any) -> None:
+        """It is over: with a value, or with the exception that it failed with."""
         raise NotImplementedError
 
 
@@ -297,7 +295,7 @@ class MemberPool:
     def _fail(self, job: PoolJob) -> None:
         assert self.broken is not None
         if job.started or job.starts():
-            job.failed(self.broken)
+            job.settle(False, self.broken)
 
     def _go_on(self) -> None:
         """Send what can go, hire who is missing, dismiss who is not needed."""
@@ -375,9 +373,9 @@ class MemberPool:
             with self._lock:
                 worker.jobs.remove(job)
                 lost = self._judge_deaths(worker)
-            job.failed(error)
+            job.settle(False, error)
             for each, why in lost:
-                each.failed(why)
+                each.settle(False, why)
             if not isinstance(error, Exception):
                 raise
             return
@@ -411,12 +409,9 @@ class MemberPool:
             self._go_on()
         if died is None and not back:
             job.arguments = ()
-            if error is None:
-                job.succeeded(value)
-            else:
-                job.failed(error)
+            job.settle(error is None, value if error is None else error)
         for each, why in lost:
-            each.failed(why)
+            each.settle(False, why)
 
     def _judge_deaths(self, worker: PoolWorker) -> list[tuple[PoolJob, BaseException]]:
         """Once the death of a member is heard by all of its jobs, take them off; returns those that fail with it. Lock held.

@@ -147,12 +147,12 @@ class _Call(PoolJob):
     def starts(self) -> bool:
         return self.future.set_running_or_notify_cancel()
 
-    def succeeded(self, value: Any) -> None:
-        self.future.set_result(value)
-
-    def failed(self, error: BaseException) -> None:
-        broken = isinstance(error, RayActorError) or error is self._worker_pool.broken
-        self.future.set_exception(_broken(error) if broken else error)
+    def settle(self, success: bool, value: Any) -> None:
+        if success:
+            self.future.set_result(value)
+        else:
+            broken = isinstance(value, RayActorError) or value is self._worker_pool.broken
+            self.future.set_exception(_broken(value) if broken else value)
 
 
 class _Chunk(_Call):
@@ -163,8 +163,8 @@ class _Chunk(_Call):
     def __init__(self, future: Future[Any], worker_pool: MemberPool, code: SentFunction, method: str, items: Any) -> None:
         super().__init__(future, worker_pool, code, method, (items,))
 
-    def succeeded(self, value: Any) -> None:
-        self.future.set_result(unpack(value))
+    def settle(self, success: bool, value: Any) -> None:
+        super().settle(success, unpack(value) if success else value)
 
 
 def _broken(error: BaseException) -> BrokenProcessPool:

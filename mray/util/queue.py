@@ -49,7 +49,7 @@ class Queue:
 
     def size(self) -> int:
         """How many items there are."""
-        return int(get(self._actor.qsize.remote()))
+        return int(get(self.actor.qsize.remote()))
 
     def qsize(self) -> int:
         """As `size`."""
@@ -57,15 +57,11 @@ class Queue:
 
     def empty(self) -> bool:
         """Whether there is no item."""
-        return bool(get(self._actor.empty.remote()))
+        return bool(get(self.actor.empty.remote()))
 
     def full(self) -> bool:
         """Whether there is no room."""
-        return bool(get(self._actor.full.remote()))
-
-    @property
-    def _actor(self) -> Any:
-        return self.actor
+        return bool(get(self.actor.full.remote()))
 
     # ------------------------------------------------------------------------------------ putting
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -73,9 +69,9 @@ class Queue:
         _check(block, timeout)
         try:
             if not block:
-                get(self._actor.put_nowait.remote(item))
-            elif not get(self._actor.try_put.remote(item)):
-                get(self._actor.put.remote(item, timeout))
+                get(self.actor.put_nowait.remote(item))
+            elif not get(self.actor.try_put.remote(item)):
+                get(self.actor.put.remote(item, timeout))
         except asyncio.QueueFull:
             raise Full from None
 
@@ -83,7 +79,7 @@ class Queue:
         """As `put`, to be awaited."""
         _check(block, timeout)
         try:
-            await (self._actor.put.remote(item, timeout) if block else self._actor.put_nowait.remote(item))
+            await (self.actor.put.remote(item, timeout) if block else self.actor.put_nowait.remote(item))
         except asyncio.QueueFull:
             raise Full from None
 
@@ -95,7 +91,7 @@ class Queue:
         """Add all items in one call; Full, and none is added, when there is no room for all of them."""
         if not isinstance(items, Iterable):
             raise TypeError("Argument 'items' must be an Iterable")
-        get(self._actor.put_nowait_batch.remote(list(items)))
+        get(self.actor.put_nowait_batch.remote(list(items)))
 
     # ------------------------------------------------------------------------------------ getting
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
@@ -103,9 +99,9 @@ class Queue:
         _check(block, timeout)
         try:
             if not block:
-                return get(self._actor.get_nowait.remote())
-            item = get(self._actor.try_get.remote())
-            return get(self._actor.get.remote(timeout)) if item is _Nothing else item
+                return get(self.actor.get_nowait.remote())
+            item = get(self.actor.try_get.remote())
+            return get(self.actor.get.remote(timeout)) if item is _Nothing else item
         except asyncio.QueueEmpty:
             raise Empty from None
 
@@ -113,7 +109,7 @@ class Queue:
         """As `get`, to be awaited."""
         _check(block, timeout)
         try:
-            return await (self._actor.get.remote(timeout) if block else self._actor.get_nowait.remote())
+            return await (self.actor.get.remote(timeout) if block else self.actor.get_nowait.remote())
         except asyncio.QueueEmpty:
             raise Empty from None
 
@@ -127,7 +123,7 @@ class Queue:
             raise TypeError("Argument 'num_items' must be an int")
         if num_items < 0:
             raise ValueError("'num_items' must be nonnegative")
-        items: list[Any] = get(self._actor.get_nowait_batch.remote(num_items))
+        items: list[Any] = get(self.actor.get_nowait_batch.remote(num_items))
         return items
 
     # ------------------------------------------------------------------------------------- ending

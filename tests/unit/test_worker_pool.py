@@ -68,13 +68,8 @@ class Noted(PoolJob):
 
     __slots__ = ("end",)
 
-    def succeeded(self, value: Any) -> None:
-        self._end("done")
-
-    def failed(self, error: BaseException) -> None:
-        self._end(type(error).__name__)
-
-    def _end(self, how: str) -> None:
+    def settle(self, success: bool, value: Any) -> None:
+        how = "done" if success else type(value).__name__
         assert not hasattr(self, "end"), f"it ended twice: {self.end}, {how}"
         self.end = how
 

@@ -75,7 +75,7 @@ def _placed(arg: Any, large: tuple[Any, ...]) -> Any:
 class _Batch(PoolJob):
     """A batch under way, and joblib's future of it."""
 
-    __slots__ = ("_callback", "_deliver", "_error", "_value", "done")
+    __slots__ = ("_callback", "_deliver", "_success", "_value", "done")
 
     def __init__(
         self, code: SentFunction, batch: Any, large: list[ObjectRef], callback: Callback | None, deliver: Callable[[Any], None]
@@ -83,19 +83,12 @@ class _Batch(PoolJob):
         super().__init__(code, "call", batch, *large)
         self._callback = callback
         self._deliver = deliver
+        self._success = False
         self._value: Any = None
-        self._error: BaseException | None = None
         self.done = False
 
-    def succeeded(self, value: Any) -> None:
-        self._value = value
-        self._settle()
-
-    def failed(self, error: BaseException) -> None:
-        self._error = error
-        self._settle()
-
-    def _settle(self) -> None:
+    def settle(self, success: bool, value: Any) -> None:
+        self._success, self._value = success, value
         self.done = True
         callback, self._callback = self._callback, None
         if callback is not None:
@@ -103,8 +96,8 @@ class _Batch(PoolJob):
 
     def result(self) -> Any:
         """The result of the batch, or its error."""
-        if self._error is not None:
-            raise self._error
+        if not self._success:
+            raise self._value
         return self._value
 
 

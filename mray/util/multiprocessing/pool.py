@@ -11,6 +11,7 @@ import itertools
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from multiprocessing import TimeoutError
 from multiprocessing.pool import CLOSE, RUN, TERMINATE, RemoteTraceback  # type: ignore[attr-defined]
 from typing import Any, TypeVar
@@ -111,7 +112,7 @@ class Pool:
         method, arguments = call_of(code, tuple(args or ()), kwds or kwargs or {})
 
         def begin(settle: Settle) -> None:
-            self._worker_pool.submit(_Single(settle, code, method, *arguments))
+            self._worker_pool.submit(_Job(settle, code, method, *arguments))
 
         return AsyncResult(self._worker_pool, callback, error_callback, begin)
 
@@ -332,12 +333,13 @@ class MapResult(AsyncResult):
         if not starts:
             # As with chunks: nobody who is called back early waits for long.
             self._settle(True, self._value)
-        worker_pool.submit(*(_Chunk(self._set, index, code, method, list(items[at : at + chunksize])) for index, at in enumerate(starts)))
+        chunks = (pack(list(items[at : at + chunksize])) for at in starts)
+        worker_pool.submit(*(_Job(partial(self._set, index), code, method, chunk) for index, chunk in enumerate(chunks)))
 
     def _set(self, index: int, success: bool, value: Any) -> None:
         # Chunks are answered in one thread at a time.
         if success and self._success:
-            self._value[index * self._chunksize : (index + 1) * self._chunksize] = value
+            self._value[index * self._chunksize : (index + 1) * self._chunksize] = unpack(value)
         elif not success and self._success:
             self._success, self._value = False, value
         self._left -= 1
@@ -345,8 +347,8 @@ class MapResult(AsyncResult):
             self._settle(self._success, self._value)
 
 
-class _Single(PoolJob):
-    """The job of an `AsyncResult`, which takes whether it has succeeded, and the value or the exception."""
+class _Job(PoolJob):
+    """A job whose outcome a function takes: one call, or a chunk of items."""
 
     __slots__ = ("_settle",)
 
@@ -354,28 +356,8 @@ class _Single(PoolJob):
         super().__init__(code, method, *arguments)
         self._settle = settle
 
-    def succeeded(self, value: Any) -> None:
-        self._settle(True, value)
-
-    def failed(self, error: BaseException) -> None:
-        self._settle(False, error)
-
-
-class _Chunk(PoolJob):
-    """Items of a `MapResult` or an `IMapIterator`, which takes the chunk's number, whether it has succeeded, and values or exception."""
-
-    __slots__ = ("_index", "_settle")
-
-    def __init__(self, settle: Callable[[int, bool, Any], None], index: int, code: SentFunction, method: str, items: list[Any]) -> None:
-        super().__init__(code, method, pack(items))
-        self._settle = settle
-        self._index = index
-
-    def succeeded(self, value: Any) -> None:
-        self._settle(self._index, True, unpack(value))
-
-    def failed(self, error: BaseException) -> None:
-        self._settle(self._index, False, error)
+    def settle(self, success: bool, value: Any) -> None:
+        self._settle(success, value)
 
 
 # ---------------------------------------------------------------------------------------------- iterators
@@ -410,7 +392,7 @@ class IMapIterator:
         self._done: dict[int, tuple[bool, Any]] = {}
 
     def _set(self, index: int, success: bool, value: Any) -> None:
-        self._done[index] = success, value
+        self._done[index] = success, unpack(value) if success else value
 
     def feed(self, everything: bool = False) -> None:
         """Submit what there is, with some chunks under way at most. For the pool."""
@@ -429,7 +411,7 @@ class IMapIterator:
                 self._done[self._submitted] = False, failure
                 self._submitted += 1
             elif items:
-                jobs.append(_Chunk(self._set, self._submitted, self._code, "map", items))
+                jobs.append(_Job(partial(self._set, self._submitted), self._code, "map", pack(items)))
                 self._submitted += 1
             if not items:
                 self._items = None
