@@ -189,7 +189,7 @@ def counted_records(
     if contradict(checked):
         return [], 0
     # A filter may be by a column that only detail gathers.
-    view = look(address, timeout, detail=detail or any(column in _detailed(record) for column, _predicate, _value in checked))
+    view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
     found = [each for each in gather(record, view) if matches(each, checked)]
     _complain(view, raise_on_missing_output)
     found = in_order(record, found)
@@ -203,10 +203,6 @@ def counted_records(
 def in_order(record: type[_Record], found: Iterable[_Record]) -> list[_Record]:
     """Records by their ids; those of what is over come last."""
     return sorted(found, key=lambda each: (each.get("state") in _OVER, str(each[record.KEY])))
-
-
-def _detailed(record: type[StateSchema]) -> set[str]:
-    return record.columns() - record.base_columns()
 
 
 def _complain(view: View, aloud: bool) -> None:
@@ -371,25 +367,25 @@ def summarize_actors(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
     """How many actors of each class are in each state."""
-    said = _ask_ray(address, "summarize_actors", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
-    if said is not None:
-        return dict(said)
-    rows = _all(ActorState, address, timeout, raise_on_missing_output)
+    return _summarized(ActorState, _by_class, address, timeout, raise_on_missing_output)
+
+
+def _by_class(rows: list[ActorState]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for row in rows:
         group = summary.setdefault(row["class_name"], {"class_name": row["class_name"], "state_counts": Counter()})
         group["state_counts"][row["state"]] += 1
-    return _plain({"cluster": {"summary": summary, "total_actors": len(rows), "summary_by": "class"}})
+    return {"summary": summary, "total_actors": len(rows), "summary_by": "class"}
 
 
 def summarize_tasks(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
     """How many calls of each function or method are in each state."""
-    said = _ask_ray(address, "summarize_tasks", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
-    if said is not None:
-        return dict(said)
-    rows = _all(TaskState, address, timeout, raise_on_missing_output)
+    return _summarized(TaskState, _by_name, address, timeout, raise_on_missing_output)
+
+
+def _by_name(rows: list[TaskState]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for row in rows:
         empty = {"func_or_class_name": row["name"], "type": row["type"], "state_counts": Counter()}
@@ -400,17 +396,17 @@ def summarize_tasks(
         "total_actor_tasks": kinds["ACTOR_TASK"],
         "total_actor_scheduled": kinds["ACTOR_CREATION_TASK"],
     }
-    return _plain({"cluster": {"summary": summary, **totals, "summary_by": "func_name"}})
+    return {"summary": summary, **totals, "summary_by": "func_name"}
 
 
 def summarize_objects(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
     """How many objects there are and how large, by the state of their tasks and the kind of refs. Call sites are not recorded."""
-    said = _ask_ray(address, "summarize_objects", timeout=timeout, raise_on_missing_output=raise_on_missing_output)
-    if said is not None:
-        return dict(said)
-    rows = _all(ObjectState, address, timeout, raise_on_missing_output)
+    return _summarized(ObjectState, _by_call_site, address, timeout, raise_on_missing_output)
+
+
+def _by_call_site(rows: list[ObjectState]) -> dict[str, Any]:
     megabytes = sum(max(row["object_size"], 0) for row in rows) / 2**20
     group = {
         "total_objects": len(rows),
@@ -422,14 +418,20 @@ def summarize_objects(
         "ref_type_counts": Counter(row["reference_type"] for row in rows),
     }
     totals = {"total_objects": len(rows), "total_size_mb": megabytes, "callsite_enabled": False, "summary_by": "callsite"}
-    return _plain({"cluster": {"summary": {"disabled": group} if rows else {}, **totals}})
+    return {"summary": {"disabled": group} if rows else {}, **totals}
 
 
-def _all(record: type[_Record], address: str | None, timeout: float, raise_on_missing_output: bool) -> list[_Record]:
+def _summarized(
+    record: type[_Record], summarize: Callable[[list[_Record]], dict[str, Any]], address: str | None, timeout: float, aloud: bool
+) -> dict[str, Any]:
+    """Ray's summary of its records, or the one that `summarize` makes of mray's."""
+    said = _ask_ray(address, f"summarize_{record.WORDS[1]}", timeout=timeout, raise_on_missing_output=aloud)
+    if said is not None:
+        return dict(said)
     view = look(address, timeout, detail=False)
     rows = list(gather(record, view))
-    _complain(view, raise_on_missing_output)
-    return rows
+    _complain(view, aloud)
+    return {"cluster": _plain(summarize(rows))}
 
 
 def _plain(summary: dict[str, Any]) -> dict[str, Any]:

@@ -120,6 +120,11 @@ class StateSchema:
         return set(cls.list_columns(detail=False))
 
     @classmethod
+    def details(cls) -> set[str]:
+        """Those that come only with ``detail=True``."""
+        return cls.columns() - cls.base_columns()
+
+    @classmethod
     def detail_columns(cls) -> set[str]:
         return set(cls.list_columns(detail=True))
 
@@ -143,7 +148,7 @@ class StateSchema:
 
     def without_details(self) -> None:
         """Empty the columns that come only with ``detail=True``."""
-        for name in self.columns() - self.base_columns():
+        for name in self.details():
             setattr(self, name, None)
 
     def get(self, key: str, default: Any = None) -> Any:
