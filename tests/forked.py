@@ -1,9 +1,10 @@
 """Programs that are forked from an interpreter which has imported what they begin with: most of them would import for longer than they run.
 
     test ── words, folder, variables, files for what it prints ──▶ this file as a program ──▶ fork: becomes the program
-         ◀── its pid, then its exit status ───────────────────────
+         ◀── its pid, then its exit status ───────────────────────      └─fork──▶ template ──▶ nodes of the program's sessions
 
-A line of JSON each way. A program whose interpreter has flags, a prompt or a terminal needs one of its own.
+A line of JSON each way. A program whose interpreter has flags, a prompt or a terminal needs one of its own. Its sessions begin as those of
+`mray run --libraries`: in a process that was forked from the program's before it has run a line of it.
 """
 
 from __future__ import annotations
@@ -28,13 +29,27 @@ from typing import Any
 
 from tests.checkout import python_path
 
+#: Modules of programs that start sessions, and of the processes of these.
+OF_SESSIONS = (
+    "numpy",
+    "mray.dag",
+    "mray._backends.native",
+    "mray._backends.entry",
+    "mray._backends.graph_host",
+    "mray._runtime.node.node",
+    "mray._runtime.processes.zygote",
+    "mray._runtime.session.session",
+    "mray._backends.worker_main",
+)
+
 
 class Interpreter:
     """The interpreter that programs are forked from."""
 
-    def __init__(self, *imports: str) -> None:
+    def __init__(self, *imports: str, sessions: bool = True) -> None:
+        """`sessions`: the programs start some."""
         environ = {**os.environ, "PYTHONPATH": python_path()}
-        command = [sys.executable, __file__, *imports]
+        command = [sys.executable, __file__, *(OF_SESSIONS if sessions else ()), *imports]
         # Without a buffer: a line in one would not be seen by who waits for the pipe.
         self._process = subprocess.Popen(
             command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, start_new_session=True
@@ -97,11 +112,14 @@ def become(words: list[str], folder: str, environ: dict[str, str], out: str, err
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environ)
-        if words[0] == "-m":
-            sys.argv, sys.path[0] = words[1:], folder
+        is_module = words[0] == "-m"
+        sys.path[0] = folder if is_module else os.path.dirname(os.path.abspath(words[0]))
+        if OF_SESSIONS[-1] in sys.modules:
+            split_off_template()
+        sys.argv = words[is_module:]
+        if is_module:
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
-            sys.argv, sys.path[0] = words, os.path.dirname(os.path.abspath(words[0]))
             runpy.run_path(words[0], run_name="__main__")
         status = 0
     except SystemExit as ended:
@@ -117,6 +135,23 @@ def become(words: list[str], folder: str, environ: dict[str, str], out: str, err
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(int(status or 0))
+
+
+def split_off_template() -> None:
+    """Have a process that nodes are forked from: an interpreter that begins to be one imports for most of what a session costs.
+
+    There is none for sessions that are elsewhere, nor where processes of sessions begin with settings that this one began without.
+    """
+    from mray._backends import entry
+    from mray._common import settings
+    from mray._runtime.processes import line_coverage, template
+
+    of_the_beginning = (settings.POINTS, settings.AS_RAY, settings.LIBRARIES)
+    if settings.BACKEND.get() != "native" or settings.ADDRESS.is_set() or any(each.get() for each in of_the_beginning):
+        return
+    if line_coverage.request({}) is None:
+        template.current = template.HeadStart()
+        template.current.split_off(lambda options: entry.main("template", "-", "-", options))
 
 
 def main() -> None:

@@ -220,7 +220,7 @@ _interpreter: list[Interpreter] = []
 def pytest_collection_finish(session: pytest.Session) -> None:
     """It is there before tests, and sessions that they share, count their belongings."""
     if MODULE == "mray" and not _interpreter and any("run_program" in getattr(item, "fixturenames", ()) for item in session.items):
-        _interpreter.append(Interpreter("numpy", "mray.dag", "mray._backends.native", "mray._runtime.session.session"))
+        _interpreter.append(Interpreter())
         session.config.add_cleanup(_interpreter[0].close)
 
 

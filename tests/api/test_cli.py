@@ -47,7 +47,7 @@ def mray(*words: str, check: int | None = 0, without: str = "") -> Completed:
 
 @cache
 def _interpreter() -> Interpreter:
-    return Interpreter("numpy", "mray.util.state", *(f"mray.cli.commands.{name}" for name in LOOKING))
+    return Interpreter("mray.util.state", *(f"mray.cli.commands.{name}" for name in LOOKING), sessions=False)
 
 
 @pytest.fixture(scope="module", autouse=True)

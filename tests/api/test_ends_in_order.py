@@ -13,7 +13,6 @@ import asyncio, atexit, csv, gzip, os, signal, sys, tempfile, threading, time, w
 import ENGINE as ray
 
 kind, how, folder = sys.argv[1:4]
-sys.path.insert(0, folder)
 
 def note(what):
     with open(f"{folder}/notes", "a") as file:

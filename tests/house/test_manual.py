@@ -67,8 +67,7 @@ def programs() -> list[Any]:
 @pytest.fixture(scope="module")
 def interpreter() -> Iterator[Interpreter]:
     """With what all programs import."""
-    modules = ("mray.dag", "mray._backends.native", "mray._runtime.session.session", "mray.util.state")
-    interpreter = Interpreter("asyncio", "numpy", *modules)
+    interpreter = Interpreter("asyncio", "mray.util.state")
     yield interpreter
     interpreter.close()
 
