@@ -61,6 +61,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 STARTERS = frozenset({"fresh", "ray_session", "session"})
 
 
+#: Modules that most workers of tests would import, each anew: also pytest, with a function of a file of tests that comes by its name.
+OF_WORKERS = (
+    "asyncio",
+    "pytest",
+    "mray.dag",
+    "mray.util.collective",
+    "mray._backends.graph_host",
+    "mray._graph.caller.compiled",
+)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Nodes are forked from a process that has imported what they need, which is most of a session's price: as by mray's plugin.
@@ -81,7 +92,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         template.current = template.Template()
         item.config.add_cleanup(template.current.close)
     folder = os.path.join(os.environ["MRAY_TMPDIR"], "template")
-    preload = tuple(name for name in getattr(getattr(item, "module", None), "PRELOAD", None) or () if name.startswith("torch"))
+    torch = tuple(name for name in getattr(getattr(item, "module", None), "PRELOAD", None) or () if name.startswith("torch"))
+    preload = (*OF_WORKERS, *torch)
     with contextlib.suppress(OSError):
         os.makedirs(folder, exist_ok=True)
         if set(Preloaded.names) - set(preload):
@@ -97,7 +109,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class Preloaded:
-    """Modules that the template has imported for the sessions of a file that preload them: torch takes seconds, each time."""
+    """Modules that the template has imported for the workers of sessions: torch, for files that preload it, takes seconds, each time."""
 
     by: Any = None
     names: tuple[str, ...] = ()
