@@ -3,6 +3,9 @@
 A driver under test is a program of its own (`program.py`). It and all that it starts carry a variable of their own in the
 environment, and its sessions live in a directory of their own, so that every process, name and file of the session can be
 found when whoever should have cleaned up is dead.
+
+It is forked from an interpreter that has imported mray (`tests.forked`), and its node from a process that it has forked before its first
+line. Where the file says ``ANEW = True`` both are started by exec.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import pytest
 
 from mray._ipc.process import all_pids, carrying
 from tests.checkout import python_path
+from tests.forked import Interpreter, Program
 
 MARK = "MRAY_CRASH_MARK"
 PROGRAM = Path(__file__).with_name("program.py")
@@ -34,19 +38,30 @@ PATIENCE = 60.0
 class Run:
     """One driver program, and what can be seen of its session."""
 
-    def __init__(self, folder: Path, patience: float = PATIENCE) -> None:
+    def __init__(self, folder: Path, patience: float = PATIENCE, anew: bool = False) -> None:
+        """`anew`: by an interpreter of its own."""
         self.folder = folder
+        self._anew = anew
         self.patience = patience
         self.mark = secrets.token_hex(8)
         self.sessions = Path(tempfile.mkdtemp(prefix="mc", dir="/tmp"))
         self.tokens: set[str] = set()
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | Program | None = None
 
     # -- the program ---------------------------------------------------------------------------
     def start(self, *words: str, program: Path = PROGRAM, env: dict[str, str] | None = None, before: Sequence[str] = ()) -> None:
         """`before`: what goes before the command."""
         environment = dict(os.environ, **{MARK: self.mark, "MRAY_TMPDIR": str(self.sessions)}, **(env or {}))
         environment["PYTHONPATH"] = python_path(environment.get("PYTHONPATH"))
+        if not (self._anew or before or "PYTHONPATH" in (env or {})):
+            out, err = (str(self.folder / name) for name in ("stdout", "stderr"))
+            for path in (out, err):
+                Path(path).write_text("")
+            words = (str(program), *words, str(self.folder))
+            self.process = _interpreters["MRAY_POINTS" in (env or {})].start(
+                *words, folder=self.folder, environ=environment, out=out, err=err
+            )
+            return
         with (self.folder / "stdout").open("w") as stdout, (self.folder / "stderr").open("w") as stderr:
             self.process = subprocess.Popen(
                 [*before, sys.executable, str(program), *words, str(self.folder)],
@@ -109,7 +124,10 @@ class Run:
         return [Path(folder, name) for folder, names, files in os.walk(self.sessions) for name in (*names, *files)]
 
     def processes(self) -> dict[int, str]:
-        """Living processes of the run, the program included: pid to title."""
+        """Living processes of the run, the program included, but for the one that its nodes are forked from: pid to title."""
+        return {pid: title for pid, title in self._all_processes().items() if title != "ray::template"}
+
+    def _all_processes(self) -> dict[int, str]:
         found = {}
         for pid in carrying(MARK, self.mark, all_pids()):
             with contextlib.suppress(OSError):
@@ -138,7 +156,7 @@ class Run:
 
     def left(self) -> list[str]:
         """A description of all that is left of the run."""
-        left = [f"process {pid} {title}" for pid, title in self.processes().items()]
+        left = [f"process {pid} {title}" for pid, title in self._all_processes().items()]
         names = os.listdir("/dev/shm")
         left += [f"shared memory {name}" for name in names if any(token in name for token in self.tokens)]
         left += [f"file {path}" for path in self.paths() if path.name.startswith("session_") or path.suffix == ".sock"]
@@ -153,7 +171,7 @@ class Run:
 
     def close(self) -> None:
         """No process or file of the run survives the test, in any case."""
-        for pid in self.processes():
+        for pid in self._all_processes():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -166,10 +184,24 @@ class Run:
         shutil.rmtree(self.sessions, ignore_errors=True)
 
 
+#: The interpreters that drivers are forked from, without and with points.
+_interpreters: dict[bool, Interpreter] = {}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """They are there before a test counts its belongings."""
+    here = Path(__file__).parent
+    texts = [path.read_text() for path in {item.path for item in session.items} if here in path.parents]
+    for points, word in ((False, "run"), (True, "MRAY_POINTS")):
+        if points not in _interpreters and any(word in text for text in texts):
+            _interpreters[points] = Interpreter(shown=MARK, points=points)
+            session.config.add_cleanup(_interpreters[points].close)
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def run(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
     """A driver program that is not started yet."""
-    run = Run(tmp_path)
+    run = Run(tmp_path, anew=getattr(request.module, "ANEW", False))
     yield run
     run.close()
 

@@ -14,6 +14,9 @@ import pytest
 
 from tests.full import some
 
+#: Both ways of a node's start have their tests, and here it is by exec.
+ANEW = True
+
 SIGNALS = ("SIGKILL", "SIGSEGV", "SIGTERM")
 MANNERS = (*SIGNALS, "os._exit")
 PHASES = ("rest", "task", "put", "get", "stream", "graph")

@@ -22,6 +22,8 @@ from tests.faults.crash.conftest import Run
 from tests.faults.crash.torn_program import close_all
 
 TORN = Path(__file__).with_name("torn_program.py")
+#: A program that closes all descriptors closes that of the process its nodes would be forked from.
+ANEW = True
 
 
 @pytest.fixture
