@@ -18,10 +18,7 @@ import sys
 import time
 import traceback
 import weakref
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from steps import as_own, at_step
 from work import KINDS, twice

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mray
+from tests.forked import Interpreter
 from tests.full import FULL
 
 SWEEP = Path(__file__).with_name("sweep.py")
@@ -25,15 +27,21 @@ KINDS = {
 }  # fmt: skip
 
 
-def sweep(kind: str, manner: str) -> None:
-    stride = 1 if FULL or manner == "async" else KINDS[kind]
-    done = subprocess.run(
-        [sys.executable, str(SWEEP), kind, str(stride), manner],
-        capture_output=True,
-        text=True,
-        timeout=36_000 if FULL else 300,
-        check=False,
-    )
+@pytest.fixture(scope="module", autouse=True)
+def interpreter() -> Iterator[Interpreter]:
+    """The one that programs are forked from, but for those that sweep the start of a session, which is to be by exec."""
+    interpreter = Interpreter("asyncio", "mray.proxy", "mray.util.queue")
+    yield interpreter
+    interpreter.close()
+
+
+def sweep(interpreter: Interpreter, kind: str, manner: str) -> None:
+    words = (str(SWEEP), kind, str(1 if FULL or manner == "async" else KINDS[kind]), manner)
+    timeout = 36_000 if FULL else 300
+    if kind == "Session":
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=timeout, check=False)
+    else:
+        done = interpreter.run(*words, timeout=timeout)
     assert done.returncode == 0, done.stderr[-5000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["wrong"] == {}, f"{len(found['wrong'])} of {found['tried']} places"
@@ -42,18 +50,18 @@ def sweep(kind: str, manner: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_handler_raises_cuts_nothing_of_mrays(kind: str) -> None:
-    sweep(kind, "alarm")
+def test_what_a_handler_raises_cuts_nothing_of_mrays(interpreter: Interpreter, kind: str) -> None:
+    sweep(interpreter, kind, "alarm")
 
 
 @pytest.mark.parametrize("kind", ["Graph", "Task", "Stream", "Session"])
-def test_an_interrupt_cuts_nothing_of_mrays(kind: str) -> None:
-    sweep(kind, "interrupt")
+def test_an_interrupt_cuts_nothing_of_mrays(interpreter: Interpreter, kind: str) -> None:
+    sweep(interpreter, kind, "interrupt")
 
 
 @pytest.mark.parametrize("kind", ["Graph", "Task", "ActorCall", "Put", "Wait", "Stream", "OfQueue", "Finalize"])
-def test_finalizers_that_the_collector_runs_may_call_anything(kind: str) -> None:
-    sweep(kind, "collect")
+def test_finalizers_that_the_collector_runs_may_call_anything(interpreter: Interpreter, kind: str) -> None:
+    sweep(interpreter, kind, "collect")
 
 
 @mray.remote(num_cpus=0, runtime_env={"env_vars": {"PYTHONPATH": str(SWEEP.parent)}})
@@ -81,5 +89,5 @@ def test_what_a_handler_raises_cuts_nothing_of_mrays_in_an_actor(kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["Graph", "GraphInSeveral"])
-def test_results_of_a_graph_are_not_shifted_by_what_another_thread_raises(kind: str) -> None:
-    sweep(kind, "async")
+def test_results_of_a_graph_are_not_shifted_by_what_another_thread_raises(interpreter: Interpreter, kind: str) -> None:
+    sweep(interpreter, kind, "async")
