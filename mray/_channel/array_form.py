@@ -51,7 +51,7 @@ def encode_array(value: Any) -> tuple[bytes, Any] | None:
 
 
 def remember_head(key: tuple[Any, ...], facts: tuple[Any, ...]) -> bytes:
-    """What precedes the memory of an array or tensor with these facts, in `heads` from now on."""
+    """The head before the memory of an array or tensor with these facts, in `heads` from now on."""
     marshalled = marshal.dumps(facts)
     start = PREFIX.size + len(marshalled)
     padding = -start % _ALIGN

@@ -18,7 +18,7 @@ else:
     from collections import _tuplegetter
     from reprlib import repr as shortened
 
-    class _Declared(type):
+    class _RecordType(type):
         """The class of the classes: their fields are those that the body annotates, with its values as defaults."""
 
         def __new__(cls, name, bases, body):
@@ -29,7 +29,7 @@ else:
                 setattr(made, field, _tuplegetter(place, None))
             return made
 
-    class Record(tuple, metaclass=_Declared):
+    class Record(tuple, metaclass=_RecordType):
         """A tuple whose items have names. TypeError for what is not one value for each."""
 
         def __new__(cls, *values, **named):

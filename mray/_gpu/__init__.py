@@ -7,7 +7,7 @@
                                                           │        trial: whether processes can open each other's memory
                                                           └──────▶ device_spans: marks of streams in a profile
     _channel: groups, `Communicator` ◀──── implements ── nccl ──▶ nccl_member ──▶ stream_group: members that go through NCCL
-    _runtime: `tensors.Tensors` ◀───────── implements ── tensor_transport ──▶ device_loans, registered_transports, tensor_calls
+    _runtime: `tensor_contract.Tensors` ◀─ implements ── tensor_transport ──▶ device_loans, registered_transports, tensor_calls
 
 The kernel (`import mray; init; tasks, actors, objects, graphs on CPUs`) imports nothing of this, nor of `mray._device` below: a process
 loads `gpus` or `tensor_transport` by name when the first graph or value needs them (`mray._runtime.client.client.Client.late`).

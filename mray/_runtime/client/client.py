@@ -36,7 +36,7 @@ from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
 if TYPE_CHECKING:
     from mray._runtime.connections.part import Part
-    from mray._runtime.objects.tensors import Tensors
+    from mray._runtime.objects.tensor_contract import Tensors
 
 #: The parts that a process gets when it first needs them. They lie beside the kernel, which names them nowhere else.
 GPUS = "mray._gpu.gpus:Gpus"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mray._runtime.client.cancelling import Cancelling
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
-    from mray._runtime.objects.tensors import Tensors
+    from mray._runtime.objects.tensor_contract import Tensors
     from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code

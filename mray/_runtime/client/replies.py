@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mray._objects.ownership import Entry
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
-    from mray._runtime.objects.tensors import Tensors
+    from mray._runtime.objects.tensor_contract import Tensors
     from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
 
