@@ -229,7 +229,7 @@ class Actors:
             self._context.tell(worker.process, (EXIT, CAUSE_SCOPE, REASONS[CAUSE_SCOPE]))
 
     # ------------------------------------------------------------------------------------ lives
-    def constructed(self, actor_id: bytes, process: str) -> None:
+    def constructed(self, process: str, actor_id: bytes) -> None:
         actor = self.records.get(actor_id)
         if actor is None or actor.worker is None or actor.worker.process != process or actor.state == ALIVE:
             return
@@ -237,7 +237,7 @@ class Actors:
         self._announce(actor)
         self._end_if_unheld(actor)
 
-    def failed(self, actor_id: bytes, process: str, error: bytes) -> None:
+    def failed(self, process: str, actor_id: bytes, error: bytes) -> None:
         """The constructor raised: no restart would help."""
         actor = self.records.get(actor_id)
         if actor is None or actor.worker is None or actor.worker.process != process:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from mray._decide.scheduler.records import Counts
 from mray._decide.scheduler.resources import UNIT, GpuId
 
 AUTO = "auto"
@@ -46,8 +47,7 @@ class CpuLoads:
     def __init__(self, read: Callable[[], Topology]) -> None:
         self._read = read
         self._topology: Topology | None = None
-        #: Invariant: no count is 0.
-        self.loads: dict[int, int] = {}
+        self.loads: Counts[int] = Counts()
 
     @property
     def topology(self) -> Topology:
@@ -60,7 +60,7 @@ class CpuLoads:
         """The CPUs for a tenant with these GPUs and so many units of CPU; they count until `give`."""
         cpus = self._automatic(gpus, max(1, -(-units // UNIT))) if wanted == AUTO else tuple(int(cpu) for cpu in wanted)
         for cpu in cpus:
-            self.loads[cpu] = self.loads.get(cpu, 0) + 1
+            self.loads.add(cpu)
         return cpus
 
     def _automatic(self, gpus: Sequence[GpuId], count: int) -> tuple[int, ...]:
@@ -83,6 +83,4 @@ class CpuLoads:
     def give(self, cpus: Sequence[int]) -> None:
         """A tenant needs its CPUs no more."""
         for cpu in cpus:
-            self.loads[cpu] -= 1
-            if not self.loads[cpu]:
-                del self.loads[cpu]
+            self.loads.remove(cpu)

@@ -228,22 +228,22 @@ class Groups:
         self._removed_rows = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     # ------------------------------------------------------------------------------------ their lives
-    def create(self, process: str, request: int, group_id: bytes, spec: dict[str, Any]) -> None:
+    def create(self, member: Member, request: int, group_id: bytes, spec: dict[str, Any]) -> None:
         """A process asked for a group."""
         context = self._context
-        owner, actor = context.root_of(process)
+        owner, actor = context.root_of(member.process)
         if owner not in context.members:
             return  # nobody is left with whom it would end, and who asks for it is about to be ended
-        group = GroupRecord(group_id, {**spec, "job": job_of(context.members[process].root)}, owner, actor, context.pool)
+        group = GroupRecord(group_id, {**spec, "job": job_of(member.root)}, owner, actor, context.pool)
         if group.name and (group.namespace, group.name) in self._names:
             text = f"Failed to create placement group '{group_id.hex()}' because name '{group.name}' already exists."
-            context.tell(process, (ANSWER, request, False, text))
+            context.tell(member.process, (ANSWER, request, False, text))
             return
         if group.name:
             self._names[group.namespace, group.name] = group
         self.records[group_id] = group
         group.impossible = self._why_impossible(group, spec)
-        context.tell(process, (ANSWER, request, True, group.impossible))
+        context.tell(member.process, (ANSWER, request, True, group.impossible))
         if group.impossible is None:
             context.enqueue(group)
 
@@ -266,13 +266,13 @@ class Groups:
         self._answer(group, True, True)
         self._context.given_back((group.scope,))
 
-    def wait(self, process: str, request: int, group_id: bytes) -> None:
+    def wait(self, member: Member, request: int, group_id: bytes) -> None:
         """A process wants to know when the group is created."""
         group = self.records.get(group_id)
         if group is None:
-            self._context.tell(process, (ANSWER, request, False, f"{GROUP_REMOVED}: {group_id.hex()}"))
+            self._context.tell(member.process, (ANSWER, request, False, f"{GROUP_REMOVED}: {group_id.hex()}"))
             return
-        group.waiting.append((process, request))
+        group.waiting.append((member.process, request))
         if group.state == CREATED:
             self._answer(group, True, True)
         elif group.impossible is not None:

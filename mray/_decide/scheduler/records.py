@@ -61,6 +61,19 @@ class Ordered(dict[_Item, None]):
         self.pop(item, None)
 
 
+class Counts(dict[_Item, int]):
+    """How many there are of each; of what is not in it, none."""
+
+    def add(self, item: _Item) -> None:
+        self[item] = self.get(item, 0) + 1
+
+    def remove(self, item: _Item) -> None:
+        if self[item] > 1:
+            self[item] -= 1
+        else:
+            del self[item]
+
+
 def environment_of(variables: dict[str, str] | None, default: Environment) -> Environment:
     """The key under which workers with these variables are kept."""
     if variables is None:

@@ -103,19 +103,19 @@ class Scheduler:
             events.LeaseBroken: self._lease_broken,
             events.TaskBlocked: self._task_blocked,
             events.TaskUnblocked: self._task_unblocked,
-            events.ActorRequested: self._actor_requested,
-            events.ActorWatched: self._actor_watched,
-            events.WatchExpired: self._watch_expired,
+            events.ActorRequested: self._asked_by_member(self.actors.create),
+            events.ActorWatched: self._asked_by_member(self.actors.watch),
+            events.WatchExpired: lambda event: self.actors.watch_expired(*event),
             events.PlaceExpired: self._place_expired,
-            events.HandlesHeld: self._handles_held,
-            events.HandlesDropped: self._handles_dropped,
+            events.HandlesHeld: self._asked_by_member(self.actors.hold),
+            events.HandlesDropped: self._asked_by_member(self.actors.drop),
             events.ActorKilled: self._actor_killed,
-            events.ActorConstructed: self._actor_constructed,
-            events.ActorFailed: self._actor_failed,
-            events.GroupRequested: self._group_requested,
-            events.GroupAwaited: self._group_awaited,
+            events.ActorConstructed: lambda event: self.actors.constructed(*event),
+            events.ActorFailed: lambda event: self.actors.failed(*event),
+            events.GroupRequested: self._asked_by_member(self.groups.create),
+            events.GroupAwaited: self._asked_by_member(self.groups.wait),
             events.GroupDismissed: self._group_dismissed,
-            events.NameLookedUp: self._name_looked_up,
+            events.NameLookedUp: lambda event: self.actors.look_up(*event),
             events.Queried: self._queried,
         }
 
@@ -129,6 +129,16 @@ class Scheduler:
         return out
 
     # ------------------------------------------------------------------------------------ members
+    def _asked_by_member(self, answer: Callable[..., None]) -> Callable[[Any], None]:
+        """Has an event answered with the record of the process that it begins with, unless that has ended since."""
+
+        def answer_event(event: events.Event) -> None:
+            process, *asked = event
+            if process in self.members:
+                answer(self.members[process], *asked)
+
+        return answer_event
+
     def _member_joined(self, event: events.MemberJoined) -> None:
         worker = self.workers.workers.get(event.process)
         if worker is None:
@@ -326,48 +336,12 @@ class Scheduler:
         return worker.tenant.holding
 
     # ------------------------------------------------------------------------------------ actors
-    def _actor_requested(self, event: events.ActorRequested) -> None:
-        if event.process in self.members:
-            self.actors.create(self.members[event.process], event.request, event.actor, event.spec)
-
-    def _actor_watched(self, event: events.ActorWatched) -> None:
-        if event.process in self.members:
-            self.actors.watch(self.members[event.process], event.actor)
-
-    def _watch_expired(self, event: events.WatchExpired) -> None:
-        self.actors.watch_expired(event.actor)
-
-    def _handles_held(self, event: events.HandlesHeld) -> None:
-        if event.process in self.members:
-            self.actors.hold(self.members[event.process], event.number, event.actors)
-
-    def _handles_dropped(self, event: events.HandlesDropped) -> None:
-        if event.process in self.members:
-            self.actors.drop(self.members[event.process], event.actors)
-
     def _actor_killed(self, event: events.ActorKilled) -> None:
         self.actors.kill(event.actor, event.no_restart)
         if event.request:
             self.tell(event.process, (ANSWER, event.request, True, None))
 
-    def _actor_constructed(self, event: events.ActorConstructed) -> None:
-        self.actors.constructed(event.actor, event.process)
-
-    def _actor_failed(self, event: events.ActorFailed) -> None:
-        self.actors.failed(event.actor, event.process, event.error)
-
-    def _name_looked_up(self, event: events.NameLookedUp) -> None:
-        self.actors.look_up(event.process, event.request, event.name, event.namespace)
-
     # ------------------------------------------------------------------------------------ placement groups
-    def _group_requested(self, event: events.GroupRequested) -> None:
-        if event.process in self.members:
-            self.groups.create(event.process, event.request, event.group, event.spec)
-
-    def _group_awaited(self, event: events.GroupAwaited) -> None:
-        if event.process in self.members:
-            self.groups.wait(event.process, event.request, event.group)
-
     def _group_dismissed(self, event: events.GroupDismissed) -> None:
         self.groups.remove(event.group)
         self.tell(event.process, (ANSWER, event.request, True, None))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from mray._decide.scheduler.records import ClassKey, GrantedLease, LaunchSite, Tenant
+from mray._decide.scheduler.records import ClassKey, Counts, GrantedLease, LaunchSite, Tenant
 from mray._decide.scheduler.resources import Amounts, ResourcePool
 
 
@@ -23,17 +23,10 @@ class _Class:
         self.site = site
         #: May hold tenants that are over: they are dropped when they reach the head.
         self.queue: deque[Tenant] = deque()
-        #: How many in `queue` are not over, per client. Invariant: never empty, and no count is 0.
-        self.clients: dict[str, int] = {}
+        #: How many in `queue` are not over, per client. Invariant: never empty.
+        self.clients: Counts[str] = Counts()
         #: The resource (or the scope of the placement group) that its head lacked, or ``None`` when it should be tried.
         self.waits_for: str | None = None
-
-    def left(self, tenant: Tenant) -> None:
-        client = tenant.client_process
-        if self.clients[client] == 1:
-            del self.clients[client]
-        else:
-            self.clients[client] -= 1
 
 
 class DemandQueue:
@@ -57,14 +50,13 @@ class DemandQueue:
         if scheduling_class is None:
             scheduling_class = self._classes[key] = self._ready[key] = _Class(tenant.needs, tenant.site)
         scheduling_class.queue.append(tenant)
-        client = tenant.client_process
-        scheduling_class.clients[client] = scheduling_class.clients.get(client, 0) + 1
+        scheduling_class.clients.add(tenant.client_process)
 
     def drop(self, tenant: Tenant) -> None:
         """A tenant that is queued here is over."""
         key = tenant.key
         scheduling_class = self._classes[key]
-        scheduling_class.left(tenant)
+        scheduling_class.clients.remove(tenant.client_process)
         if not scheduling_class.clients:
             self._forget(key, scheduling_class)
 
@@ -101,7 +93,7 @@ class DemandQueue:
             while queue[0].over:
                 queue.popleft()
             tenant = queue.popleft()
-            scheduling_class.left(tenant)
+            scheduling_class.clients.remove(tenant.client_process)
             if scheduling_class.clients:
                 self._ready[key] = scheduling_class
             else:

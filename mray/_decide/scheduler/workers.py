@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from mray._decide.scheduler.policy import SPAWN_ATTEMPTS
-from mray._decide.scheduler.records import BUSY, IDLE, STARTING, Tenant, WorkerRecord
+from mray._decide.scheduler.records import BUSY, IDLE, STARTING, Counts, Tenant, WorkerRecord
 from mray._decide.scheduler.resources import GpuId
 from mray._decide.scheduler.root_names import Environment, root_of
 
@@ -27,13 +27,13 @@ class WorkerPool:
         self._idle: dict[tuple[Environment, _Gpus], dict[str, WorkerRecord]] = {}
         #: Idle workers, the longest idle first.
         self._idle_order: dict[str, WorkerRecord] = {}
-        #: How many workers are starting; how many in a row have failed to; no count is 0.
-        self._starting: dict[Environment, int] = {}
-        self._failures: dict[Environment, int] = {}
-        #: Tenants with resources and without a worker, and how many of them are not over; no count is 0, and no queue is without one.
-        #: Those that are over are dropped at the head.
+        #: How many workers are starting; how many in a row have failed to.
+        self._starting: Counts[Environment] = Counts()
+        self._failures: Counts[Environment] = Counts()
+        #: Tenants with resources and without a worker, and how many of them are not over; no queue is without one. Those that are over are
+        #: dropped at the head.
         self._waiting: dict[Environment, deque[Tenant]] = {}
-        self._waiting_count: dict[Environment, int] = {}
+        self._waiting_count: Counts[Environment] = Counts()
 
     # ------------------------------------------------------------------------------------ finding one
     def take(self, tenant: Tenant, gpus: tuple[GpuId, ...], suits: Callable[[WorkerRecord, Tenant], bool]) -> WorkerRecord | None:
@@ -50,18 +50,16 @@ class WorkerPool:
     def wait(self, tenant: Tenant) -> None:
         """Queue a tenant for a worker of its environment."""
         self._waiting.setdefault(tenant.environment, deque()).append(tenant)
-        self._waiting_count[tenant.environment] = self._waiting_count.get(tenant.environment, 0) + 1
+        self._waiting_count.add(tenant.environment)
 
     def drop(self, tenant: Tenant) -> None:
         """A tenant that waits here is over."""
         self._no_longer_waiting(tenant.environment)
 
     def _no_longer_waiting(self, environment: Environment) -> None:
-        left = self._waiting_count[environment] - 1
-        if left:
-            self._waiting_count[environment] = left
-        else:
-            del self._waiting_count[environment], self._waiting[environment]
+        self._waiting_count.remove(environment)
+        if environment not in self._waiting_count:
+            del self._waiting[environment]
 
     def missing(self, environment: Environment) -> int:
         """How many more workers of this environment must be started."""
@@ -71,7 +69,7 @@ class WorkerPool:
         """The record of a worker that is to be started."""
         worker = WorkerRecord(self._new_process(), environment)
         self.workers[worker.process] = worker
-        self._starting[environment] = self._starting.get(environment, 0) + 1
+        self._starting.add(environment)
         return worker
 
     def next_tenant(
@@ -114,11 +112,7 @@ class WorkerPool:
     def _no_longer_starting(self, worker: WorkerRecord) -> None:
         if worker.state == STARTING:
             worker.state = BUSY
-            left = self._starting[worker.environment] - 1
-            if left:
-                self._starting[worker.environment] = left
-            else:
-                del self._starting[worker.environment]
+            self._starting.remove(worker.environment)
 
     def rest(self, worker: WorkerRecord) -> None:
         """The worker has nothing to do."""
@@ -165,8 +159,8 @@ class WorkerPool:
         if worker.state != STARTING:
             return False
         self._no_longer_starting(worker)
-        failures = self._failures[worker.environment] = self._failures.get(worker.environment, 0) + 1
-        if failures < SPAWN_ATTEMPTS and not for_good:
+        self._failures.add(worker.environment)
+        if self._failures[worker.environment] < SPAWN_ATTEMPTS and not for_good:
             return False
         del self._failures[worker.environment]
         return True
@@ -187,10 +181,10 @@ class WorkerPool:
     def validate(self) -> None:
         idle = {process for group in self._idle.values() for process in group}
         assert idle == set(self._idle_order) == {worker.process for worker in self.workers.values() if worker.state == IDLE}
-        starting: dict[Environment, int] = {}
+        starting: Counts[Environment] = Counts()
         for worker in self.workers.values():
             if worker.state == STARTING:
-                starting[worker.environment] = starting.get(worker.environment, 0) + 1
+                starting.add(worker.environment)
             if worker.state in (STARTING, IDLE):
                 assert worker.tenant is None, worker.process
         assert starting == self._starting
