@@ -33,16 +33,11 @@ _HEAD = "Traceback (most recent call last):\n"
 
 # ------------------------------------------------------------------------------------------------ making
 class DependencyError(BaseException):
-    """Raised in place of a task whose argument `error` is. No user code sees it; a retry would not help."""
+    """Raised in place of a task whose argument `error` is; `task_error` knows it. No user code sees it; a retry would not help."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
         self.error = error
-
-
-def dependency_error(error: BaseException) -> DependencyError:
-    """The error to raise when an argument of a task is this one; `task_error` knows it."""
-    return DependencyError(error)
 
 
 def import_error(error: BaseException, name: str, *, actor: bool) -> RuntimeError:
@@ -106,14 +101,9 @@ def format_exception(exception: BaseException) -> str:
 
 def _from_user(tb: TracebackType | None) -> TracebackType | None:
     """Without the leading frames of the executor."""
-    while tb is not None and is_internal(tb.tb_frame.f_code.co_filename):
+    while tb is not None and kind_of(tb.tb_frame.f_code.co_filename) == OWN:
         tb = tb.tb_next
     return tb
-
-
-def is_internal(filename: str) -> bool:
-    """Whether a frame of this file belongs to mray itself, not to what it runs."""
-    return kind_of(filename) == OWN
 
 
 def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:
@@ -121,7 +111,7 @@ def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:
     if id(report) in seen:
         return
     seen.add(id(report))
-    report.stack[:] = [frame for frame in report.stack if not is_internal(frame.filename)]
+    report.stack[:] = [frame for frame in report.stack if kind_of(frame.filename) != OWN]
     for other in (report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or ())):
         if other is not None:
             _reduce(other, seen)

@@ -18,12 +18,12 @@ import pytest
 
 import mray.util
 from mray._api.signature import CallSignature
+from mray._common.own_frames import OWN, kind_of
 from mray._common.serializability import explain, find_unpicklable
 from mray._objects.remote_error import (
+    DependencyError,
     argument_error,
-    dependency_error,
     import_error,
-    is_internal,
     pickle_error,
     serialization_error,
     task_error,
@@ -142,7 +142,7 @@ def raise_it(error: BaseException) -> None:
 
 def test_a_failed_argument_is_told_as_one() -> None:
     inner = task_error("a", raised(lambda: 1 / 0), pid=1, ip="::1").as_instanceof_cause()
-    error = task_error("b", raised(raise_it, dependency_error(inner)), pid=2, ip="::1")
+    error = task_error("b", raised(raise_it, DependencyError(inner)), pid=2, ip="::1")
     lines = str(error).split("\n")
     assert lines[:3] == [
         "ray::b() (pid=2, ip=::1)",
@@ -150,12 +150,12 @@ def test_a_failed_argument_is_told_as_one() -> None:
         "mray.exceptions.RayTaskError: ray::a() (pid=1, ip=::1)",
     ]
     assert isinstance(error.cause, ZeroDivisionError)
-    outer = task_error("c", dependency_error(error), pid=3, ip="::1")
+    outer = task_error("c", DependencyError(error), pid=3, ip="::1")
     assert str(outer).count("At least one of the input arguments") == 2
 
 
 def test_an_argument_that_failed_otherwise() -> None:
-    error = task_error("b", dependency_error(ActorDiedError()), pid=2, ip="::1")
+    error = task_error("b", DependencyError(ActorDiedError()), pid=2, ip="::1")
     assert "ray.exceptions.ActorDiedError: The actor died unexpectedly" in str(error)
     assert isinstance(error.as_instanceof_cause(), ActorDiedError)
 
@@ -174,10 +174,10 @@ def test_a_group_arrives_as_one() -> None:
 
 
 def test_frames_of_mray_are_internal_and_others_not() -> None:
-    assert is_internal(sys.modules["mray._objects.remote_error"].__file__ or "")
-    assert not is_internal(__file__)
-    assert is_internal(mray.util.__file__ or "")
-    assert not is_internal(pipeline.__file__ or "")
+    assert kind_of(sys.modules["mray._objects.remote_error"].__file__ or "") == OWN
+    assert kind_of(__file__) != OWN
+    assert kind_of(mray.util.__file__ or "") == OWN
+    assert kind_of(pipeline.__file__ or "") != OWN
 
 
 # ------------------------------------------------------------------------------------------ pickling

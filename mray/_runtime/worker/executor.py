@@ -25,7 +25,7 @@ from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
-from mray._objects.remote_error import dependency_error, import_error, pickle_error
+from mray._objects.remote_error import DependencyError, import_error, pickle_error
 from mray._objects.serializer import is_plain
 from mray._runtime.client.call_context import CallContext, Running
 from mray._runtime.client.calls import failed_reply
@@ -227,7 +227,7 @@ class Executor:
         else:
             lost = self.client.tensors.why_lost(running.awaited) if running.awaited else None
             if lost is not None:  # it may come of undefined contents
-                error = dependency_error(lost)
+                error = DependencyError(lost)
             try:
                 retried = may_repeat and self.packer.is_retried(running, error)
             except Exception as unclear:  # an exception class of the user's that cannot be unpickled here, say: the error is its context
@@ -286,7 +286,7 @@ class Executor:
                 construct(instance.__init__, args, kwargs)
             lost = self.client.tensors.why_lost(running.awaited) if running.awaited else None
             if lost is not None:
-                raise dependency_error(lost)
+                raise DependencyError(lost)
             if running.final_error is not None:
                 raise running.final_error
             self.packer.settle()

@@ -20,7 +20,7 @@ from mray._common.invocations import Result
 from mray._common.kept import os
 from mray._ipc.copying import LEAST, call_all
 from mray._objects.arrays import plain_arrays
-from mray._objects.remote_error import UNPICKLABLE, dependency_error, pickle_error, serialization_error, task_error
+from mray._objects.remote_error import UNPICKLABLE, DependencyError, pickle_error, serialization_error, task_error
 from mray._objects.serializer import Serialized, serialize
 from mray._runtime.client import failed_calls
 from mray.exceptions import AsyncioActorExit, RayTaskError, TaskCancelledError, UserCodeException
@@ -73,7 +73,7 @@ class Packer:
         lost = client.tensors.why_lost(running.awaited) if running.awaited else None
         if lost is not None:
             self._free(object_id, form, payload)
-            raise dependency_error(lost)
+            raise DependencyError(lost)
         if not refs:
             return form, payload, None
         with client.lock:

@@ -14,7 +14,7 @@ from mray._api.blueprint import bound_method
 from mray._common import messages as m
 from mray._common.concurrency import is_system_group, no_group
 from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, TaskInvocation, argument_values
-from mray._objects.remote_error import dependency_error, import_error, unpickle_error
+from mray._objects.remote_error import DependencyError, import_error, unpickle_error
 from mray._objects.serializer import deserialize
 from mray._objects.store import read
 from mray._runtime.worker.exits import ExitActor
@@ -97,7 +97,7 @@ class Unpacker:
                 args, kwargs = deserialize(call.form, call.payload)
             return (args, kwargs or {}) if call.arguments is None else self._fill_in(args, kwargs, call.arguments)
         except RaySystemError as error:  # a value that cannot be made here
-            raise dependency_error(error) from None
+            raise DependencyError(error) from None
 
     def arguments_on_main(self, connection: Connection, call: Invocation) -> tuple[Any, Any]:
         """As `arguments`, on the main thread, where one call runs: its caller's objects are borrowed without a message, until the reply."""
@@ -105,7 +105,7 @@ class Unpacker:
             try:
                 args, kwargs = deserialize(m.PICKLED, call.payload)
             except RaySystemError as error:
-                raise dependency_error(error) from None
+                raise DependencyError(error) from None
             return args, kwargs or {}
         borrowing = self._client.borrowing
         borrowing.caller = connection
@@ -129,7 +129,7 @@ class Unpacker:
                 args, kwargs = deserialize(form, payload)
             return self._fill_in(args, kwargs, argument_values(spec.get("values")))
         except RaySystemError as error:
-            raise dependency_error(error) from None
+            raise DependencyError(error) from None
 
     def _fill_in(self, args: Any, kwargs: Any, arguments: list[ArgumentValue] | None) -> tuple[Any, Any]:
         """The arguments with the values of refs in their places."""
@@ -149,14 +149,14 @@ class Unpacker:
     def _argument(self, value: ArgumentValue) -> Any:
         _place, form, payload, object_id, owner = value
         if form == m.FAILED:
-            raise dependency_error(unpickle_error(payload))
+            raise DependencyError(unpickle_error(payload))
         if form == m.SEGMENT:
             return self._read_argument(payload, object_id, owner)
         if form == m.TENSORS:
             try:
                 self._client.tensors.tensors_of(payload)
             except Exception as error:
-                raise dependency_error(error) from None
+                raise DependencyError(error) from None
             return self._client.tensors.argument(payload, owner)
         return deserialize(form, payload)
 
@@ -166,7 +166,7 @@ class Unpacker:
         with client.lock:
             entry = client.borrowing.entry_of(object_id, owner)
             entry.complete(m.SEGMENT, tuple(payload))
-        return client.objects.read_segment(entry, owner, object_id, lambda failure: dependency_error(unpickle_error(failure)))
+        return client.objects.read_segment(entry, owner, object_id, lambda failure: DependencyError(unpickle_error(failure)))
 
     # ------------------------------------------------------------------------------------ signals
     def begin_interruptible(self, task_id: bytes) -> None:
