@@ -245,69 +245,22 @@ ALLOW_OUT_OF_BAND_REFS = _declare(
     "Whether a ref may be pickled outside of calls and objects; its object is then kept until the session ends.",
     "RAY_allow_out_of_band_object_ref_serialization",
 )
-NOSET_CUDA_VISIBLE_DEVICES = _declare(
-    "MRAY_NOSET_CUDA_VISIBLE_DEVICES",
-    _flag,
-    False,
-    "Leave CUDA_VISIBLE_DEVICES of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
-)
-NOSET_TPU_VISIBLE_CHIPS = _declare(
-    "MRAY_NOSET_TPU_VISIBLE_CHIPS",
-    _flag,
-    False,
-    "Leave TPU_VISIBLE_CHIPS of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS",
-)
-NOSET_NEURON_RT_VISIBLE_CORES = _declare(
-    "MRAY_NOSET_NEURON_RT_VISIBLE_CORES",
-    _flag,
-    False,
-    "Leave NEURON_RT_VISIBLE_CORES of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_NEURON_RT_VISIBLE_CORES",
-)
-NOSET_HABANA_VISIBLE_MODULES = _declare(
-    "MRAY_NOSET_HABANA_VISIBLE_MODULES",
-    _flag,
-    False,
-    "Leave HABANA_VISIBLE_MODULES of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES",
-)
-NOSET_ASCEND_RT_VISIBLE_DEVICES = _declare(
-    "MRAY_NOSET_ASCEND_RT_VISIBLE_DEVICES",
-    _flag,
-    False,
-    "Leave ASCEND_RT_VISIBLE_DEVICES of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES",
-)
-NOSET_RBLN_RT_VISIBLE_DEVICES = _declare(
-    "MRAY_NOSET_RBLN_RT_VISIBLE_DEVICES",
-    _flag,
-    False,
-    "Leave RBLN_DEVICES of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_RBLN_RT_VISIBLE_DEVICES",
-)
-NOSET_FURIOSA_DEVICES = _declare(
-    "MRAY_NOSET_FURIOSA_DEVICES",
-    _flag,
-    False,
-    "Leave FURIOSA_DEVICES of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_FURIOSA_DEVICES",
-)
-NOSET_MBLT_RT_VISIBLE_DEVICES = _declare(
-    "MRAY_NOSET_MBLT_RT_VISIBLE_DEVICES",
-    _flag,
-    False,
-    "Leave QBRUNTIME_VISIBLE_DEVICES of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_MBLT_RT_VISIBLE_DEVICES",
-)
-NOSET_TENSTORRENT_VISIBLE_DEVICES = _declare(
-    "MRAY_NOSET_TENSTORRENT_VISIBLE_DEVICES",
-    _flag,
-    False,
-    "Leave TT_VISIBLE_DEVICES of tasks and actors alone.",
-    "RAY_EXPERIMENTAL_NOSET_TENSTORRENT_VISIBLE_DEVICES",
-)
+
+
+def _left_alone(name: str, variable: str = "") -> Setting[bool]:
+    doc = f"Leave {variable or name} of tasks and actors alone."
+    return _declare(f"MRAY_NOSET_{name}", _flag, False, doc, f"RAY_EXPERIMENTAL_NOSET_{name}")
+
+
+NOSET_CUDA_VISIBLE_DEVICES = _left_alone("CUDA_VISIBLE_DEVICES")
+NOSET_TPU_VISIBLE_CHIPS = _left_alone("TPU_VISIBLE_CHIPS")
+NOSET_NEURON_RT_VISIBLE_CORES = _left_alone("NEURON_RT_VISIBLE_CORES")
+NOSET_HABANA_VISIBLE_MODULES = _left_alone("HABANA_VISIBLE_MODULES")
+NOSET_ASCEND_RT_VISIBLE_DEVICES = _left_alone("ASCEND_RT_VISIBLE_DEVICES")
+NOSET_RBLN_RT_VISIBLE_DEVICES = _left_alone("RBLN_RT_VISIBLE_DEVICES", "RBLN_DEVICES")
+NOSET_FURIOSA_DEVICES = _left_alone("FURIOSA_DEVICES")
+NOSET_MBLT_RT_VISIBLE_DEVICES = _left_alone("MBLT_RT_VISIBLE_DEVICES", "QBRUNTIME_VISIBLE_DEVICES")
+NOSET_TENSTORRENT_VISIBLE_DEVICES = _left_alone("TENSTORRENT_VISIBLE_DEVICES", "TT_VISIBLE_DEVICES")
 ACCEL_ENV_VAR_OVERRIDE_ON_ZERO = _declare(
     "MRAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
     _flag,
