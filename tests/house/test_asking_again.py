@@ -49,7 +49,7 @@ BOUNDS = {
     "_runtime.client.leases:TaskPool.watch_pipelines": "as long as a task waits behind another",
     "_runtime.node.memory_monitor:MemoryMonitor._look": "as long as the node lives, which looks at the machine's memory and asks nobody",
     "_runtime.node.memory_monitor:MemoryMonitor.start": ONCE,
-    "_runtime.client.memory_retries:MemoryRetries.rest": "task_oom_retries times for each task",
+    "_runtime.client.leases:TaskPool.rest": "task_oom_retries times for each task",
     "_runtime.node.node:Node._answer_trimmed": "for _TRIM_WAIT seconds",
     "_runtime.node.node:Node._carry_out": ONCE,
     "_runtime.node.node:Node._touch_files": "as long as the node lives, which touches what is its own",

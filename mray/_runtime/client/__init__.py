@@ -11,9 +11,8 @@
 
 A call is a record in `calls`; `arguments` packs its arguments, `actor_calls` has the queue of each actor, `leases` the workers that are
 leased for tasks, both as `mray._decide.caller` decides; `reconstruction` makes a lost value again by calling its task. `failed_calls` are
-remembered for listings; `announcements` and `unschedulable` log facts that no ref carries; `memory_retries` rest before their next attempt.
-`killing` ends actors; `call_context` is what running code may ask about its task. `wakeups` are doorbells across processes,
-`descriptors` the file descriptors that ring them.
+remembered for listings; `announcements` and `unschedulable` log facts that no ref carries. `killing` ends actors; `call_context` is what
+running code may ask about its task. `wakeups` are doorbells across processes, `descriptors` the file descriptors that ring them.
 
 ====================  ====================================================================================================
 call                  a task or a method call, as its caller remembers it until the reply has come

@@ -19,7 +19,6 @@ from mray._decide.caller import caller_instructions as do
 from mray._decide.caller.lease_pool import KEEP_SECONDS, MOST_UNREACHABLE, PAUSE_SECONDS, STUCK_SECONDS, Lease, LeasePool
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import Call, lost_call
-from mray._runtime.client.memory_retries import MemoryRetries
 from mray._runtime.client.reconstruction import remember
 from mray._runtime.connections.deaths import refused_error, worker_error
 from mray._runtime.connections.part import Part
@@ -44,6 +43,9 @@ class TaskPool:
         retriable = bool(demand.get("retriable"))
         self.tasks: LeasePool[Call] = LeasePool(key, pools.numbers, single=single, retriable=retriable, timed=pools.timed)
         self._clock = pools.clock
+        #: Tasks whose worker was ended because memory ran low, until they are tried again, each time after a longer rest. These attempts
+        #: are not counted against `max_retries`: the machine's lack of memory is not the task's fault.
+        self.resting: set[Call] = set()
         #: The instructions that are being carried out.
         self._under_way: do.Instructions | None = None
 
@@ -137,7 +139,16 @@ class TaskPool:
 
     def cancel(self, call: Call) -> bool:
         """Take a task that has not been pushed out of the queue."""
-        return self.tasks.cancelled(call) or self.pools.memory.cancel(call)
+        if call in self.resting:
+            self.resting.discard(call)
+            return True
+        return self.tasks.cancelled(call)
+
+    def _rest_passed(self, call: Call) -> None:
+        with self.client.lock:
+            if call in self.resting:
+                self.resting.discard(call)
+                self.submit(call)
 
     def _stuck_time_passed(self) -> None:
         with self.client.lock:
@@ -215,7 +226,8 @@ class TaskPool:
             self.client.node.send((m.LEASE_RETURN, lease.lease_id))
 
     def rest(self, rest: do.Rest) -> None:
-        self.pools.memory.rest(rest.task, rest.seconds)
+        self.resting.add(rest.task)
+        self.client.reactor.call_later(rest.seconds, lambda: self._rest_passed(rest.task))
 
     def fail_unreachable(self, fail: do.FailUnreachable) -> None:
         what = f"Of {MOST_UNREACHABLE} workers in a row that the node has granted none could be connected to"
@@ -278,7 +290,6 @@ class LeasePools(Part):
         self.arguments = arguments
         self._tell_refusal = tell_refusal
         self.clock: Callable[[], float] = monotonic
-        self.memory = MemoryRetries(client)
         #: A pool is there as long as a function's plan, a task, a request, a lease or a timer needs it: every placement group has pools of
         #: its own.
         self._pools: weakref.WeakValueDictionary[Any, TaskPool] = weakref.WeakValueDictionary()
@@ -371,7 +382,7 @@ class LeasePools(Part):
         """Every task that has not been pushed."""
         for pool in self._pools.values():
             yield from pool.tasks.queue
-        yield from self.memory.resting
+            yield from pool.resting
 
     def give_back_idle(self) -> None:
         """Return every idle lease at once (before free resources are listed), and ask for none where no task waits."""
@@ -380,13 +391,13 @@ class LeasePools(Part):
 
     def is_idle(self) -> bool:
         """Whether no task of this process is queued or running."""
-        return not self.memory.resting and all(pool.tasks.is_idle() for pool in self._pools.values())
+        return all(pool.tasks.is_idle() and not pool.resting for pool in self._pools.values())
 
     def all_lost(self, error: BaseException) -> None:
         for pool in self._pools.values():
             pool.follow(pool.tasks.all_lost(error))
-        for call in self.memory.resting:
-            call.fail(error)
-        self.memory.resting.clear()
+            for call in pool.resting:
+                call.fail(error)
+            pool.resting.clear()
         self.leases.clear()
         self.requests.clear()
