@@ -25,7 +25,6 @@ if "t" in sys.abiflags:
     raise ImportError("mray does not run on free-threaded builds of Python, whatever PYTHON_GIL says: take the ordinary build.")
 
 from mray._api.actor import method
-from mray._api.artist import register_artist as _register_artist
 from mray._api.context import SCRIPT_MODE, WORKER_MODE, get_runtime_context
 from mray._api.decorator import remote
 from mray._api.init import init
@@ -68,16 +67,8 @@ from mray._common.version import __version__
 
 if TYPE_CHECKING:
     from mray import actor, cloudpickle, dag, exceptions, experimental, runtime_context, runtime_env, util
-    from mray._graph.depicted import PlanArtist
 
 
-def _load_artist() -> PlanArtist:
-    from mray._picture import graph_artist  # noqa: PLC0415  (25 ms that a program which draws nothing does without)
-
-    return graph_artist
-
-
-_register_artist(_load_artist)
 _switch_on_points()
 _hide_frames_from_now_on()
 if _settings.LIBRARIES.get() or _settings.AS_RAY.get():

@@ -1,12 +1,9 @@
-"""The contract of what draws graphs, and the place where the layer that draws is registered.
-
-In every process. `mray` registers how to load `mray._picture.graph_artist`; nothing is loaded before the first picture is asked for.
-"""
+"""The contract of the module that draws graphs, which lies beside the kernel and is loaded when the first picture is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+import importlib
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from mray._api.dag_outline import Outlined
@@ -22,14 +19,6 @@ class Artist(Protocol):
         """The same picture as SVG."""
 
 
-_loads: list[Callable[[], Artist]] = []
-
-
-def register_artist(load: Callable[[], Artist]) -> None:
-    """Say how to load what draws; replaces what was registered before."""
-    _loads[:] = [load]
-
-
 def artist() -> Artist:
     """The module that draws, loaded when it is first asked for."""
-    return _loads[0]()
+    return cast("Artist", importlib.import_module("mray._picture.graph_artist"))

@@ -18,6 +18,7 @@ from mray._common.kept import os
 
 #: The attribute of a function in which `mray.method` leaves its options.
 METHOD_ATTRIBUTE = "__mray_method_options__"
+#: Ray's name for the attribute by which a decorator gets hold of the calls of a function or method.
 INVOCATION_DECORATOR = "__ray_invocation_decorator__"
 
 #: Names that `type` or `typing` calls, never a user.

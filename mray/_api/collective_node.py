@@ -77,47 +77,29 @@ class CollectiveOperation:
     """One meeting of a group of actors in each execution of a graph."""
 
     # Without `__dict__`: what looks for DAG nodes in the arguments of a node must not find those of the other actors here.
-    __slots__ = ("__weakref__", "_actor_handles", "_inputs", "_op", "_type_hint", "nodes")
+    __slots__ = ("__weakref__", "actor_handles", "inputs", "nodes", "op", "type_hint")
 
     def __init__(self, inputs: Sequence[Sequence[DAGNode]], op: CollectiveOp, transport: str | Communicator | None = None) -> None:
         """`inputs`: lists of DAG nodes; each list has one of every actor, in the same order. Raises ValueError when they do not fit."""
-        self._actor_handles = _checked_actors(inputs)
-        self._inputs = tuple(tuple(column) for column in inputs)
-        self._op = op
-        self._type_hint = TorchTensorType(TorchTensorType.ACCELERATOR if transport is None else transport, _direct_return=True)
+        #: The actors that take part, in the order of the inputs.
+        self.actor_handles = _checked_actors(inputs)
+        self.inputs = tuple(tuple(column) for column in inputs)
+        self.op = op
+        #: How the tensors travel.
+        self.type_hint = TorchTensorType(TorchTensorType.ACCELERATOR if transport is None else transport, _direct_return=True)
         communicator = self.communicator
-        if communicator is not None and set(communicator.get_actor_handles()) != set(self._actor_handles):
+        if communicator is not None and set(communicator.get_actor_handles()) != set(self.actor_handles):
             raise ValueError("Expected actor handles to match the custom communicator group")
         #: The call of each actor, in the order of `actor_handles`.
         self.nodes: tuple[CollectiveOutputNode, ...] = ()
 
     @property
-    def actor_handles(self) -> list[ActorHandle]:
-        """The actors that take part, in the order of the inputs."""
-        return self._actor_handles
-
-    @property
-    def inputs(self) -> tuple[tuple[DAGNode, ...], ...]:
-        """The lists of DAG nodes; each has one for each actor."""
-        return self._inputs
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Their operation."""
-        return self._op
-
-    @property
-    def type_hint(self) -> TorchTensorType:
-        """How the tensors travel."""
-        return self._type_hint
-
-    @property
     def communicator(self) -> Communicator | None:
         """The communicator that the user demands; None leaves the choice."""
-        return self._type_hint.get_custom_communicator()
+        return self.type_hint.get_custom_communicator()
 
     def __str__(self) -> str:
-        return f"CollectiveOperation(_actor_handles={self._actor_handles}, _op={self._op}, _type_hint={self._type_hint})"
+        return f"CollectiveOperation(_actor_handles={self.actor_handles}, _op={self.op}, _type_hint={self.type_hint})"
 
     __repr__ = __str__
 
@@ -133,8 +115,9 @@ class CollectiveOutputNode(ClassMethodNode):
         method_options: dict[str, Any],
         other_args_to_resolve: dict[str, Any],
     ) -> None:
-        self._collective_op: CollectiveOperation | None = other_args_to_resolve.get(COLLECTIVE_OPERATION_KEY)
-        if self._collective_op is None and not other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False):
+        #: The meeting; None for one of several results, whose `class_method_call` has it.
+        self.collective_op: CollectiveOperation | None = other_args_to_resolve.get(COLLECTIVE_OPERATION_KEY)
+        if self.collective_op is None and not other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False):
             raise ValueError("Expected a collective operation")
         super().__init__(method_name, method_args, method_kwargs, method_options, other_args_to_resolve)
 
@@ -145,14 +128,9 @@ class CollectiveOutputNode(ClassMethodNode):
         raise NotImplementedError("CollectiveOutputNode is only supported with dag.experimental_compile()")
 
     @property
-    def collective_op(self) -> CollectiveOperation | None:
-        """The meeting; None for one of several results, whose `class_method_call` has it."""
-        return self._collective_op
-
-    @property
     def num_returns(self) -> int:
         """How many tensors the actor brings and gets."""
-        call = self._class_method_call if self._is_class_method_output else self
+        call = self.class_method_call or self
         return len(call.get_args())
 
 

@@ -26,30 +26,24 @@ class FunctionNode(DAGNode):
     """A call of a remote function."""
 
     def __init__(self, func_body: Any, func_args: Any, func_kwargs: Any, func_options: Any, other_args_to_resolve: Any = None) -> None:
-        #: The `RemoteFunction`.
-        self._body = func_body
+        self.remote_function = func_body
         super().__init__(func_args, func_kwargs, func_options, other_args_to_resolve)
 
-    @property
-    def remote_function(self) -> Any:
-        """The function or method that is called."""
-        return self._body
-
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> FunctionNode:
-        return FunctionNode(self._body, args, kwargs, options, others)
+        return FunctionNode(self.remote_function, args, kwargs, options, others)
 
     def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
         # The default of max_calls is among the options of a function on a GPU, and is no option of a call.
-        own = {"max_calls": self._body.default_options["max_calls"], **self._body.given_options}
+        own = {"max_calls": self.remote_function.default_options["max_calls"], **self.remote_function.given_options}
         changed = {key: value for key, value in self._bound_options.items() if own.get(key, _UNSET) != value}
-        function = self._body.options(**changed) if changed else self._body
+        function = self.remote_function.options(**changed) if changed else self.remote_function
         return function.remote(*self._bound_args, **self._bound_kwargs)
 
     def __dag_outline__(self) -> Outline:
-        return super().__dag_outline__()._replace(name=str(self._body.__name__))
+        return super().__dag_outline__()._replace(name=str(self.remote_function.__name__))
 
     def _body_line(self) -> str:
-        return str(self._body)
+        return str(self.remote_function)
 
 
 # ---------------------------------------------------------------------------------------------- actors
@@ -137,19 +131,21 @@ class ClassMethodNode(DAGNode):
         self._method_name = method_name
         #: An `ActorHandle`, or the `ClassNode` that makes the actor.
         self._parent_class_node: Any = other_args_to_resolve.get(PARENT_CLASS_NODE_KEY)
-        self._bind_index: int | None = other_args_to_resolve.get(BIND_INDEX_KEY)
-        self._is_class_method_output = bool(other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False))
-        self._class_method_call: Any = method_args[0] if self._is_class_method_output else None
-        self._output_idx: int | None = method_args[1] if self._is_class_method_output else None
+        #: The place of the call among those that were bound to its actor; None for a value, and where the actor is yet to be made.
+        self.bind_index: int | None = other_args_to_resolve.get(BIND_INDEX_KEY)
+        #: Whether this is one of several values of a call; the call, and which of its values; None for a call.
+        self.is_class_method_output = bool(other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False))
+        self.class_method_call: Any = method_args[0] if self.is_class_method_output else None
+        self.output_idx: int | None = method_args[1] if self.is_class_method_output else None
         super().__init__(method_args, method_kwargs, method_options, other_args_to_resolve)
 
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> ClassMethodNode:
         return ClassMethodNode(self._method_name, args, kwargs, options, others)
 
     def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
-        if self._is_class_method_output:
-            assert self._output_idx is not None
-            return self._bound_args[0][self._output_idx]
+        if self.is_class_method_output:
+            assert self.output_idx is not None
+            return self._bound_args[0][self.output_idx]
         method = getattr(self._parent_class_node, self._method_name)
         given = {key: value for key, value in self._bound_options.items() if value is not None}
         return (method.options(**given) if given else method).remote(*self._bound_args, **self._bound_kwargs)
@@ -158,21 +154,16 @@ class ClassMethodNode(DAGNode):
         """The method's name; ``return_idx_<i>`` for one of several values."""
         return self._method_name
 
-    @property
-    def bind_index(self) -> int | None:
-        """The place of the call among those that were bound to its actor; None for a value, and where the actor is yet to be made."""
-        return self._bind_index
-
     def _get_bind_index(self) -> int | None:
         """Ray's name for `bind_index`."""
-        return self._bind_index
+        return self.bind_index
 
     def _turn(self) -> tuple[str, int] | None:
         handle = self.actor_handle
-        return None if handle is None or self._is_class_method_output else (handle._id.hex(), self._bind_index or 0)
+        return None if handle is None or self.is_class_method_output else (handle._id.hex(), self.bind_index or 0)
 
     def __dag_outline__(self) -> Outline:
-        maker = None if self._is_class_method_output else self._parent_class_node
+        maker = None if self.is_class_method_output else self._parent_class_node
         actor = None if maker is None else maker.__actor_outline__()
         return super().__dag_outline__()._replace(name=self._method_name, actor=actor)
 
@@ -188,30 +179,15 @@ class ClassMethodNode(DAGNode):
     @property
     def num_returns(self) -> int:
         """How many values the call returns."""
-        if self._is_class_method_output:
-            number: int = self._class_method_call.num_returns
+        if self.is_class_method_output:
+            number: int = self.class_method_call.num_returns
             return number
         return int(self._bound_options.get("num_returns") or 1)
 
     @property
     def is_class_method_call(self) -> bool:
         """Whether this is the call itself."""
-        return not self._is_class_method_output
-
-    @property
-    def is_class_method_output(self) -> bool:
-        """Whether this is one of several values of a call."""
-        return self._is_class_method_output
-
-    @property
-    def class_method_call(self) -> Any:
-        """The call that this is a value of; None for a call."""
-        return self._class_method_call
-
-    @property
-    def output_idx(self) -> int | None:
-        """Which value of the call this is; None for a call."""
-        return self._output_idx
+        return not self.is_class_method_output
 
     def _body_line(self) -> str:
         return f"{self._method_name}()"

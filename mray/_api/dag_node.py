@@ -480,41 +480,27 @@ class InputAttributeNode(DAGNode):
     """A part of the graph's input."""
 
     def __init__(self, dag_input_node: Any, key: int | str, accessor_method: str, input_type: Any = None) -> None:
-        self._dag_input_node: InputNode = dag_input_node
-        self._key = key
-        self._accessor_method = accessor_method
+        #: The input that this is a part of; position or name; ``"__getitem__"`` or ``"__getattr__"``.
+        self.input_node: InputNode = dag_input_node
+        self.key = key
+        self.accessor_method = accessor_method
         super().__init__([], {}, {}, {"dag_input_node": dag_input_node, "key": key, "accessor_method": accessor_method})
-
-    @property
-    def key(self) -> int | str:
-        """Position or name."""
-        return self._key
-
-    @property
-    def input_node(self) -> InputNode:
-        """The input that this is a part of."""
-        return self._dag_input_node
-
-    @property
-    def accessor_method(self) -> str:
-        """``"__getitem__"`` or ``"__getattr__"``."""
-        return self._accessor_method
 
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> InputAttributeNode:
         return InputAttributeNode(others["dag_input_node"], others["key"], others["accessor_method"])
 
     def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
-        given = self._dag_input_node
-        if isinstance(given, DAGInputData) or self._accessor_method == "__getitem__":
-            return given[self._key]
-        return getattr(given, str(self._key))
+        given = self.input_node
+        if isinstance(given, DAGInputData) or self.accessor_method == "__getitem__":
+            return given[self.key]
+        return getattr(given, str(self.key))
 
     def __dag_outline__(self) -> Outline:
         outline = super().__dag_outline__()
         return outline._replace(arguments=outline.upstream)
 
     def _body_line(self) -> str:
-        return f'["{self._key}"]'
+        return f'["{self.key}"]'
 
 
 class DAGInputData:

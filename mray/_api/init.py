@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -82,15 +82,6 @@ class RayContext(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.address_info)
-
-    def keys(self) -> KeysView[str]:
-        return self.address_info.keys()
-
-    def values(self) -> ValuesView[Any]:
-        return self.address_info.values()
-
-    def items(self) -> ItemsView[str, Any]:
-        return self.address_info.items()
 
     def __enter__(self) -> RayContext:
         return self

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mray._api.blueprint import INVOCATION_DECORATOR
 from mray._api.current import current_backend
 from mray._api.dag_calls import FunctionNode
 from mray._api.described import described, option_signature, shell_of, shown_only, subclass
@@ -17,10 +18,9 @@ from mray._api.signature import CallSignature, returns_generator
 from mray._common.kept import os
 from mray._common.options import TASK_OPTIONS, check_task_options, complete_task_options
 
-#: Ray's name for the attribute by which a decorator gets hold of the calls of a function.
-INVOCATION_DECORATOR = "__ray_invocation_decorator__"
-
 _NEVER = 1 << 30
+#: The parts of a function that travel.
+_STATE = ("function", "name", "module", "uuid", "is_generator", "signature", "given_options", "decorator", "__doc__")
 #: Sets of options that are kept for each function.
 MOST_KEPT = 32
 #: Options that Ray's functions have with their defaults; others are None where they are not given.
@@ -103,9 +103,9 @@ class RemoteFunction:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         # The function may be an empty shell yet: it is being unpickled, and this object is one of its globals.
-        (self.function, self.name, self.module, self.uuid, self.is_generator, self.signature, self.given_options, self.decorator, doc) = (
-            state
-        )
+        *fields, doc = state
+        for name, value in zip(_STATE, fields, strict=False):
+            setattr(self, name, value)
         self.default_options = complete_task_options(self.given_options, is_generator=self.is_generator)
         self.completed_options = {}
         self.export_cache = (None, {})
@@ -115,18 +115,7 @@ class RemoteFunction:
         self.__dict__.update(__doc__=doc, __name__=self.name.rpartition(".")[2], __qualname__=self.name, __module__=self.module)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (
-            self.function,
-            self.name,
-            self.module,
-            self.uuid,
-            self.is_generator,
-            self.signature,
-            self.given_options,
-            self.decorator,
-            self.__doc__,
-        )
-        return _new_remote_function, (), state
+        return _new_remote_function, (), tuple(getattr(self, name) for name in _STATE)
 
     def __copy__(self) -> RemoteFunction:
         return self

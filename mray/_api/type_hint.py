@@ -65,24 +65,12 @@ class _TensorHint(ChannelOutputType):
     """The fields of every hint about tensors."""
 
     def __init__(self, device: Device, static_shape: bool, direct_return: bool) -> None:
-        self._device = device
-        self._static_shape = static_shape
-        self._direct_return = direct_return
-
-    @property
-    def device(self) -> Device:
-        """Where the tensors arrive."""
-        return self._device
-
-    @property
-    def static_shape(self) -> bool:
-        """Whether every execution has tensors of the same shapes and dtypes."""
-        return self._static_shape
-
-    @property
-    def direct_return(self) -> bool:
-        """Whether the value is one tensor, and not a structure that holds tensors."""
-        return self._direct_return
+        #: Where the tensors arrive.
+        self.device = device
+        #: Whether every execution has tensors of the same shapes and dtypes.
+        self.static_shape = static_shape
+        #: Whether the value is one tensor, and not a structure that holds tensors.
+        self.direct_return = direct_return
 
 
 class TorchTensorType(_TensorHint):
@@ -108,7 +96,8 @@ class TorchTensorType(_TensorHint):
         #: The one mechanism that the user allows; None leaves the choice.
         self.mechanism: str | None = None
         self._communicator: Communicator | None = None
-        self._communicator_id: str | None = None
+        #: The id of the communicator that carries the values, once the graph is compiled.
+        self.communicator_id: str | None = None
         if isinstance(transport, Communicator):
             self._communicator = transport
             transport = transport.get_transport_name()
@@ -128,12 +117,7 @@ class TorchTensorType(_TensorHint):
         return self._communicator
 
     def set_communicator_id(self, group_id: str) -> None:
-        self._communicator_id = group_id
-
-    @property
-    def communicator_id(self) -> str | None:
-        """The id of the communicator that carries the values, once the graph is compiled."""
-        return self._communicator_id
+        self.communicator_id = group_id
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchTensorType:
         """A copy with the same communicator: a group of processes has no second instance."""
@@ -143,7 +127,7 @@ class TorchTensorType(_TensorHint):
 
     def __repr__(self) -> str:
         what = self._communicator if self._communicator is not None else self.mechanism or self.transport
-        return f"{type(self).__name__}(transport={what!r}, device={str(self._device)!r}{_flags(self)})"
+        return f"{type(self).__name__}(transport={what!r}, device={str(self.device)!r}{_flags(self)})"
 
 
 class AutoTransportType(_TensorHint):
@@ -153,7 +137,7 @@ class AutoTransportType(_TensorHint):
         super().__init__(device, _static_shape, _direct_return)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(device={str(self._device)!r}{_flags(self)})"
+        return f"{type(self).__name__}(device={str(self.device)!r}{_flags(self)})"
 
 
 def _flags(hint: _TensorHint) -> str:

@@ -61,7 +61,7 @@ class PlanArtist(Artist, Protocol):
 
 def plan_artist() -> PlanArtist:
     """The artist, loaded at the first call."""
-    # `mray` registers one artist for DAG nodes and plans, and annotates it as such.
+    # One module draws DAG nodes and plans.
     return cast("PlanArtist", artist())
 
 

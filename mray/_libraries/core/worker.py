@@ -91,7 +91,7 @@ class Worker(GlobalWorker):
 
 
 #: The calling process.
-global_worker = Worker(runtime_context)
+global_worker = Worker()
 
 
 def _mode(worker: GlobalWorker = global_worker) -> int | None:
