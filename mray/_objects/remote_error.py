@@ -57,12 +57,10 @@ def task_error(
     ip: str | None = None,
     actor_id: bytes | str | None = None,
     actor_repr: str | None = None,
-    name: str | None = None,
 ) -> RayTaskError:
     """The error that a task's caller gets for an exception of the task.
 
-    `function_name` as it stands in ``ray::f()``: ``f`` or ``A.m``; `name` replaces it there (the option ``name``). `actor_id` is in
-    hex digits if it is text.
+    `function_name` as it stands in ``ray::f()``: ``f`` or ``A.m``, or the option ``name``. `actor_id` is in hex digits if it is text.
     """
     if isinstance(exception, DependencyError):
         exception = exception.error
@@ -76,7 +74,7 @@ def task_error(
         function_name,
         text,
         cause,
-        f"ray::{name or function_name}",
+        f"ray::{function_name}",
         os.getpid() if pid is None else pid,
         ip,
         actor_repr,

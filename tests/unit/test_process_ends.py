@@ -16,6 +16,7 @@ from mray._ipc.reaper import segment_prefix
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import unpickle_error
 from mray._runtime.client import wakeups
+from mray._runtime.client.actor_calls import ActorCallers
 from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections import ends
 from mray._runtime.connections.deaths import node_error
@@ -71,6 +72,17 @@ def test_a_wait_that_begins_as_a_finalizer_ends_another_is_told():
     known.then("8c62cb31", Late())
     known.tell(KILLED)
     assert told == [KILLED]
+
+
+@pytest.mark.parametrize("state", [m.DEAD, m.RESTARTING])
+def test_the_end_of_an_actor_is_told_once_where_the_node_is_lost_already(state: str):
+    told: list[Any] = []
+    node, reactor = SimpleNamespace(on=lambda _handlers: None), SimpleNamespace(defer=told.append)
+    client: Any = SimpleNamespace(fatal=RaySystemError("the node is lost"), from_node=node, reactor=reactor)
+    borrowing: Any = SimpleNamespace(holds=lambda _actor: False)
+    caller = ActorCallers(client, borrowing, lambda _text: None).of(b"\x01" * 16)
+    caller.on_death(told.append, states=(m.DEAD, state))()
+    assert len(told) == 1
 
 
 def test_a_conversation_that_breaks_is_no_end_of_its_process():

@@ -169,8 +169,8 @@ class ActorCaller:
             with contextlib.suppress(ValueError):  # another thread has
                 self.watchers.remove(tell)
 
+        self.subscribe()  # before this one watches: where the node is lost the state is known at once
         self.watchers.append(tell)
-        self.subscribe()
         tell()
         return cancel
 
