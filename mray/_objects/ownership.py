@@ -111,14 +111,16 @@ class Entry:
         """The value's living reading keeps the memory that it has: others map the segment anew."""
         self.mapping = self.kept = None
 
-    def remove_waiter(self, waiter: Waiter) -> None:
-        """Undo `add_waiter`; nothing happens if it is not there any more. Client's lock held."""
+    def remove_waiter(self, waiter: Waiter) -> bool:
+        """Undo `add_waiter`; False, and nothing happens, if it is not there any more. Client's lock held."""
         waiters = self.waiters
-        if type(waiters) is list:
-            if waiter in waiters:
-                waiters.remove(waiter)
-        elif waiters == waiter:
+        if type(waiters) is list and waiter in waiters:
+            waiters.remove(waiter)
+            return True
+        if waiters == waiter:
             self.waiters = None
+            return True
+        return False
 
 
 class ForeignEntry(Entry):

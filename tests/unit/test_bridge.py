@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from mray._common import bridge
+from mray._common.messages import PICKLED
+from mray._objects.ownership import Entry
+from mray._runtime.client.awaiting import AwaitedRefs, _Waiter
 
 
 def test_a_loop_that_mray_has_made_goes_by_the_machine(monkeypatch):
@@ -76,3 +81,20 @@ def test_a_function_in_a_thread_of_its_own_gives_its_value_or_its_error():
             await bridge.in_thread(fail, "of its own")
 
     asyncio.run(main())
+
+
+def test_a_coroutine_that_is_cancelled_when_its_value_has_come_and_gone_again_waits_no_more() -> None:
+    loop = asyncio.new_event_loop()
+    client: Any = SimpleNamespace(entry=Entry, reactor=None, lock=threading.RLock())
+    awaited = AwaitedRefs(client, loop)
+    entry, future = Entry(), loop.create_future()
+    waiter = _Waiter(awaited._arrived, future, cast("Any", SimpleNamespace(_entry=entry)))
+    entry.add_waiter(waiter)
+    awaited._count += 1
+    entry.complete(PICKLED, b"")
+    entry.form = None  # its memory was removed, and it is being made again
+    future.cancel()
+    awaited._forget(waiter)
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    assert awaited._count == 0

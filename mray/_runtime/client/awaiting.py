@@ -108,8 +108,7 @@ class AwaitedRefs:
         entry = waiter.entry
         if entry.form is None:
             with self._client.lock:
-                entry.remove_waiter(waiter)
-                self._count -= entry.form is None
+                self._count -= entry.remove_waiter(waiter)
 
     def _wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> bool:
         """Have `waiter` called when the value comes; False when it is there."""
