@@ -6,17 +6,16 @@ import random
 
 from mray._common import messages as m
 from mray._decide.scheduler import events
-from mray._decide.scheduler.reset_plan import leaving
 from tests.unit.test_scheduler import Stage
 
 
 def reset(stage: Stage, *owners: str, process: str = "driver") -> set[str]:
     """As the node does it; the workers that have to go, all of which die."""
     stage(events.DriverReset(process, frozenset(owners)))
-    going = leaving(stage.scheduler)
+    going = stage.scheduler.leaving()
     stage.killed += [each for each in going if each not in stage.killed]
     stage.join_all()
-    assert not going & leaving(stage.scheduler)
+    assert not going & stage.scheduler.leaving()
     return going
 
 

@@ -32,10 +32,11 @@ from mray._common.messages import (
     PENDING,
     RESTARTING,
 )
+from mray._decide.scheduler.instructions import AwaitCreation, Instruction, RemoveObjects
 from mray._decide.scheduler.lifetime_roots import LifetimeRoots
-from mray._decide.scheduler.placement import belongs_to
+from mray._decide.scheduler.placement import Groups, belongs_to
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
-from mray._decide.scheduler.records import ActorRecord, LaunchSite, Member, Ordered, Tenant
+from mray._decide.scheduler.records import ActorRecord, Member, Ordered, Tenant
 from mray._decide.scheduler.resources import to_quantities
 from mray._decide.scheduler.root_names import Environment, detached_root, job_of
 from mray.exceptions import describe_status
@@ -47,16 +48,14 @@ class ActorsContext(Protocol):
     default_environment: Environment
     members: dict[str, Member]
     roots: LifetimeRoots
+    groups: Groups
 
+    def act(self, instruction: Instruction) -> None: ...
     def tell(self, process: str, message: tuple[Any, ...]) -> None: ...
     def shortage(self, tenant: Tenant) -> str | None: ...
     def enqueue(self, tenant: Tenant) -> None: ...
     def withdraw(self, tenant: Tenant) -> None: ...
     def kill(self, tenant: Tenant, kind: str, text: str, *, may_restart: bool = False) -> None: ...
-    def await_creation(self, actor: bytes) -> None: ...
-    def remove_objects(self, owner: str) -> None: ...
-    def actor_died(self, actor: bytes) -> None: ...
-    def site_of(self, where: Any) -> LaunchSite | None: ...
 
 
 class Actors:
@@ -90,7 +89,7 @@ class Actors:
                 context.enqueue(announced)
             return
         root = detached_root(member.root, actor_id) if spec.get("detached") else member.root
-        actor = ActorRecord(actor_id, member.process, spec, context.default_environment, root, context.site_of(spec.get("group")))
+        actor = ActorRecord(actor_id, member.process, spec, context.default_environment, root, context.groups.site(spec.get("group")))
         if actor.name is not None:
             taken = self._found(actor.name, actor.namespace)
             if taken is not None:
@@ -159,7 +158,7 @@ class Actors:
             self._context.tell(member.process, self._tombstones[actor_id])
         else:
             if actor_id not in self._early or not self._early[actor_id][0]:
-                self._context.await_creation(actor_id)
+                self._context.act(AwaitCreation(actor_id))
             self._early.setdefault(actor_id, (Ordered(), Ordered()))[0].add(member.process)
 
     def _watch(self, member: Member, actor: ActorRecord) -> None:
@@ -323,8 +322,8 @@ class Actors:
             members[actor.owner].owned.discard(actor.id)
         if actor.detached:
             self._context.roots.end(actor.root, at_once=False)
-            self._context.remove_objects(actor.id.hex())
-        self._context.actor_died(actor.id)
+            self._context.act(RemoveObjects(actor.id.hex()))
+        self._context.groups.actor_died(actor.id)
 
     def member_died(self, member: Member, cause: Cause | None = None, role: str = "") -> None:
         """A process is dead (or its root is over, without a cause): its actors die, its handles are gone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from mray._common.messages import CAUSE_OWNER
 from mray._decide.scheduler.records import WorkerRecord
@@ -12,19 +12,12 @@ from mray._decide.scheduler.workers import WorkerPool
 OWNER_GONE = "the driver, or the detached actor, that it worked for has ended"
 
 
-class RootsContext(Protocol):
-    """The part of the scheduler that roots need."""
-
-    workers: WorkerPool
-
-    def end_worker(self, worker: WorkerRecord, kind: str, text: str) -> None: ...
-
-
 class LifetimeRoots:
     """The roots that live."""
 
-    def __init__(self, context: RootsContext) -> None:
-        self._context = context
+    def __init__(self, workers: WorkerPool, end_worker: Callable[[WorkerRecord, str, str], None]) -> None:
+        self._workers = workers
+        self._end_worker = end_worker
         self._alive: set[str] = set()
 
     def __contains__(self, root: str) -> bool:
@@ -48,22 +41,21 @@ class LifetimeRoots:
         if not root or root not in self._alive:
             return
         self._alive.discard(root)
-        workers = self._context.workers
-        for worker in workers.of(root):
+        for worker in self._workers.of(root):
             if worker.intended is None or at_once:
-                self._context.end_worker(worker, CAUSE_OWNER, OWNER_GONE)
-        workers.forget(root)
+                self._end_worker(worker, CAUSE_OWNER, OWNER_GONE)
+        self._workers.forget(root)
 
     def ended_before(self, worker: WorkerRecord) -> bool:
         """Whether an idle worker was started in the last moment of its root: then it ends."""
         root = root_of(worker.environment)
         if not root or root in self._alive:
             return False
-        self._context.end_worker(worker, CAUSE_OWNER, OWNER_GONE)
+        self._end_worker(worker, CAUSE_OWNER, OWNER_GONE)
         return True
 
     def worker_died(self, worker: WorkerRecord) -> None:
         """Forget the environments of a root that is over, with its last worker."""
         root = root_of(worker.environment)
         if root and root not in self._alive:
-            self._context.workers.forget(root)
+            self._workers.forget(root)

@@ -34,29 +34,32 @@ from mray._common.story import Story
 from mray._decide.scheduler import events
 from mray._decide.scheduler.actors import Actors
 from mray._decide.scheduler.affinity import CpuLoads, Topology
-from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
+from mray._decide.scheduler.instructions import AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
 from mray._decide.scheduler.lifetime_roots import LifetimeRoots
 from mray._decide.scheduler.placement import GroupRecord, Groups
 from mray._decide.scheduler.policy import FREE_LEASES, PRIVATE_VARIABLES, idle_limit, prestart_count
 from mray._decide.scheduler.records import (
     BUSY,
+    IDLE,
     LEAVING,
     STARTING,
     ActorRecord,
     GrantedLease,
-    LaunchSite,
     Member,
     Tenant,
     WorkerRecord,
     environment_of,
 )
-from mray._decide.scheduler.reset_plan import reset
 from mray._decide.scheduler.resources import CPU, FREE, GPU, GpuId, Holding, ResourcePool, describe, to_quantities
 from mray._decide.scheduler.root_names import Environment, job_of, root_of, stamped
 from mray._decide.scheduler.tenant_queue import DemandQueue
 from mray._decide.scheduler.workers import WorkerPool
 from mray.exceptions import describe_status
 
+#: Of what has ended with a reset: see `Scheduler._driver_reset`.
+_RESET = "the session was reset since"
+_RESET_ACTOR = "The actor is dead because its session was reset since."
+_RESET_ROLE = "the driver, before its session was reset,"
 _FULL = "The node specified via NodeAffinitySchedulingStrategy is full, and _fail_on_unavailable=True was specified"
 
 
@@ -79,7 +82,7 @@ class Scheduler:
         self.groups = Groups(self)
         #: Every joined process, by name.
         self.members: dict[str, Member] = {}
-        self.roots = LifetimeRoots(self)
+        self.roots = LifetimeRoots(self.workers, self.end_worker)
         self.leases: dict[int, GrantedLease] = {}
         self.default_environment = default_environment
         self._lease_number = 0
@@ -93,7 +96,7 @@ class Scheduler:
         self._dispatch: dict[type[events.Event], Callable[[Any], None]] = {
             events.MemberJoined: self._member_joined,
             events.MemberDied: self._member_died,
-            events.DriverReset: lambda event: reset(self, event),
+            events.DriverReset: self._driver_reset,
             events.WorkerLeft: self._worker_left,
             events.MemoryRanLow: self._memory_ran_low,
             events.PrestartAllowed: self._prestart,
@@ -162,7 +165,7 @@ class Scheduler:
             cause = Cause(kind, text, cause.pid, cause.status, cause.payload if kind == CAUSE_CRASH else None)
         if member is not None:
             for lease in list(member.leases.values()):
-                self.abandon(lease)
+                self._abandon(lease)
             self.actors.member_died(member, event.cause, event.role)
             self.groups.member_died(event.process)
             gone = (WORKER_GONE, event.process, event.role, cause.packed())
@@ -241,6 +244,39 @@ class Scheduler:
         for _ in range(prestart_count(self._cpus) - there):
             self._spawn(environment)
 
+    # ------------------------------------------------------------------------------------ resets
+    def _driver_reset(self, event: events.DriverReset) -> None:
+        """End everything that the driver, which will join again under another name, has asked for, by whatever process it was made.
+
+        A worker stays if nothing shows that it was ever there: it does nothing, leases no other, owns no actor and no object. So tests that
+        share a session find warm processes, and no trace of each other in the session's books.
+        """
+        member = self.members.pop(event.process)
+        for actor in list(self.actors.records.values()):
+            self.actors.evict(actor, CAUSE_OWNER, _RESET_ACTOR)
+        for group in list(self.groups.records):
+            self.groups.remove(group)
+        for lease in list(self.leases.values()):
+            self._abandon(lease)
+        member.owned.clear()  # they end already, and for another reason
+        self.actors.member_died(member)
+        self.groups.member_died(event.process)
+        cause = Cause(CAUSE_OWNER, _RESET, member.pid).packed()
+        for process in self.members:
+            self.tell(process, (WORKER_GONE, event.process, _RESET_ROLE, cause))
+        for worker in list(self.workers.workers.values()):
+            if not self._leaves_no_trace(worker, event.owners):
+                self.end_worker(worker, CAUSE_OWNER, _RESET)
+
+    def _leaves_no_trace(self, worker: WorkerRecord, owners: frozenset[str]) -> bool:
+        if worker.state == STARTING:
+            return worker.intended is None
+        return worker.state == IDLE and self._may_go(worker) and worker.process not in owners
+
+    def leaving(self) -> set[str]:
+        """Workers that are ending."""
+        return {worker.process for worker in self.workers.workers.values() if worker.intended is not None}
+
     # ------------------------------------------------------------------------------------ leases
     def _lease_requested(self, event: events.LeaseRequested) -> None:
         member = self.members.get(event.process)
@@ -290,7 +326,7 @@ class Scheduler:
         self._forget(lease)
         self.tell(lease.client.process, (LEASE_REFUSED, lease.request, text))
 
-    def abandon(self, lease: GrantedLease) -> None:
+    def _abandon(self, lease: GrantedLease) -> None:
         """The client is dead: nobody wants what the leased worker computes."""
         if lease.worker is None:
             self.withdraw(lease)
@@ -380,13 +416,10 @@ class Scheduler:
             self.withdraw(tenant)
             self._refuse(tenant, text)
 
-    def actor_died(self, actor: bytes) -> None:
-        self.groups.actor_died(actor)
-
-    def site_of(self, where: Any) -> LaunchSite | None:
-        return self.groups.site(where)
-
     # ------------------------------------------------------------------------------------ what actors and placement groups ask for
+    def act(self, instruction: Instruction) -> None:
+        self._out.append(instruction)
+
     def tell(self, process: str, message: tuple[Any, ...]) -> None:
         self._out.append(Tell(process, message))
 
@@ -439,12 +472,6 @@ class Scheduler:
         if worker.state != STARTING:  # else it may have no process yet, and is ended once more when it joins
             worker.state = LEAVING
         self._out.append(KillWorker(worker.process))
-
-    def remove_objects(self, owner: str) -> None:
-        self._out.append(RemoveObjects(owner))
-
-    def await_creation(self, actor: bytes) -> None:
-        self._out.append(AwaitCreation(actor))
 
     # ------------------------------------------------------------------------------------ placing
     def _place(self) -> None:

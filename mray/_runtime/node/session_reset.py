@@ -5,7 +5,7 @@ In the node, on its one thread.
 ::
 
     driver (`mray._runtime.session.session.Session.reset`)               node
-    gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._decide.scheduler.reset_plan`)
+    gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._decide.scheduler.scheduler`)
     reads until the node hangs up  ◀─── hang-up, no message ───  once the last process that had to go is dead
     closes its client, makes another, HELLO ──────────────────▶  WELCOME, as to a driver that joins for the first time
 
@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mray._decide.scheduler.events import DriverReset, Event, PrestartAllowed
-from mray._decide.scheduler.reset_plan import leaving
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
@@ -69,7 +68,7 @@ class SessionReset:
         """RESET: end all work of the driver at the other end of this connection."""
         del self._members.connections[connection.process]
         self._apply(DriverReset(connection.process, frozenset(filter(self._owns, self._supervisor.workers))))
-        self._job, self._going = job, leaving(self._scheduler)
+        self._job, self._going = job, self._scheduler.leaving()
         self._look()
 
     def _owns(self, process: str) -> bool:
