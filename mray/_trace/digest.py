@@ -13,6 +13,8 @@ from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE
 
 #: A process that computes or moves values for less than this share of the time is no bottleneck.
 LEAST_BUSY = 0.05
+#: What a communicator does, as the kind that it is counted with.
+_SAME = {RECEIVE: DESERIALIZE, TRANSFER: SERIALIZE}
 
 
 def distribution(what: str, nanoseconds: Sequence[int]) -> dict[str, float]:
@@ -33,80 +35,59 @@ def spans_of(sheet: Mapping[str, Any]) -> list[Span]:
     return [Span(*fields) for fields in sheet["spans"]]
 
 
+def _durations(spans: Iterable[Span]) -> list[int]:
+    return [span.end - span.begin for span in spans]
+
+
 class Digest:
     """The digest of one profile of a graph. Endpoints are ids of actors; ``""`` is the process that compiled the graph."""
 
     def __init__(self, sheets: Mapping[str, Sequence[Span]], seconds: float) -> None:
         self.seconds = seconds
-        #: step -> durations in nanoseconds.
-        self._computes: dict[int, list[int]] = {}
-        #: (channel, endpoint) -> durations.
-        self._waits: dict[tuple[int, str], list[int]] = {}
-        self._rooms: dict[int, list[int]] = {}
-        self._writes: dict[int, list[int]] = {}
-        self._reads: dict[tuple[int, str], list[int]] = {}
-        self._bytes: dict[int, int] = {}
-        self._sent: dict[tuple[int, int], int] = {}
-        self._taken: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        #: By kind, by step or channel, and by endpoint where that is a reader.
+        self._spans: dict[tuple[str, int, str], list[Span]] = {}
         #: endpoint -> nanoseconds in which it did something.
         self.busy: dict[str, int] = {}
         for endpoint, spans in sheets.items():
             for span in spans:
-                self._add(endpoint, span)
+                kind = _SAME.get(span.kind, span.kind)
+                reader = endpoint if kind in (READ_WAIT, DESERIALIZE) else ""
+                self._spans.setdefault((kind, int(span.place), reader), []).append(span)
+                if kind in (COMPUTE, DESERIALIZE, SERIALIZE):
+                    self.busy[endpoint] = self.busy.get(endpoint, 0) + span.end - span.begin
 
-    def _add(self, endpoint: str, span: Span) -> None:
-        duration = span.end - span.begin
-        kind, place = span.kind, int(span.place)
-        if kind == COMPUTE:
-            self._computes.setdefault(place, []).append(duration)
-        elif kind == READ_WAIT:
-            self._waits.setdefault((place, endpoint), []).append(duration)
-        elif kind == WRITE_WAIT:
-            self._rooms.setdefault(place, []).append(duration)
-        elif kind in (DESERIALIZE, RECEIVE):
-            self._reads.setdefault((place, endpoint), []).append(duration)
-            self._taken.setdefault((place, endpoint), []).append((span.number, span.begin))
-        elif kind in (SERIALIZE, TRANSFER):
-            self._writes.setdefault(place, []).append(duration)
-            self._bytes[place] = self._bytes.get(place, 0) + span.size
-            self._sent[place, span.number] = span.end
-        if kind in (COMPUTE, DESERIALIZE, RECEIVE, SERIALIZE, TRANSFER):
-            self.busy[endpoint] = self.busy.get(endpoint, 0) + duration
+    def _of(self, kind: str, place: int, readers: Sequence[str] = ("",)) -> list[Span]:
+        return [span for reader in readers for span in self._spans.get((kind, place, reader), ())]
 
     def step(self, index: int, inlets: Iterable[tuple[int, str]]) -> dict[str, float]:
         """``count`` of a step, its ``compute_...``, and its ``wait_...`` for what comes by `inlets`: (channel, endpoint) each.
 
         See `distribution`.
         """
-        computes = self._computes.get(index, ())
-        waits = [duration for inlet in inlets for duration in self._waits.get(inlet, ())]
-        return {"count": len(computes), **distribution("compute", computes), **distribution("wait", waits)}
+        computes = self._of(COMPUTE, index)
+        waits = [span for channel, endpoint in inlets for span in self._of(READ_WAIT, channel, [endpoint])]
+        return {"count": len(computes), **distribution("compute", _durations(computes)), **distribution("wait", _durations(waits))}
 
     def edge(self, channel: int, readers: Sequence[str]) -> dict[str, float]:
         """``count`` of a channel's messages and the ``bytes`` of all of them together, each counted once; and the distributions of
 
         ``wait`` of its readers, ``room`` (its writer waits for them), ``serialize``, ``transfer`` and ``deserialize``.
         """
-        transfers = []
-        for reader in readers:
-            for number, taken in self._taken.get((channel, reader), ()):
-                sent = self._sent.get((channel, number))
-                if sent is not None:
-                    transfers.append(max(taken - sent, 0))
-        writes = self._writes.get(channel, ())
+        writes, reads = self._of(SERIALIZE, channel), self._of(DESERIALIZE, channel, readers)
+        sent = {span.number: span.end for span in writes}
         return {
             "count": len(writes),
-            "bytes": self._bytes.get(channel, 0),
-            **distribution("wait", [each for reader in readers for each in self._waits.get((channel, reader), ())]),
-            **distribution("room", self._rooms.get(channel, ())),
-            **distribution("serialize", writes),
-            **distribution("transfer", transfers),
-            **distribution("deserialize", [each for reader in readers for each in self._reads.get((channel, reader), ())]),
+            "bytes": sum(span.size for span in writes),
+            **distribution("wait", _durations(self._of(READ_WAIT, channel, readers))),
+            **distribution("room", _durations(self._of(WRITE_WAIT, channel))),
+            **distribution("serialize", _durations(writes)),
+            **distribution("transfer", [max(span.begin - sent[span.number], 0) for span in reads if span.number in sent]),
+            **distribution("deserialize", _durations(reads)),
         }
 
     def total_compute(self, index: int) -> int:
         """Nanoseconds that a step has computed."""
-        return sum(self._computes.get(index, ()))
+        return sum(_durations(self._of(COMPUTE, index)))
 
     def utilization(self, endpoint: str) -> float:
         """Share of the profile's time in which an endpoint computed, serialized or deserialized."""
