@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from operator import index
 from types import NoneType
 from typing import Any
@@ -19,14 +18,14 @@ from mray._common.environment_rules import check_environment
 from mray._common.kept import os
 from mray._common.labels import wrong_with_fallbacks, wrong_with_selector
 from mray._common.placement_options import check_place_options, wrong_with_affinity, wrong_with_strategy
+from mray._common.record import Record
 from mray._common.spilling import is_spilling, spill_directory
 from mray._common.tensor_transports import check_tensor_transport
 
 Check = Callable[[str, Any], "str | None"]
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Record):
     """One option: types its value may have, its default, and a check that returns what is wrong with a value."""
 
     types: Any
@@ -455,8 +454,7 @@ def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[
 
 
 # --------------------------------------------------------------------------------------------- sessions
-@dataclass(frozen=True)
-class SessionOptions:
+class SessionOptions(Record):
     """The options of `init`, checked. ``None`` leaves the choice to the engine."""
 
     num_cpus: float | None = None

@@ -7,15 +7,15 @@ up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from mray._common.record import Record
 
 #: Ray's name for the ordinary way: the value with its tensors is written to shared memory when the method returns.
 OBJECT_STORE = "OBJECT_STORE"
 
 
-@dataclass(frozen=True)
-class TensorTransport:
+class TensorTransport(Record):
     """One of them."""
 
     name: str

@@ -21,28 +21,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mray._common.messages import DEAD
+from mray._common.record import Record
 from mray._decide.scheduler.records import BUSY, IDLE, ActorRecord, GrantedLease, Member, WorkerRecord
 
 #: The cost of ending a worker, the least first.
 IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
 
 
-class Suspect:
+class Suspect(Record):
     """A worker that may be ended."""
 
-    __slots__ = ("began", "cost", "held", "label", "pid", "process")
-
-    def __init__(self, process: str, pid: int, label: str, cost: int, began: int, held: int) -> None:
-        self.process = process
-        self.pid = pid
-        #: A description of its activity.
-        self.label = label
-        #: One of the words above.
-        self.cost = cost
-        #: Number of its assignment: the highest began last.
-        self.began = began
-        #: Bytes that its end gives back.
-        self.held = held
+    process: str
+    pid: int
+    #: A description of its activity.
+    label: str
+    #: One of the words above.
+    cost: int
+    #: Number of its assignment: the highest began last.
+    began: int
+    #: Bytes that its end gives back.
+    held: int
 
     @property
     def runs_task(self) -> bool:
