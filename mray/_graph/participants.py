@@ -25,8 +25,8 @@ class Participants:
             return driver
         return f"{self.classes[endpoint]}({endpoint[:8]})" if self.classes.get(endpoint) else endpoint
 
-    def ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, Pending | str]:
-        """Send a request to every actor: endpoint -> the request, done or not after `patience` seconds, or why it could not be sent."""
+    def ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
+        """Make a request to every actor: endpoint -> its answer, or a clause that says why there is none after `patience` seconds."""
         asked: dict[str, Pending | str] = {}
         for endpoint in self.plan.graph.actors:
             try:
@@ -34,4 +34,18 @@ class Participants:
             except Exception as error:
                 asked[endpoint] = f"is dead: {error}"
         self.host.wait_until(lambda: all(isinstance(each, str) or each.ready() for each in asked.values()), patience)
-        return asked
+        return {endpoint: each if isinstance(each, str) else _answer(each, patience) for endpoint, each in asked.items()}
+
+
+def late(patience: float | None) -> str:
+    """Why there is no answer yet after so many seconds."""
+    return f"does not answer within {patience or 0:g} s: its process is stopped, or holds the interpreter lock"
+
+
+def _answer(pending: Pending, patience: float | None) -> bytes | str:
+    if not pending.ready():
+        return late(patience)
+    try:
+        return pending.result()
+    except Exception as error:
+        return f"is dead: {error}"

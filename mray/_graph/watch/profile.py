@@ -22,7 +22,7 @@ from mray._common.clock import time_ns
 from mray._common.kept import os
 from mray._graph.gpu_edges import DeviceMarks
 from mray._graph.graph_messages import PROFILE, PROFILE_NOW, UNPROFILE, UNPROFILE_NOW, ProfileRequest
-from mray._graph.participants import Participants
+from mray._graph.participants import Participants, late
 from mray._graph.plan import DRIVER
 from mray._graph.watch.measures import measured
 from mray._graph.watch.probes import Probe, SpanProbe, device_marks
@@ -128,9 +128,9 @@ class Profile:
         if self._marks is not None:
             self._marks.settle()
         answers = self._ask(UNPROFILE, payload, PATIENCE)
-        late = [name for name, answer in answers.items() if answer == _LATE]
-        if late:
-            answers.update({name: answer for name, answer in self._ask(UNPROFILE_NOW, payload, PATIENCE).items() if name in late})
+        slow = [name for name, answer in answers.items() if answer == late(PATIENCE)]
+        if slow:
+            answers.update({name: answer for name, answer in self._ask(UNPROFILE_NOW, payload, PATIENCE).items() if name in slow})
         for name, answer in answers.items():
             if isinstance(answer, str):
                 self.lost[name] = answer
@@ -162,20 +162,8 @@ class Profile:
 
     def _ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
         """Name of each actor -> its answer, or a text about why there is none. The actors of one process answer once."""
-        asked = self._participants.ask(verb, payload, patience)
-        pendings = {self._participants.name(endpoint, DRIVER_NAME): pending for endpoint, pending in asked.items()}
-        answers: dict[str, bytes | str] = {}
-        for name, pending in pendings.items():
-            if isinstance(pending, str):
-                answers[name] = pending
-            elif not pending.ready():
-                answers[name] = _LATE
-            else:
-                try:
-                    answers[name] = pending.result()
-                except Exception as error:
-                    answers[name] = f"is dead: {error}"
-        return answers
+        answers = self._participants.ask(verb, payload, patience)
+        return {self._participants.name(endpoint, DRIVER_NAME): answer for endpoint, answer in answers.items()}
 
     # ------------------------------------------------------------------------------------ what there is
     @property
@@ -225,7 +213,6 @@ class Profile:
         return f"<Profile of the compiled graph {self._request.graph_id[:8]}: {state}>"
 
 
-_LATE = "does not answer: its process is stopped, or holds the interpreter lock"
 DRIVER_NAME = "caller"
 
 

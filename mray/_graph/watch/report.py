@@ -13,7 +13,6 @@ the process at any time.
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 from collections.abc import Mapping, Sequence
 
@@ -31,18 +30,11 @@ LEAST = 1e-3
 # ---------------------------------------------------------------------------------------- in the caller
 def program_states(participants: Participants, patience: float) -> dict[str, ProgramState | str]:
     """Endpoint -> its place in its program, or why that is not known. Waits `patience` seconds at most."""
-    found: dict[str, ProgramState | str] = {}
-    for endpoint, pending in participants.ask(REPORT, participants.plan.graph_id.encode(), patience).items():
-        if isinstance(pending, str):
-            found[endpoint] = pending
-        elif not pending.ready():
-            found[endpoint] = f"does not answer within {patience:g} s: its process is stopped, or holds the interpreter lock"
-        else:
-            try:
-                found[endpoint] = pickle.loads(pending.result()) or "takes no part in the graph any more"
-            except Exception as error:
-                found[endpoint] = f"is dead: {error}"
-    return found
+    answers = participants.ask(REPORT, participants.plan.graph_id.encode(), patience)
+    return {
+        endpoint: answer if isinstance(answer, str) else pickle.loads(answer) or "takes no part in the graph any more"
+        for endpoint, answer in answers.items()
+    }
 
 
 def report_of(participants: Participants, patience: float = PATIENCE) -> str:
@@ -123,12 +115,10 @@ class _Names:
 
 def counters(participants: Participants, own: Mapping[int, ChannelWriter]) -> dict[int, dict[str, int]]:
     """The counters of each channel by its number, those of `own` writers included; without those of actors that compute for long."""
-    asked = participants.ask(STATISTICS, participants.plan.graph_id.encode(), PATIENCE)
     by_channel = {number: writer.statistics() for number, writer in own.items()}
-    for pending in asked.values():
-        if not isinstance(pending, str) and pending.ready():
-            with contextlib.suppress(Exception):  # it has died
-                by_channel.update(pickle.loads(pending.result()))
+    for answer in participants.ask(STATISTICS, participants.plan.graph_id.encode(), PATIENCE).values():
+        if not isinstance(answer, str):
+            by_channel.update(pickle.loads(answer))
     return by_channel
 
 
