@@ -119,7 +119,8 @@ class GraphCopy:
         self._making = threading.Lock()
         #: Why there is to be no copy any more.
         self._over: Exception | None = None
-        self._is_teardown = False
+        #: Whether `teardown` was called in this process.
+        self.is_teardown = False
 
     def execute(self, *args: Any, **kwargs: Any) -> Any:
         """As `CompiledGraph.execute`. The first call waits until the actors' processes have answered, but not for their methods.
@@ -218,15 +219,10 @@ class GraphCopy:
         """Use the graph no more in this process, as after `CompiledGraph.teardown`; its owner goes on. Idempotent."""
         if kill_actors:
             raise ValueError("only the process that compiled a graph can kill its actors")
-        self._is_teardown = True
+        self.is_teardown = True
         self._over = RayChannelError("Channel closed.")
         if self._copy is not None:
             self._copy.teardown()
-
-    @property
-    def is_teardown(self) -> bool:
-        """Whether `teardown` was called in this process."""
-        return self._is_teardown
 
     # ------------------------------------------------------------------------------------ looking
     def report(self) -> str:

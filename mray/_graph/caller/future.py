@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable
 from functools import partial
 from os import sched_yield
+from types import coroutine
 from typing import Any
 
 from mray._api.dag_node import Unique
@@ -89,16 +90,10 @@ class CompiledDAGFuture(Unique):
             self._graph.note_drop((self._index, self._channel))
 
 
-class _Room:
-    """Awaitable until one more execution may be submitted, or `timeout` seconds have passed."""
-
-    def __init__(self, graph: Executions, timeout: float | None) -> None:
-        self._graph = graph
-        self._timeout = timeout
-
-    def __await__(self) -> Generator[Any, None, None]:
-        graph = self._graph
-        return watcher_of(graph.host).sleep(graph.completions, graph.completions.when_room, graph.spinner, self._timeout)
+@coroutine
+def _room(graph: Executions, timeout: float | None) -> Generator[Any, None, None]:
+    """Wait until one more execution may be submitted, or `timeout` seconds have passed."""
+    yield from watcher_of(graph.host).sleep(graph.completions, graph.completions.when_room, graph.spinner, timeout)
 
 
 async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
@@ -115,7 +110,7 @@ async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
             complaint = None
             await in_thread(graph.complain_of_waiting, "mray-report")
         until = [moment - now for moment in (deadline, complaint) if moment is not None]
-        await _Room(graph, min(until, default=None))
+        await _room(graph, min(until, default=None))
     return index
 
 
