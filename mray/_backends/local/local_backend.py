@@ -76,6 +76,19 @@ def _with_token(name: str, *, pause: bool = False) -> Any:
     return verb
 
 
+def _in_environment(name: str) -> Any:
+    """As `_with_token`, for a call whose last argument are options: those of `runtime_env` that need a process are refused."""
+
+    @_holding_token
+    def verb(self: LocalBackend, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+        check_environment(options["runtime_env"])
+        returned = getattr(self._here, name)(called, args, kwargs, options)
+        self.run_token.pause()
+        return returned
+
+    return verb
+
+
 class LocalBackend(Backend):
     """A session in one process."""
 
@@ -111,6 +124,9 @@ class LocalBackend(Backend):
     compile_graph = _with_token("compile_graph")
     restore_graph = _with_token("restore_graph")
     put = _with_token("put", pause=True)
+
+    submit_task = _in_environment("submit_task")
+    create_actor = _in_environment("create_actor")
 
     def __init__(self, run_token: RunToken, node: LocalNode) -> None:
         self.run_token = run_token
@@ -247,24 +263,7 @@ class LocalBackend(Backend):
         process = self._process()
         self.run_token.call_soon(self.run_token.call_later, seconds, lambda: process.call_soon(callback))
 
-    # ------------------------------------------------------------------------------------ tasks
-    @_holding_token
-    def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
-        if options["runtime_env"]:
-            check_environment(options["runtime_env"])
-        returned = self._here.submit_task(function, args, kwargs, options)
-        self.run_token.pause()
-        return returned
-
     # ------------------------------------------------------------------------------------ actors
-    @_holding_token
-    def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
-        if options["runtime_env"]:
-            check_environment(options["runtime_env"])
-        handle = self._here.create_actor(actor_class, args, kwargs, options)
-        self.run_token.pause()
-        return handle
-
     @_holding_token
     def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
         process = self._process()

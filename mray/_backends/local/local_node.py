@@ -69,7 +69,7 @@ class LocalNode:
         self._dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
         self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         self._members = Members(_NoTable())  # type: ignore[arg-type]
-        self._facts = self.facts = {
+        self.facts = {
             **options["facts"],
             "session_dir": directory,
             "session": os.path.basename(directory),
@@ -84,7 +84,7 @@ class LocalNode:
             "cpus": cpus,
         }
         self._view = snapshot.View(
-            self._facts,
+            self.facts,
             self._scheduler,
             self._members,
             self.jobs,
@@ -185,7 +185,7 @@ class LocalNode:
         if what == "trim":
             connection.send((m.ANSWER, request, True, None))
         elif what == "nodes":
-            connection.send((m.ANSWER, request, True, [self._describe()]))
+            connection.send((m.ANSWER, request, True, [snapshot.describe_node(self.facts, socket.gethostname())]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [0, 0]))
         elif what == "key_values":
@@ -195,9 +195,6 @@ class LocalNode:
                 self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
             except TypeError as error:
                 connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
-
-    def _describe(self) -> dict[str, Any]:
-        return snapshot.describe_node(self._facts, socket.gethostname())
 
     # ------------------------------------------------------------------------------------ instructions
     def _apply(self, event: events.Event) -> None:

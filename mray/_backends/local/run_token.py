@@ -94,7 +94,7 @@ class SimulatedThread:
         self.is_guest = False
 
     def __repr__(self) -> str:
-        return f"<Strand {self.name}>"
+        return f"<SimulatedThread {self.name}>"
 
 
 class RunToken:
@@ -123,8 +123,8 @@ class RunToken:
         self._alarm = allocate_lock()
         self._alarm.acquire()
         self._look = _FIRST_LOOK
-        #: The chooser runs callbacks, in the middle of its choice: nothing in there gives the run token up.
-        self._in_callbacks = False
+        #: The chooser runs callbacks, in the middle of its choice: nothing in there gives the run token up, or waits.
+        self.is_in_callbacks = False
         self.closed = False
         self.driver = SimulatedThread(self, "driver")
         self._current = self.driver
@@ -183,21 +183,11 @@ class RunToken:
 
     def spawn(self, name: str, body: Callable[[], None], process: Any) -> SimulatedThread:
         """A new simulated thread, on a thread of its own; it may be chosen from now on."""
-        sim_thread = SimulatedThread(self, name, process)
-        self.sim_threads[sim_thread] = None
-        sim_thread.thread = threading.Thread(target=self._run_body, args=(sim_thread, body), name=f"mray-{name}", daemon=True)
-        me = self._current
-        me.closed_in, was = True, me.closed_in
-        try:
-            _start_thread(sim_thread.thread)
-        finally:
-            me.closed_in = was
-        self._ready.append(sim_thread)
-        return sim_thread
+        return self.enlist(threading.Thread(target=body, name=f"mray-{name}", daemon=True), process, name)
 
-    def enlist(self, thread: threading.Thread, process: Any) -> SimulatedThread:
+    def enlist(self, thread: threading.Thread, process: Any, name: str = "") -> SimulatedThread:
         """As `spawn`, of a thread that is made already and not started yet."""
-        sim_thread = SimulatedThread(self, thread.name, process)
+        sim_thread = SimulatedThread(self, name or thread.name, process)
         sim_thread.thread = thread
         self.sim_threads[sim_thread] = None
         run = thread.run
@@ -232,15 +222,10 @@ class RunToken:
         if self._current is me:
             self._pass_to(self._choose_random() if self._ready else self.driver)
 
-    @property
-    def is_in_callbacks(self) -> bool:
-        """Whether the simulated thread runs callbacks, in the middle of a choice: it must not wait."""
-        return self._in_callbacks
-
     # ------------------------------------------------------------------------------------ scheduling points
     def pause(self) -> None:
         """Others may go first."""
-        if self._in_callbacks:
+        if self.is_in_callbacks:
             return
         me = self._current
         clock = self.clock = self.clock + STEP
@@ -267,7 +252,7 @@ class RunToken:
         if timeout is not None and timeout <= 0:
             self.pause()
             return bool(predicate is not None and predicate())
-        if self._in_callbacks:
+        if self.is_in_callbacks:
             raise RuntimeError("a callback that runs between two threads' steps cannot wait")
         deadline = None if timeout is None else self.clock + timeout
         me.waits_for = waits_for
@@ -377,11 +362,11 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ choosing
     def _choose(self) -> SimulatedThread:
-        self._in_callbacks = True
+        self.is_in_callbacks = True
         try:
             return self._find()
         finally:
-            self._in_callbacks = False
+            self.is_in_callbacks = False
 
     def _find(self) -> SimulatedThread:
         while True:
@@ -511,10 +496,7 @@ class RunToken:
         callbacks = self.callbacks
         while callbacks:
             function, arguments = callbacks.popleft()
-            try:
-                function(*arguments)
-            except Exception:
-                logger.exception("a callback failed")
+            _call_safely(function, *arguments)
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
@@ -547,9 +529,9 @@ class ThreadEnded(BaseException):
     """Raised in a simulated thread whose process is over. Not for user code to catch: it comes again."""
 
 
-def _call_safely(callback: Callable[[], None]) -> None:
+def _call_safely(function: Callable[..., object], *arguments: Any) -> None:
     try:
-        callback()
+        function(*arguments)
     except Exception:
         logger.exception("a callback failed")
 
