@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mray._channel.board import (
     ARRIVED,
@@ -33,6 +33,7 @@ from mray._channel.board import (
     SIGNATURES,
     Board,
 )
+from mray._channel.group_host import GroupHost
 from mray._channel.rendezvous import GroupMember, Meeting
 from mray._common.clock import now
 from mray._common.log import logger
@@ -42,7 +43,6 @@ from mray.exceptions import RayChannelError
 
 if TYPE_CHECKING:
     from mray._ipc.doorbell import Doorbell
-    from mray._ipc.segment import Ask
 
 #: The wait of a collective: until this rank (`ALL` others) has arrived at this step.
 Wait = tuple[int, int]
@@ -55,27 +55,6 @@ WARN_SECONDS = 30.0
 LOOK = 1.0
 #: Seconds that a member that was refused its half of what others wait for has to call again, with what fits.
 GRACE = 2.0
-
-
-class GroupHost(Protocol):
-    """The part of a process that a group uses; `mray._graph.host.GraphHost` and more."""
-
-    process: str
-    prefix: str
-
-    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool: ...
-
-    def wake(self) -> None: ...
-
-    def doorbell_of(self, process: str) -> Doorbell: ...
-
-    def ask_of(self, process: str) -> Ask: ...
-
-    def failure(self, error: BaseException, name: str) -> bytes: ...
-
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
-
-    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]: ...
 
 
 def _refusals(refusal: int, place: int) -> int:

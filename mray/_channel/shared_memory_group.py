@@ -28,7 +28,8 @@ from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
 from mray._channel.board import ALIGN, BLOCK, LEFT, RECEIVED, RING, SENT, SIGNATURE, SIGNATURES
 from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
-from mray._channel.group import ALL, GRACE, Group, GroupHost, Machine
+from mray._channel.group import ALL, GRACE, Group, Machine
+from mray._channel.group_host import GroupHost
 from mray._channel.rendezvous import GroupMember
 from mray._channel.shm import ShmReader, ShmWriter
 from mray._ipc.mapped import address_of, claim

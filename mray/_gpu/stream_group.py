@@ -29,7 +29,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT, Board
-from mray._channel.group import GRACE, GroupHost
+from mray._channel.group import GRACE
+from mray._channel.group_host import GroupHost
 from mray._channel.rendezvous import GroupMember
 from mray._channel.shared_memory_group import MemberOfGroup
 from mray._common.clock import monotonic

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mray._channel.group_host import GroupHost
 from mray._common.bridge import Waitable
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from mray._graph.gpu_edges import GpuEdges
     from mray._ipc.doorbell import Doorbell, GroupDoorbell
     from mray._ipc.reactor import Reactor
-    from mray._ipc.segment import Ask
     from mray._ipc.spin import Spinner
 
 
@@ -41,13 +41,9 @@ class Service(Protocol):
         """Run every program until all are blocked, or until `pending()`; whether any made progress."""
 
 
-class GraphHost(Protocol):
-    """One process of a session, as graphs see it."""
+class GraphHost(GroupHost, Protocol):
+    """One process of a session, as graphs see it; what groups need of it, too, is said in the base."""
 
-    #: Our id of this process.
-    process: str
-    #: The beginning of the names of shared memory of this session: ``/mray-<session>-``.
-    prefix: str
     reactor: Reactor
     spinner: Spinner
     #: The compiled graphs of this process that are not torn down; the end of the session ends them.
@@ -73,14 +69,6 @@ class GraphHost(Protocol):
     def service(self) -> Service | None:
         """Runs the programs of the actor in this process; None in a driver."""
 
-    def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
-        """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering messages meanwhile; returns the
-        predicate's last value.
-        """
-
-    def wake(self) -> None:
-        """Have the threads in `wait_until` test their predicates again: another thread has changed state."""
-
     def fetch(self, refs: Sequence[ObjectRef]) -> Callable[[], int]:
         """Begin to fetch the values of these objects; the function says how many are here, at some nanoseconds for each."""
 
@@ -96,12 +84,6 @@ class GraphHost(Protocol):
     def request(self, process: str, verb: str, payload: bytes) -> Pending:
         """Have the service of a process `handle` something; returns at once. In this process, it is handled before returning."""
 
-    def doorbell_of(self, process: str) -> Doorbell:
-        """The doorbell of a process, this one included; asks for it if it is not known yet."""
-
-    def ask_of(self, process: str) -> Ask:
-        """A function that gets segments from the process that offers them, this one included."""
-
     def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
         """One doorbell for all readers of a ring that this process writes; None: ring them one by one. Ended by `end_group_doorbell`."""
 
@@ -111,23 +93,11 @@ class GraphHost(Protocol):
     def end_group_doorbell(self, key: str) -> None:
         """Close the doorbell of a ring that was closed."""
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
-        """Call `callback(error)` in the reading thread when the actor's process dies; returns the function that ends the watch.
-
-        The error's text has the sentence `doing`.
-        """
-
-    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
-        """As `watch_actor`, for any process; `actor`: the actor in it, or "". OSError if it is gone already."""
-
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
         """Record spans of this process's ordinary calls while any caller (`who`) has them on; returns the spans when one turns them off."""
 
     def kill_actors(self, actors: Sequence[str]) -> None:
         """End these actors for good."""
-
-    def failure(self, error: BaseException, name: str) -> bytes:
-        """The pickle of the exception that a caller of `name` gets for an error of user code, with its traceback."""
 
 
 def weakly(method: Callable[..., object], *facts: object) -> Callable[[Exception], None]:
