@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, ChannelWriter
@@ -78,41 +79,31 @@ def open_ends(
     return ends
 
 
-class _Opener:
+class _Opener(NamedTuple):
     """Opens ends for one endpoint."""
 
-    def __init__(
-        self,
-        host: GraphHost,
-        endpoint: str,
-        segment: Segment,
-        prefix: str,
-        processes: Mapping[str, str],
-        ends: ChannelEnds,
-        ranks: Mapping[int, Mapping[str, int]],
-    ) -> None:
-        self._host = host
-        self._endpoint = endpoint
-        self._segment = segment
-        self._prefix = prefix
-        self._processes = processes
-        self._ends = ends
-        self._ranks = ranks
+    host: GraphHost
+    endpoint: str
+    segment: Segment
+    prefix: str
+    processes: Mapping[str, str]
+    ends: ChannelEnds
+    ranks: Mapping[int, Mapping[str, int]]
 
     def _failure(self, error: BaseException) -> bytes:
-        return self._host.failure(error, "reading a value")
+        return self.host.failure(error, "reading a value")
 
     def _own_prefix(self, channel: Route) -> str:
-        return f"{self._prefix}{channel.index:x}-"
+        return f"{self.prefix}{channel.index:x}-"
 
     def writer(self, channel: Route) -> ChannelWriter:
         """The writing end of a channel."""
-        host, own = self._host, self._own_prefix(channel)
-        doorbells = [host.doorbell_of(self._processes[reader]) for reader in channel.readers]
+        host, own = self.host, self._own_prefix(channel)
+        doorbells = [host.doorbell_of(self.processes[reader]) for reader in channel.readers]
         group = host.group_doorbell(own, doorbells) if len(doorbells) > 1 else None
         if group is not None:
-            self._ends.leave.append(partial(host.end_group_doorbell, own))
-        where = self._segment, channel.offset, channel.layout, own, doorbells, group, channel.name
+            self.ends.leave.append(partial(host.end_group_doorbell, own))
+        where = self.segment, channel.offset, channel.layout, own, doorbells, group, channel.name
         carriage = self._carriage(channel, channel.readers)
         if channel.transport in ON_DEVICES:
             return host.gpus().writer(channel, where, carriage, self._failure)
@@ -124,20 +115,20 @@ class _Opener:
 
     def reader(self, channel: Route) -> ChannelReader:
         """The endpoint's reading end of a channel."""
-        host, own = self._host, self._own_prefix(channel)
-        doorbell = host.doorbell_of(self._processes[channel.writer])
+        host, own = self.host, self._own_prefix(channel)
+        doorbell = host.doorbell_of(self.processes[channel.writer])
         if len(channel.readers) > 1:
-            self._ends.leave.append(host.join_group_doorbell(self._processes[channel.writer], own))
-        place = channel.readers.index(self._endpoint)
+            self.ends.leave.append(host.join_group_doorbell(self.processes[channel.writer], own))
+        place = channel.readers.index(self.endpoint)
         where = (
-            self._segment,
+            self.segment,
             channel.offset,
             channel.layout,
             place,
             own,
             doorbell,
             self._failure,
-            host.ask_of(self._processes[channel.writer]),
+            host.ask_of(self.processes[channel.writer]),
         )
         carriage = self._carriage(channel, (channel.writer,))
         if channel.transport in ON_DEVICES:
@@ -153,5 +144,5 @@ class _Opener:
     def _carriage(self, channel: Route, others: Iterable[str]) -> Carriage | None:
         if channel.transport not in BLOCKING:
             return None
-        ranks = self._ranks[channel.communicator]
-        return Carriage(self._ends.communicators[channel.communicator], [ranks[other] for other in others])
+        ranks = self.ranks[channel.communicator]
+        return Carriage(self.ends.communicators[channel.communicator], [ranks[other] for other in others])
