@@ -132,24 +132,18 @@ class NullDevice(Device):
 
     def export_memory(self, base: int) -> bytes:
         self.streams.enter()
-        return null_memory.exported(self._exportable(base))
-
-    def _exportable(self, base: int) -> NullRegion:
         if not self._facts.exports:
             raise RuntimeError("Exporting memory failed: this pretended device has no IPC.")
-        return self._region(base, is_opened=False)
+        return null_memory.exported(self._region(base, is_opened=False))
 
     def open_memory(self, handle: bytes) -> int:
         self.streams.settle()
         if not self._facts.ipc:
             raise RuntimeError("Opening another process's memory failed: this pretended device has no IPC.")
         number = null_memory.device_of(handle)
-        self._check_reach(number)
-        return null_memory.open_exported(handle).base
-
-    def _check_reach(self, number: int) -> None:
         if not self._reaches(number):
             raise RuntimeError(f"{self.uuid} has no peer access to {uuid_of(number)}, so memory there cannot be opened")
+        return null_memory.open_exported(handle).base
 
     def close_memory(self, address: int) -> None:
         with contextlib.suppress(DeviceFaultError):

@@ -242,8 +242,7 @@ _numbers = itertools.count(1)
 
 
 class _Current(threading.local):
-    def __init__(self) -> None:
-        self.number = 0
+    number = 0
 
 
 class Streams:
