@@ -90,6 +90,10 @@ class ChannelInterface:
         """
         raise NotImplementedError
 
+    def release_buffer(self, timeout: float | None = None) -> None:
+        """Read a value and throw it away."""
+        self.read(timeout)
+
     def close(self) -> None:
         """End the channel for everybody: who waits gets RayChannelError. Values that were not read are lost. Idempotent, does not wait."""
         raise NotImplementedError

@@ -84,10 +84,6 @@ class _RingChannel(ChannelInterface):
     def read(self, timeout: float | None = None) -> Any:
         return self._open().read(seconds(timeout))
 
-    def release_buffer(self, timeout: float | None = None) -> None:
-        """Read a value and throw it away."""
-        self.read(timeout)
-
     def close(self) -> None:
         try:
             ring = self._open()
@@ -100,11 +96,11 @@ class _RingChannel(ChannelInterface):
         self._writer, self._reader_and_node_list, self._typ, self._facts = state
         self._ring = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[Any, ...]:
         if self._ring is not None:
             # A process that gets the handle finds the ring, also if this one drops its own.
             rings().keep(self._ring)
-        return _blank, (type(self),), (self._writer, list(self._reader_and_node_list), self._typ, self._facts)
+        return self._writer, list(self._reader_and_node_list), self._typ, self._facts
 
     def __str__(self) -> str:
         names = ", ".join(reader or "driver" for reader in self._facts.readers)
@@ -225,10 +221,6 @@ class CompositeChannel(ChannelInterface):
     def read(self, timeout: float | None = None) -> Any:
         return self._own_channel().read(timeout)
 
-    def release_buffer(self, timeout: float | None = None) -> None:
-        """Read a value and throw it away."""
-        self.read(timeout)
-
     def close(self) -> None:
         for channel in self._channels():
             channel.close()
@@ -268,7 +260,3 @@ def _checked_type(typ: int | SharedMemoryType | None) -> SharedMemoryType:
     if typ.buffer_size_bytes < MIN_BUFFER_SIZE:
         raise ValueError(f"typ.buffer_size_bytes must be at least MIN_BUFFER_SIZE ({MIN_BUFFER_SIZE} bytes)")
     return typ
-
-
-def _blank(cls: type[_RingChannel]) -> _RingChannel:
-    return cls.__new__(cls)

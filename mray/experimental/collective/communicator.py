@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,32 +18,17 @@ class Communicator:
     backend: str
 
 
+@dataclass(frozen=True, eq=False)
 class CommunicatorHandle:
-    """A group as the process knows it that made it: the actors, by rank."""
+    """A group as the process knows it that made it."""
 
-    def __init__(self, actors: Sequence[Any], name: str, backend: str) -> None:
-        self._actors = list(actors)
-        self._name = name
-        self._backend = backend
+    #: The handles of the members, by rank.
+    actors: list[Any]
+    #: The name under which the members know the group.
+    name: str
+    #: The carrier of the tensors: ``"GLOO"`` (the CPU) or ``"NCCL"``.
+    backend: str
 
     def get_rank(self, actor: Any) -> int:
         """The rank of an actor; -1 when it is no member."""
-        return self._actors.index(actor) if actor in self._actors else -1
-
-    @property
-    def actors(self) -> list[Any]:
-        """The handles of the members, by rank."""
-        return list(self._actors)
-
-    @property
-    def name(self) -> str:
-        """The name under which the members know the group."""
-        return self._name
-
-    @property
-    def backend(self) -> str:
-        """The carrier of the tensors: ``"GLOO"`` (the CPU) or ``"NCCL"``."""
-        return self._backend
-
-    def __repr__(self) -> str:
-        return f"CommunicatorHandle(name={self._name!r}, backend={self._backend!r}, actors={self._actors})"
+        return self.actors.index(actor) if actor in self.actors else -1
