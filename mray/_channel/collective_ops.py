@@ -16,7 +16,6 @@ same bits.
 
 from __future__ import annotations
 
-import operator
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -102,10 +101,11 @@ def reduce_into(out: Any, tensors: Sequence[Any], op: ReduceOp) -> None:
     All are of one library, shape and dtype, and none requires a gradient. AVG of integers is rounded towards zero, as the accelerators'
     libraries do it; AVG of bool is SUM.
     """
-    name = "torch" if library_of(out) == "torch" else "numpy"
+    kind = library_of(out)
+    name = "torch" if kind == "torch" else "numpy"  # which also computes on pretended devices
     library = sys.modules[name]
     function = getattr(library, _FUNCTIONS[name][op])
-    on_host = name == "numpy" or out.device.type == "cpu"
+    on_host = kind == "numpy" or (kind == "torch" and out.device.type == "cpu")
     if on_host and len(tensors) > 2 and out.nbytes > BLOCK_BYTES and all(len(tensor.shape) == 1 for tensor in (out, *tensors)):
         # Whole passes over a large `out` would go to memory and back for each rank.
         step = BLOCK_BYTES // out.itemsize
@@ -142,8 +142,6 @@ def _divide(out: Any, count: int, library: Any) -> None:
 def reduce(tensors: Sequence[Any], op: ReduceOp) -> Any:
     """The reduction of the tensors of all ranks, as a new tensor. Raises ValueError when they differ in dtype or shape."""
     library = _check_alike(tensors)
-    if library == "null":
-        return _reduce_null(tensors, op)
     if library == "torch":
         tensors = _together(tensors)
     out = empty_like(tensors[0], tensors[0].shape)
@@ -160,19 +158,9 @@ def _together(tensors: Sequence[Any]) -> list[Any]:
     return [tensor.detach() if tensor.device == device else tensor.detach().to(device) for tensor in tensors]
 
 
-def _reduce_null(tensors: Sequence[Any], op: ReduceOp) -> Any:
-    combine = {ReduceOp.SUM: operator.add, ReduceOp.AVG: operator.add, ReduceOp.PRODUCT: operator.mul}.get(op)
-    if combine is None:
-        raise ValueError(f"Pretended devices do not compute {op.name}.")
-    total = tensors[0].clone()
-    for tensor in tensors[1:]:
-        total = combine(total, tensor)
-    return total / len(tensors) if op is ReduceOp.AVG else total
-
-
 def is_contiguous(tensor: Any) -> bool:
     """Whether the elements lie in memory in the order of their indices."""
-    return bool(tensor.is_contiguous() if library_of(tensor) == "torch" else tensor.flags.c_contiguous)
+    return bool(tensor.flags.c_contiguous if library_of(tensor) == "numpy" else tensor.is_contiguous())
 
 
 def empty_like(tensor: Any, shape: Sequence[int]) -> Any:

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 import mray
+from mray._api.communicator import ReduceOp
+from mray._channel import collective_ops
 from mray._common import settings
 from mray._common.device_tensors import carriers
 from mray._device.pinned_memory import PinnedMemory
@@ -710,3 +712,13 @@ def test_actors_of_a_session_have_their_own_devices_and_send_arrays(machine: Mac
     finally:
         mray.shutdown()
     assert [device.memory()[0] for device in found.devices] == [64 * MIB, 64 * MIB]
+
+
+@pytest.mark.parametrize("op", ReduceOp, ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_collectives_compute_with_arrays_as_with_those_of_numpy(machine: Machine, op: ReduceOp, dtype: str) -> None:
+    machine()
+    shares = [np.array([[3, -7], [5, rank]], dtype) for rank in range(3)]
+    expected = collective_ops.reduce(shares, op)
+    found = collective_ops.reduce([null.from_numpy(share) for share in shares], op)
+    assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
