@@ -37,7 +37,7 @@ from typing import Any
 from mray._common import clock, settings
 
 _MARK = b"# POINT "
-_POINT = re.compile(rb"^( *)# POINT ([a-z][a-z -]*[a-z])(?:: ([a-z_]+(?:\[\d+\])?))?$", re.MULTILINE)
+POINT = re.compile(rb"^( *)# POINT ([a-z][a-z -]*[a-z])(?:: ([a-z_]+(?:\[\d+\])?))?$", re.MULTILINE)
 _CALL = b"%b__import__('sys').modules['mray.testing.points'].reach('%b'%b)"
 _BECOMES = "becomes "
 _EXIT_STATUS = 7
@@ -152,25 +152,7 @@ def reach(name: str, which: object = None) -> None:
 
 def with_points(source: bytes) -> bytes:
     """The source of a module, its points turned into calls; no line moves."""
-    return _POINT.sub(lambda found: _CALL % (found[1], found[2], b", " + found[3] if found[3] else b""), source)
-
-
-def declared() -> dict[str, str]:
-    """Every point of the package by name: the file, relative to the package. ValueError when a name stands twice."""
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    found: dict[str, str] = {}
-    for folder, _folders, names in os.walk(package):
-        for name in names:
-            if not name.endswith(".py"):
-                continue
-            path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                source = file.read()
-            for _indent, point, _which in _POINT.findall(source):
-                if point.decode() in found:
-                    raise ValueError(f"two points are called {point.decode()!r}")
-                found[point.decode()] = os.path.relpath(path, package)
-    return found
+    return POINT.sub(lambda found: _CALL % (found[1], found[2], b", " + found[3] if found[3] else b""), source)
 
 
 class _Loader(SourceFileLoader):
