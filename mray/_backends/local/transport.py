@@ -7,21 +7,29 @@ that chooses. So the runtime above sees what it sees natively: messages that arr
 from __future__ import annotations
 
 import select
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._backends.local.run_token import RunToken, here
 from mray._common.log import logger
 from mray._ipc.closed_descriptors import ClosedDescriptors
-from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback, PeerState
+from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
 from mray._ipc.interrupts import InterruptGuard
-from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.reactor import Reactor
 from mray._ipc.waiting import Predicate
 
 if TYPE_CHECKING:
     from mray._ipc.reactor import Flushable
+
+
+class _NoSocket:
+    """Stands for the socket of a conversation, which has none."""
+
+    def setblocking(self, _flag: bool) -> None:
+        pass
+
+    def fileno(self) -> int:
+        return -1
 
 
 class LocalConnection(Connection):
@@ -30,27 +38,11 @@ class LocalConnection(Connection):
     __slots__ = ("_run_token", "home", "other")
 
     def __init__(self, run_token: RunToken, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
+        super().__init__(_NoSocket(), None, on_message, on_hangup)  # type: ignore[arg-type]
         self._run_token = run_token
         self.other: LocalConnection | None = None
         #: The process at this end; None for the node.
         self.home: Any = None
-        self.fd = -1
-        self.closed = False
-        self.process = ""
-        self.role = ""
-        self.pid = 0
-        self.calls: dict[bytes, Any] = {}
-        self.alone = 0
-        self.peer = PeerState()
-        self.on_message = on_message
-        self.on_hangup = on_hangup
-        self._lock = QuietLock()
-        self._out = deque()
-        self._out_bytes = 0
-        self._partial = bytearray()
-        self._ring = self._inward = self._offered = None
-        self.reads = 0
-        self.refused = ""
 
     def post(self, message: Message) -> int:
         if not self.closed:
