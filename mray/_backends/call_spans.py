@@ -66,8 +66,8 @@ class CallSpans:
             executor = self._worker.executor
             self._put(executor, "run", self._running)
             self._put(executor.unpacker, "arguments_on_main", self._unpacking)
-            self._put(executor, "_reply", self._replying)
-            self._put(executor, "_failed", self._failing)
+            self._put(executor, "_reply", self._answering(False))
+            self._put(executor, "_failed", self._answering(True))
 
     def _put(self, thing: Any, name: str, cover: Callable[[Any], Any]) -> None:
         own = thing.__dict__.get(name)
@@ -133,32 +133,21 @@ class CallSpans:
 
         return covered
 
-    def _executed(self, failed: bool) -> None:
-        if self._ready:
-            begin, self._ready = self._ready, 0
-            self._add(EXECUTE, begin, EXECUTE, failed=failed)
+    def _answering(self, failed: bool) -> Callable[[Any], Any]:
+        def cover(answer: Any) -> Any:
+            def covered(*args: Any) -> Any:
+                if self._ready:
+                    begin, self._ready = self._ready, 0
+                    self._add(EXECUTE, begin, EXECUTE, failed=failed)
+                begin = clock()
+                try:
+                    return answer(*args)
+                finally:
+                    self._add(REPLY, begin, REPLY, failed=failed)
 
-    def _replying(self, reply: Any) -> Any:
-        def covered(*args: Any) -> Any:
-            self._executed(False)
-            begin = clock()
-            try:
-                return reply(*args)
-            finally:
-                self._add(REPLY, begin, REPLY)
+            return covered
 
-        return covered
-
-    def _failing(self, fail: Any) -> Any:
-        def covered(*args: Any) -> Any:
-            self._executed(True)
-            begin = clock()
-            try:
-                return fail(*args)
-            finally:
-                self._add(REPLY, begin, REPLY, failed=True)
-
-        return covered
+        return cover
 
 
 def _class_of(handle: Any) -> str:
