@@ -185,12 +185,16 @@ def withdraw(directory: str) -> None:
                 os.unlink(os.path.join(parent, ADDRESS))
 
 
-@contextlib.contextmanager
-def address_lock(parent: str) -> Iterator[None]:
+def address_lock(parent: str) -> contextlib.AbstractContextManager[None]:
     """Nobody else changes the file with the address while this is entered."""
-    fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return while_locked(parent, os.O_DIRECTORY)
+
+
+@contextlib.contextmanager
+def while_locked(path: str, flags: int) -> Iterator[None]:
+    """Hold the lock of a file or directory, which is opened with these flags; waits for it. The end of the process releases it."""
+    fd = _locked(path, flags, fcntl.LOCK_EX)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)
@@ -262,7 +266,7 @@ def hold(directory: str) -> int:
     systemd-tmpfiles passes over directories on which somebody holds an flock. -1 where there can be no such lock.
     """
     try:
-        return _locked(directory, os.O_DIRECTORY, fcntl.LOCK_EX)
+        return _locked(directory, os.O_DIRECTORY, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return -1
 
@@ -276,7 +280,7 @@ def is_held(path: str) -> bool | None:
     """Whether a process holds the lock of this directory or file; None where it is not there, or can have none."""
     try:
         # Shared: else two that look at the same time would take each other for the holder.
-        os.close(_locked(path, os.O_RDONLY, fcntl.LOCK_SH))
+        os.close(_locked(path, os.O_RDONLY, fcntl.LOCK_SH | fcntl.LOCK_NB))
     except BlockingIOError:
         return True
     except OSError:
@@ -285,10 +289,10 @@ def is_held(path: str) -> bool | None:
 
 
 def _locked(path: str, flags: int, how: int) -> int:
-    """A descriptor that holds the lock. BlockingIOError when others do; another OSError when it is not there, or can have no lock."""
+    """A descriptor that holds the lock. OSError when it is not there or can have no lock: BlockingIOError when others hold it (LOCK_NB)."""
     fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
+        fcntl.flock(fd, how)
     except BaseException:
         os.close(fd)
         raise
@@ -318,7 +322,7 @@ def take_lock(directory: str) -> int | None:
 
 def new_lock(directory: str) -> int:
     """As `take_lock`; the OSError that it comes to."""
-    return _locked(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+    return _locked(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sweep(parent: str) -> None:

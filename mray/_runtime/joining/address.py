@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from mray._common.kept import fcntl, os
+from mray._common.kept import os
 from mray._common.version import versions
 from mray._ipc import process as processes
-from mray._ipc.reaper import ADDRESS, address_lock, withdraw
+from mray._ipc.reaper import ADDRESS, address_lock, while_locked, withdraw
 from mray._ipc.sessions import is_alive, is_private, parent_of, session_parents
 
 #: Locked while a session is being started.
@@ -82,12 +81,6 @@ def _read(parent: str) -> Address | None:
     return None if address is None or [type(fact) for fact in address] != [str, int, int, list] or "\0" in address.session_dir else address
 
 
-@contextlib.contextmanager
-def only_one(parent: str) -> Iterator[None]:
-    """Held while a session is being started under `parent`: other starts wait. The end of the process releases it."""
-    fd = os.open(os.path.join(parent, _STARTING), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+def only_one(parent: str) -> contextlib.AbstractContextManager[None]:
+    """Held while a session is being started under `parent`: other starts wait."""
+    return while_locked(os.path.join(parent, _STARTING), os.O_RDWR | os.O_CREAT)
