@@ -69,7 +69,7 @@ class Acceptor(ABC):
             except BlockingIOError:
                 return
             except EOFError:
-                self._reactor.remove_fd(self._source.fileno())
+                self._reactor.forget(self._source.fileno())
                 return
             except OSError:
                 # No other peer could be refused either. Do not look all the time.
@@ -114,7 +114,7 @@ class Acceptor(ABC):
 
     def _rest(self) -> None:
         reactor, source = self._reactor, self._source
-        reactor.remove_fd(source.fileno())
+        reactor.forget(source.fileno())
         reactor.call_later(REST_SECONDS, lambda: None if source.fileno() < 0 else reactor.add_fd(source.fileno(), self._ready))
 
     def _take_spare(self) -> None:

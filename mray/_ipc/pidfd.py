@@ -43,7 +43,7 @@ class PidFd:
 
         def end() -> None:
             if self.fd >= 0:
-                reactor.remove_fd(self.fd)
+                reactor.forget(self.fd)
                 self.close()
 
         def ended(_events: int) -> None:

@@ -178,12 +178,8 @@ class Reactor:
         with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(fd)
 
-    def remove_fd(self, fd: int) -> None:
-        """Stop watching; safe when it is not watched."""
-        self.forget(fd)
-
     def forget(self, fd: int) -> None:
-        """Stop watching a descriptor that is about to be closed."""
+        """Stop watching a descriptor, before it is closed; safe when it is not watched."""
         self._connections.pop(fd, None)
         if self._callbacks.pop(fd, None) is not None:
             self._edges.pop(fd, None)

@@ -19,11 +19,8 @@ class Watching(Protocol):
     def add_fd(self, fd: int, callback: Callable[[int], None]) -> None:
         """Call `callback(events)` in the reading thread whenever `fd` is readable or hangs up."""
 
-    def remove_fd(self, fd: int) -> None:
-        """Stop watching; safe when it is not watched."""
-
     def forget(self, fd: int) -> None:
-        """Stop watching a descriptor that is about to be closed."""
+        """Stop watching a descriptor, before it is closed; safe when it is not watched."""
 
     def watch_writable(self, fd: int, wanted: bool) -> None:
         """Report when the socket takes bytes again."""

@@ -218,7 +218,7 @@ def test_what_watches_a_descriptor_and_fails_is_told_to_who_owns_the_reactor(pai
     reactor.add_fd(here.fileno(), fail)
     there.send(b"x")
     assert reactor.wait_until(lambda: bool(told), 5)
-    reactor.remove_fd(here.fileno())
+    reactor.forget(here.fileno())
     here.close()
     there.close()
     assert set(told) == {"a bug"}

@@ -92,8 +92,8 @@ class Introducer:
         """Drop a process that is dead or has left. Processes that wait for a connection to it see it hang up."""
         member = self._members.pop(process, None)
         if member is not None:
-            self._reactor.remove_fd(member.asks.fileno())
-            self._reactor.remove_fd(member.door.fileno())
+            self._reactor.forget(member.asks.fileno())
+            self._reactor.forget(member.door.fileno())
             member.close()
 
     def pass_on(self, connection: Connection, process: str) -> None:
@@ -119,7 +119,7 @@ class Introducer:
             except BlockingIOError:
                 return
             except (OSError, ValueError):  # it is dead, or another program writes there: it can ask no more
-                self._reactor.remove_fd(member.asks.fileno())
+                self._reactor.forget(member.asks.fileno())
                 member.asks.close()
                 return
 
@@ -175,7 +175,7 @@ class Introducer:
 
     def _door_changed(self, member: _Member, events: int) -> None:
         if events & ~select.EPOLLOUT:  # no message comes here: it is closed
-            self._reactor.remove_fd(member.door.fileno())
+            self._reactor.forget(member.door.fileno())
             return
         while member.waiting:
             try:

@@ -169,7 +169,7 @@ class Supervisor:
                     message = ()
             if not message:
                 # The zygote is dead, or about to be; its status comes with SIGCHLD, unless it has died before there was a handler.
-                self._reactor.remove_fd(self._zygote.fileno())
+                self._reactor.forget(self._zygote.fileno())
                 processes.kill(self.zygote_pid)
                 self._reactor.call_later(0, partial(self._child_ended, 0))
                 return
@@ -187,7 +187,7 @@ class Supervisor:
 
     def _zygote_ended(self, status: int) -> None:
         self._zygote_spoke(0)  # its last reports
-        self._reactor.remove_fd(self._zygote.fileno())
+        self._reactor.forget(self._zygote.fileno())
         self._zygote.close()
         self._zygote_failures += 1
         if self._zygote_failures > _ZYGOTE_ATTEMPTS and self._at_start:
@@ -571,7 +571,7 @@ class Supervisor:
         if stream.fd < 0:
             return
         self._pass_on(worker, stream, stream.splitter.finish())
-        self._reactor.remove_fd(stream.fd)
+        self._reactor.forget(stream.fd)
         os.close(stream.fd)
         stream.fd = -1
         if stream.log >= 0:
