@@ -99,15 +99,6 @@ def memory_limit(version: int, directory: str) -> int | None:
     return min((int(word) for word in words if word.isdigit() and int(word) < _UNLIMITED), default=None)
 
 
-def shared_memory_bytes() -> int:
-    """Bytes that /dev/shm has room for."""
-    try:
-        facts = os.statvfs("/dev/shm")
-    except OSError:
-        return 0
-    return facts.f_bavail * facts.f_frsize
-
-
 def lies_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
     """Whether the files there are kept in memory (tmpfs), as those of /tmp are in many a distribution."""
     path = os.path.realpath(path) + "/"
@@ -182,18 +173,17 @@ def with_order(environment: Mapping[str, str]) -> dict[str, str]:
     return {**order, **environment}
 
 
-def gpu_ids(asked: float | None, environment: Mapping[str, str] | None = None, gpus: list[Gpu] | None = None) -> list[GpuId]:
-    """Ids of the GPUs that a session hands out.
+def gpu_ids(asked: float | None, environment: Mapping[str, str], gpus: list[Gpu]) -> list[GpuId]:
+    """Ids of the GPUs that a session hands out, of those of the machine.
 
     `asked` is the user's ``num_gpus``: ``None`` takes what is there. More than the user's own CUDA_VISIBLE_DEVICES lists is a
     ValueError; more than the machine has is the user's word against ours, and taken (so programs can be tried without GPUs).
     """
-    visible = visible_ids(os.environ if environment is None else environment)
+    visible = visible_ids(environment)
     if asked is None:
-        there = machine_gpus() if gpus is None else gpus
         if visible is None:
-            return [gpu.index for gpu in there]
-        return [name for name in visible if not isinstance(name, int) or name < len(there)] if there else []
+            return [gpu.index for gpu in gpus]
+        return [name for name in visible if not isinstance(name, int) or name < len(gpus)] if gpus else []
     count = int(asked)
     if visible is None:
         return list(range(count))
@@ -228,11 +218,10 @@ def is_named(gpu: Gpu, name: GpuId) -> bool:
     return name.removeprefix("MIG-").partition("/")[0] == gpu.uuid if name.startswith("MIG-") else gpu.uuid.startswith(name)
 
 
-def accelerator_types(ids: list[GpuId], gpus: list[Gpu] | None = None) -> list[str]:
-    """The types of these GPUs, each once."""
-    there = machine_gpus() if gpus is None else gpus
+def accelerator_types(ids: list[GpuId], gpus: list[Gpu]) -> list[str]:
+    """The types of those of the machine's GPUs that have these ids, each once."""
     types = []
-    for gpu in there:
+    for gpu in gpus:
         if any(is_named(gpu, name) for name in ids):
             kind = accelerator_type(gpu.model)
             if kind is not None and kind not in types:

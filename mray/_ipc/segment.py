@@ -357,8 +357,11 @@ def link(name: str, other: str) -> None:
 
 
 def shared_memory_left() -> int:
-    """Bytes that the machine's shared memory has room for; none, also where there may be no more names."""
-    facts = os.statvfs(SHM)
+    """Bytes that the machine's shared memory has room for; none, also where there is none, or there may be no more names."""
+    try:
+        facts = os.statvfs(SHM)
+    except OSError:
+        return 0
     return 0 if facts.f_files and not facts.f_favail else facts.f_bavail * facts.f_frsize
 
 

@@ -34,7 +34,7 @@ from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.listener import listen_at
 from mray._ipc.pidfd import PidFd
 from mray._ipc.process import kill
-from mray._ipc.segment import PAGE, check_place
+from mray._ipc.segment import PAGE, check_place, shared_memory_left
 from mray._ipc.sessions import is_private, parent_of
 from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
@@ -379,7 +379,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
     total = discovery.memory_bytes()
     store = options.object_store_memory
     if store is None:
-        store = int(min(total * _STORE_SHARE, discovery.shared_memory_bytes() * 0.95))
+        store = int(min(total * _STORE_SHARE, shared_memory_left() * 0.95))
     memory = options.memory if options.memory is not None else max(0, int(total * 0.9) - store)
     resources: dict[str, float] = {"CPU": float(cpus), "memory": float(memory), "object_store_memory": float(store)}
     if gpus:
