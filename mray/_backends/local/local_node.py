@@ -22,7 +22,7 @@ from mray._backends.local.transport import End, LocalConnection, connect
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.history import History
-from mray._common.kept import os, socket
+from mray._common.kept import os
 from mray._decide.scheduler import events
 from mray._decide.scheduler.affinity import Topology
 from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
@@ -185,7 +185,7 @@ class LocalNode:
         if what == "trim":
             connection.send((m.ANSWER, request, True, None))
         elif what == "nodes":
-            connection.send((m.ANSWER, request, True, [snapshot.describe_node(self.facts, socket.gethostname())]))
+            connection.send((m.ANSWER, request, True, [snapshot.describe_node(self.facts)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [0, 0]))
         elif what == "key_values":

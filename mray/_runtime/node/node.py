@@ -432,7 +432,7 @@ class Node:
             self._ask_to_trim(connection.process)
             self._answer_trimmed(connection, request, _TRIM_WAIT)
         elif what == "nodes":
-            connection.send((m.ANSWER, request, True, [self._describe()]))
+            connection.send((m.ANSWER, request, True, [snapshot.describe_node(self._facts)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [self._members.total(SPILLED_EVER), self._members.total(SPILLED_OBJECTS)]))
         elif what == "key_values":
@@ -449,9 +449,6 @@ class Node:
             raise ProtocolViolationError("an observer may only send queries")
         request, what, _arguments = fields
         connection.send((m.ANSWER, request, True, snapshot.answer(self._view, what)))
-
-    def _describe(self) -> dict[str, Any]:
-        return snapshot.describe_node(self._facts, socket.gethostname())
 
     # ------------------------------------------------------------------------------------ trimming
     def _ask_to_trim(self, asker: str) -> None:

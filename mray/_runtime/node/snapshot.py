@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from mray._common.causes import Cause
 from mray._common.clock import time
 from mray._common.history import History
-from mray._common.kept import os
+from mray._common.kept import os, socket
 from mray._common.places import frame_of
 from mray._decide.scheduler.records import ActorRecord, WorkerRecord
 from mray._decide.scheduler.resources import FREE, to_quantities
@@ -60,14 +60,14 @@ def answer(view: View, what: str) -> Any:
     raise ProtocolViolationError(f"an observer cannot ask for {what!r}")
 
 
-def describe_node(facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
+def describe_node(facts: Mapping[str, Any]) -> dict[str, Any]:
     """This machine, as Ray lists it."""
     return {
         "NodeID": facts["node_id"],
         "Alive": True,
         "alive": True,
         "NodeManagerAddress": facts["node_ip_address"],
-        "NodeManagerHostname": hostname,
+        "NodeManagerHostname": socket.gethostname(),
         "NodeManagerPort": 0,
         "ObjectManagerPort": 0,
         "ObjectStoreSocketName": "",
