@@ -6,6 +6,7 @@ In the node. Memory that the kernel can take back at once (the page cache) does 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from mray._common.kept import io, os
 from mray._ipc.discovery import memory_groups, memory_limit
@@ -24,15 +25,12 @@ _FILES = {
 Group = tuple[int, str]
 
 
-class Usage:
+class Usage(NamedTuple):
     """Bytes in use, and bytes in all, of a control group or of the machine."""
 
-    __slots__ = ("group", "total", "used")
-
-    def __init__(self, used: int, total: int, group: Group | None = None) -> None:
-        self.used = used
-        self.total = total
-        self.group = group
+    used: int
+    total: int
+    group: Group | None = None
 
     @property
     def share(self) -> float:
@@ -85,16 +83,13 @@ def _of_group(group: Group, most: int) -> Usage | None:
     return Usage(max(0, used - sum(int(stat.get(name.encode(), 0)) for name in cache)), total, group)
 
 
-class ProcessMemory:
+class ProcessMemory(NamedTuple):
     """A process of the machine, and the memory that its end would give back."""
 
-    __slots__ = ("held", "pid", "session")
-
-    def __init__(self, pid: int, session: int, held: int) -> None:
-        self.pid = pid
-        #: The kernel's session id: for a worker and all processes that it has started, the worker's pid.
-        self.session = session
-        self.held = held
+    pid: int
+    #: The kernel's session id: for a worker and all processes that it has started, the worker's pid.
+    session: int
+    held: int
 
 
 def processes() -> list[ProcessMemory]:
