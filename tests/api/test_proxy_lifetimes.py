@@ -39,7 +39,9 @@ class Watched:
 
 
 @pytest.fixture
-def watched(env: IRemoteInterpreter, eventually: Callable[..., None]) -> tuple[Any, Callable[[str], bool], Callable[[str], None]]:
+def watched(
+    env: IRemoteInterpreter, eventually: Callable[..., None], request: pytest.FixtureRequest
+) -> Iterator[tuple[Any, Callable[[str], bool], Callable[[str], None]]]:
     """Makes an object with this name; whether it has ended; waits until it has."""
     log = env.put([])
     make = env.put(Watched)
@@ -48,7 +50,8 @@ def watched(env: IRemoteInterpreter, eventually: Callable[..., None]) -> tuple[A
         gc.collect()
         return name in log.fetch()
 
-    return (lambda name: make(log, name)), ended, lambda name: eventually(lambda: ended(name))
+    yield (lambda name: make(log, name)), ended, lambda name: eventually(lambda: ended(name))
+    request.node.funcargs.pop("watched")
 
 
 def test_a_target_ends_with_its_last_variable(watched: Any) -> None:
