@@ -52,8 +52,7 @@ from __future__ import annotations
 from mray.proxy._errors import InterpreterDiedError, RemoteError, StepFailed, VarReleasedError
 from mray.proxy._factory import RemoteInterpreterFactory
 from mray.proxy._magic import register as load_ipython_extension
-from mray.proxy._remote_interpreter import RemoteInterpreter
-from mray.proxy._var import IRemoteInterpreter, Var
+from mray.proxy._var import RemoteInterpreter, Var
 
 __all__ = [
     "IRemoteInterpreter",
@@ -66,3 +65,6 @@ __all__ = [
     "VarReleasedError",
     "load_ipython_extension",
 ]
+
+#: The name by which programs annotate one.
+IRemoteInterpreter = RemoteInterpreter

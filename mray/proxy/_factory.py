@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mray.proxy._interpreter import Interpreter
-from mray.proxy._remote_interpreter import RemoteInterpreter, connect
+from mray.proxy._var import RemoteInterpreter, connect
 
 #: Calls that may wait at an interpreter at once. Interpreters that call each other in turn use one for each level.
 MAX_CONCURRENCY = 256

@@ -100,7 +100,7 @@ class Interpreter:
             inbox = self._inbox(stream)
         if steps is not None:
             inbox.deposit(first, pickle.loads(steps) if isinstance(steps, bytes) else steps)
-        self._run(stream, inbox)
+        self._go_on(stream, inbox, inbox.begin())
         if not want:
             return None
         mode, wanted_stream, number, after = want
@@ -179,16 +179,14 @@ class Interpreter:
     # ------------------------------------------------------------------------------------ steps
     def _inbox(self, stream: int) -> Inbox:
         with self._lock:
-            inbox = self._inboxes.get(stream)
-            if inbox is None:
-                inbox = self._inboxes[stream] = Inbox()
-                inbox.closed = client_of(stream) in self._clients_gone
-            return inbox
+            return self._inbox_locked(stream)
 
-    def _run(self, stream: int, inbox: Inbox) -> None:
-        batch = inbox.begin()
-        while batch is not None:
-            batch = self._run_batch(stream, inbox, batch)
+    def _inbox_locked(self, stream: int) -> Inbox:
+        inbox = self._inboxes.get(stream)
+        if inbox is None:
+            inbox = self._inboxes[stream] = Inbox()
+            inbox.closed = client_of(stream) in self._clients_gone
+        return inbox
 
     def _run_batch(self, stream: int, inbox: Inbox, batch: list[Step]) -> list[Step] | None:
         number = inbox.done
@@ -353,10 +351,7 @@ class Interpreter:
         """Release when these steps are done."""
         with self._lock:
             for at, (stream, number) in enumerate(uses):
-                inbox = self._inboxes.get(stream)
-                if inbox is None:
-                    inbox = self._inboxes[stream] = Inbox()
-                    inbox.closed = client_of(stream) in self._clients_gone
+                inbox = self._inbox_locked(stream)
                 if inbox.done < number and not inbox.closed:
                     inbox.parked.append((uses[at:], place, holder))
                     # The stream may have passed the step before this was parked, and it looks only between batches.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray.proxy._remote_interpreter import RemoteInterpreter
-from mray.proxy._var import Var
+from mray.proxy._var import RemoteInterpreter, Var
 
 
 def register(shell: Any) -> None:

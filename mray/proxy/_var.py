@@ -1,4 +1,4 @@
-"""`Var`: stands for an object of an interpreter; what is done to it is done there. `IRemoteInterpreter`: what a user holds of one.
+"""`Var`: stands for an object of an interpreter; what is done to it is done there. `RemoteInterpreter`: the interpreter as users hold it.
 
 In any process. Each gives the other: ``env.put(value)`` is a variable, and ``v.env`` the interpreter that has its object. Operators,
 attributes, items and calls give new variables at once; what Python wants here and now (truth, length, items of a loop, text) is waited for,
@@ -8,20 +8,24 @@ and raises what any step before it raised. Methods are made from the table in `m
 from __future__ import annotations
 
 import importlib
-from abc import ABC, abstractmethod
+import itertools
+import threading
+import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import Any
 
 from mray._common.bridge import in_thread
+from mray._common.process_local import ProcessLocal
 from mray.proxy._connection import InterpreterConnection
 from mray.proxy._errors import portable
-from mray.proxy._interpreter import AWAITED, VALUE
+from mray.proxy._interpreter import AWAITED, DONE, READY, VALUE
 from mray.proxy._lookup import wants_answer
 from mray.proxy._operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY, dunder
-from mray.proxy._remote_reference import RemoteReference, Variable, reference_of
 from mray.proxy._step import CHUNK, Place
-from mray.proxy._step_stream import StepStream
+from mray.proxy._step_stream import IMMUTABLE, RemoteReference, StepStream, Variable, new_place, reference_of
+from mray.proxy._targets import STREAM_BITS
 
 #: Offers of memory of this process, which a variable has none of.
 _MEMORY = frozenset(
@@ -29,44 +33,55 @@ _MEMORY = frozenset(
 )
 
 
-class IRemoteInterpreter(ABC):
-    """A process that holds objects for others: ``env.put(x)`` is a `Var`, which stands for the object there."""
+class RemoteInterpreter:
+    """A process that holds objects for others: ``env.put(x)`` is a `Var`, which stands for the object there.
 
-    #: The connection of this process.
-    connection: InterpreterConnection
+    It is an actor of the engine; one object per interpreter and process; any thread. It lives while anything in any process has this or a
+    `Var` of it, unless it was made with ``lifetime="detached"``. Calls that wait for it when it dies raise `InterpreterDiedError`. A result
+    that a method returns as a `Var` is not waited for; everything else is.
+    """
+
+    def __init__(self, connection: InterpreterConnection) -> None:
+        #: The connection of this process.
+        self.connection = connection
+        self._streams = threading.local()
+        self._unused: deque[StepStream] = deque()
+        self._numbers = itertools.count()
 
     @property
-    @abstractmethod
     def id(self) -> str:
         """The same for whoever talks to this interpreter: its actor's id."""
+        return self.connection.id
 
-    @abstractmethod
+    # ------------------------------------------------------------------------------------ objects
     def put(self, item: Any) -> Var:
         """A variable of a value that is sent there; a module is imported there, a function may be a closure."""
+        return self.do("put", item)
 
-    @abstractmethod
     def put_named(self, name: str, item: Any) -> Var:
         """As `put`, and give it a name that keeps it until `del_named`, or until the interpreter ends. Waits until it is there."""
+        return self.do_now("put_named", name, item)
 
-    @abstractmethod
     def get_named(self, name: str) -> Var:
         """KeyError if there is none."""
+        return self.do_now("named", name)
 
-    @abstractmethod
     def get_named_instances(self) -> dict[str, Var]:
         """All that have a name."""
+        return {name: self.get_named(name) for name in self.instance_names()}
 
-    @abstractmethod
     def del_named(self, name: str) -> None:
         """KeyError if there is none. Variables keep what had the name."""
+        self.ask("del_named", name)
 
-    @abstractmethod
     def instance_names(self) -> list[str]:
         """The names, in the order in which they came."""
+        self.wait()
+        return list(self.connection.do("names"))
 
-    @abstractmethod
     def run(self, func: Any, args: Any = None, kwargs: Any = None) -> Var:
         """Call a function there. Variables among the arguments stand for their values."""
+        return self.do("call", func, *(args or ()), **(kwargs or {}))
 
     def function(self, func: Callable[..., Any]) -> Var:
         """A decorator: the function lives there, and so do the results of its calls."""
@@ -78,37 +93,42 @@ class IRemoteInterpreter(ABC):
 
     import_ = module
 
-    @abstractmethod
     def execute(self, source: str) -> Var:
         """Run a cell of Python there. Its globals are the named instances. The value of its last line, if that is an expression."""
+        return self.do_now("exec", source)
 
-    @abstractmethod
     def wait(self) -> None:
         """Wait until everything that this thread has asked for is done. Raises what failed, if no variable shows it."""
+        stream = self.stream()
+        stream.answer(stream.ask((READY, 0, -1)))
 
-    @abstractmethod
-    def batch(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def batch(self) -> Iterator[None]:
         """Steps of this thread inside go in one message, at the end or when a result is wanted."""
+        stream = self.stream()
+        stream.batch(1)
+        try:
+            yield
+        finally:
+            stream.batch(-1)
 
-    @abstractmethod
+    # ------------------------------------------------------------------------------------ the process
     def delete_unnamed_vars(self) -> None:
         """Forget all objects that have no name. Variables of them raise `VarReleasedError` from then on."""
+        self.wait()
+        self.connection.do("delete_unnamed_vars")
 
-    @abstractmethod
     def get_host(self) -> str:
         """The name of the machine."""
+        return str(self.connection.do("host"))
 
-    @abstractmethod
     def status(self) -> dict[str, Any]:
         """Facts for people: id, host, pid, how many variables, names, clients and streams."""
+        return dict(self.connection.do("status"))
 
-    @abstractmethod
     def destroy(self) -> None:
         """End the process and all it holds."""
-
-    @abstractmethod
-    def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
-        """The variable of an operation's result: one of `mray.proxy._step.OPERATIONS`."""
+        self.connection.destroy()
 
     def __getitem__(self, name: str) -> Var:
         return self.get_named(name)
@@ -126,10 +146,24 @@ class IRemoteInterpreter(ABC):
         """The item, if it is a variable."""
         return item if isinstance(item, Var) else self.put(item)
 
+    def __repr__(self) -> str:
+        name = f" {self.connection.name!r}" if self.connection.name else ""
+        return f"<RemoteInterpreter{name} [{self.id[:5]}]>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteInterpreter) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        connection = self.connection
+        return connect, (connection.engine.__name__, connection.handle, connection.name)
+
     # ------------------------------------------------------------------------------------ by id
-    @abstractmethod
     def var(self, id: Place | Var) -> Var:
         """The variable of an id, which some variable's `id` was; that one must live."""
+        return id if isinstance(id, Var) else self.adopt(tuple(id), None)  # type: ignore[arg-type]
 
     def call_id(self, id: Any, args: Any = None, kwargs: Any = None) -> Var:
         return self.var(id)(*(args or ()), **(kwargs or {}))
@@ -179,33 +213,97 @@ class IRemoteInterpreter(ABC):
         return self.run(f, (self.var(id),))
 
     # ------------------------------------------------------------------------------------ for variables
-    @abstractmethod
     def stream(self) -> StepStream:
         """This thread's."""
+        try:
+            stream: StepStream = self._streams.stream
+            if not stream.sending:
+                return stream
+            loans: list[_Loan] = self._streams.loans
+        except AttributeError:
+            loans = self._streams.loans = []
+        for loan in loans:
+            if not loan.stream.sending:
+                return loan.stream
+        loans.append(_Loan(self._unused, self._new_stream))
+        self._streams.stream = loans[0].stream
+        return loans[-1].stream
 
-    @abstractmethod
+    def _new_stream(self) -> StepStream:
+        return StepStream(self.connection, self.connection.client << STREAM_BITS | next(self._numbers))
+
     def var_of(self, reference: RemoteReference[Any]) -> Var:
         """Another variable of its target."""
+        return make_var(reference)
 
-    @abstractmethod
-    def adopt(self, place: Place, token: Any) -> Var:
-        """The variable of a target that something else keeps alive until this does."""
+    def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
+        """The variable of an operation's result: one of `mray.proxy._step.OPERATIONS`."""
+        stream = self.stream()
+        number = stream.add(operation, operands, kwargs)
+        place = (stream.id, number)
+        return make_var(RemoteReference(self, stream, place, place))
 
-    @abstractmethod
     def do_simple(self, operation: str, var: Var, literal: Any) -> Var:
         """As `do`, quicker where it can be."""
+        stream, reference = self.stream(), reference_of(var)
+        if reference.place[0] != stream.id or type(literal) not in IMMUTABLE:
+            return self.do(operation, var, literal)
+        place = (stream.id, stream.add_simple(operation, reference, literal))
+        return make_var(RemoteReference(self, stream, place, place))
 
-    @abstractmethod
     def do_now(self, operation: str, *operands: Any) -> Var:
         """As `do`, but raises at once what the operation raises."""
+        made = self.do(operation, *operands)
+        stream = self.stream()
+        stream.answer(stream.ask((DONE, *reference_of(made).place)))
+        return made
 
-    @abstractmethod
     def state(self, operation: str, *operands: Any) -> None:
         """A step without a result."""
+        self.stream().add(operation, operands)
 
-    @abstractmethod
     def ask(self, operation: str, *operands: Any) -> Any:
         """The value of an operation's result, which does not stay there."""
+        return self.stream().get(operation, *operands)
+
+    def adopt(self, place: Place, token: Any) -> Var:
+        """The variable of a target that something else keeps alive until this does."""
+        stream = self.stream()
+        holder = new_place(stream)
+        stream.add("adopt", (*place, holder, token))
+        return make_var(RemoteReference(self, stream, place, holder, token))
+
+
+class _Loan:
+    """A stream for as long as a thread lives; then the next new thread has it."""
+
+    __slots__ = ("_unused", "stream")
+
+    def __init__(self, unused: deque[StepStream], make: Callable[[], StepStream]) -> None:
+        self._unused = unused
+        try:
+            self.stream = unused.pop()
+        except IndexError:
+            self.stream = make()
+
+    def __del__(self) -> None:
+        self._unused.append(self.stream)
+
+
+_known: ProcessLocal[weakref.WeakValueDictionary[str, RemoteInterpreter]] = ProcessLocal(weakref.WeakValueDictionary)
+_knowing = threading.Lock()
+
+
+def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpreter:
+    """The interpreter behind an actor's handle, for this process."""
+    actor_id = handle._actor_id.hex()  # noqa: SLF001  (Ray's name for it, on any engine)
+    known = _known.get().get(actor_id)
+    if known is None:
+        # Without the lock: it calls the engine. Of two threads the first to be done is right, and the other's connection ends again.
+        made = RemoteInterpreter(InterpreterConnection(importlib.import_module(engine), handle, actor_id, name))
+        with _knowing:
+            known = _known.get().setdefault(actor_id, made)
+    return known
 
 
 class Var(Variable):
@@ -218,14 +316,14 @@ class Var(Variable):
 
     __slots__ = ()
 
-    _remote_reference: RemoteReference[IRemoteInterpreter]
+    _remote_reference: RemoteReference[RemoteInterpreter]
 
     def __init__(self) -> None:
         raise TypeError("variables are made by interpreters: env.put(value)")
 
     # ------------------------------------------------------------------------------------ its own
     @property
-    def env(self) -> IRemoteInterpreter:
+    def env(self) -> RemoteInterpreter:
         """The interpreter that has the object."""
         return self._remote_reference.env
 
@@ -393,7 +491,7 @@ def make_var(reference: RemoteReference[Any]) -> Var:
     return made
 
 
-async def _waited(env: IRemoteInterpreter, mode: str, var: Var) -> Any:
+async def _waited(env: RemoteInterpreter, mode: str, var: Var) -> Any:
     """The answer, awaited."""
     stream = env.stream()
     reference = reference_of(var)
@@ -419,10 +517,10 @@ def _first(value: Any) -> Var:
 
 
 # ---------------------------------------------------------------------------------------------- from the table
-def _home(operation: str, left: Var, right: Var) -> IRemoteInterpreter:
+def _home(operation: str, left: Var, right: Var) -> RemoteInterpreter:
     """Where an operator of two variables is done: with the left one if it has the operator, else with the right one."""
-    env: IRemoteInterpreter = left.env
-    other: IRemoteInterpreter = right.env
+    env: RemoteInterpreter = left.env
+    other: RemoteInterpreter = right.env
     if other is env or env.ask("has", left, operation):
         return env
     return other
