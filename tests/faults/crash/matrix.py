@@ -20,6 +20,8 @@ SINGLE = ("worker", "actor", "driver", "node", "zygote")
 #: Two at once: both are stopped before either is killed, so that neither can look at the other's end.
 PAIRS = ("seat+zygote", "seat+node", "seat+driver", "node+driver", "node+zygote", "zygote+driver")
 VICTIMS = (*SINGLE, *PAIRS)
+#: Manners in which a process is gone at once, without a word: for all others it is the same event.
+AT_ONCE = ("os._exit", "SIGSEGV", "SIGKILL", "stopped")
 
 CONSTRUCT = ("construct", "construct_async")
 GRAPH = ("compile", "between", "read", "compute", "write", "collective", "teardown")
@@ -294,13 +296,18 @@ EXCLUDED = {combination: why for combination in ALL if (why := excluded(*combina
 ROWS = [row_of(*combination) for combination in ALL if combination not in EXCLUDED]
 
 
+def end_of(row: Row) -> str:
+    """The kind of end that a row's manner is, but for the text of the error: at once, of the seat or of another process, or the manner."""
+    return row.manner if row.manner not in AT_ONCE else "of the seat" if row.victim in ("worker", "actor") else "of another"
+
+
 def covering(rows: list[Row]) -> list[Row]:
-    """A part of these rows, in their order, in which each phase meets each manner, and each victim each phase and each manner."""
+    """A part of these rows, in their order, in which each phase meets each kind of end, and each victim each phase and each manner."""
     alike: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        alike.setdefault((row.phase, row.manner), []).append(row)
-    # The victims take turns.
-    part = {str(same[(PHASES.index(phase) + MANNERS.index(manner)) % len(same)]) for (phase, manner), same in alike.items()}
+        alike.setdefault((row.phase, end_of(row)), []).append(row)
+    # The victims take turns, and the manners that are alike.
+    part = {str(same[(PHASES.index(phase) * 5 + MANNERS.index(same[0].manner)) % len(same)]) for (phase, _), same in alike.items()}
     met: set[tuple[str, str]] = set()
     # First what is taken anyway.
     for row in sorted(rows, key=lambda row: str(row) not in part):

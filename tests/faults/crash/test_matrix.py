@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.crash.matrix import ALL, EXCLUDED, ROWS, Row, Told, covering
+from tests.faults.crash.matrix import ALL, EXCLUDED, ROWS, Row, Told, covering, end_of
 from tests.faults.crash.matrix_scene import Drive, Nursery, is_gone, until
 from tests.full import FULL
 from tests.full import covering as choose
@@ -98,11 +98,11 @@ def test_every_combination_is_a_row_or_excluded_for_a_reason() -> None:
 SHARED = [row for row in ROWS if not row.session_is_over]
 
 
-def test_what_is_played_by_default_has_each_phase_with_each_manner_and_each_victim_in_each() -> None:
+def test_what_is_played_by_default_has_each_phase_with_each_kind_of_end_and_each_victim_in_each_phase_and_manner() -> None:
     """Of the rows that share a session; as far as there is such a row at all."""
     part = covering(SHARED)
     assert 2 * len(part) < len(SHARED)
-    for pair in (lambda row: (row.phase, row.manner), lambda row: (row.victim, row.phase), lambda row: (row.victim, row.manner)):
+    for pair in (lambda row: (row.phase, end_of(row)), lambda row: (row.victim, row.phase), lambda row: (row.victim, row.manner)):
         assert {pair(row) for row in part} == {pair(row) for row in SHARED}
 
 
