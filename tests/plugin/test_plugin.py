@@ -29,7 +29,8 @@ def project(tmp_path: Path) -> Run:
             (tmp_path / name).write_text(textwrap.dedent(text))
         command = [sys.executable, "-m", module]
         if module == "pytest":
-            command += ["-p", "no:cacheprovider", *(["-p", "mray.pytest_plugin"] if plugin else [])]
+            # Hypothesis's takes a third of the start of pytest, and has nothing to do here.
+            command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", *(["-p", "mray.pytest_plugin"] if plugin else [])]
         own = ("PYTEST_", "COV", "MRAY_NULL")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         environment["PYTHONPATH"] = python_path()
