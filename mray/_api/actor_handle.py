@@ -66,9 +66,7 @@ class ActorHandle(Generic[T_co]):
     def _actor_id(self) -> ActorID:
         return ActorID(self._id)
 
-    @property
-    def _ray_actor_id(self) -> ActorID:
-        return ActorID(self._id)
+    _ray_actor_id = _actor_id
 
     @property
     def _is_weak(self) -> bool:

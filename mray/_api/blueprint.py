@@ -100,20 +100,6 @@ class ActorBlueprint:
     keeps: see `mray._api.backend.Backend.exports`).
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_wire",
-        "cls",
-        "export_cache",
-        "handle_class",
-        "init",
-        "is_async",
-        "methods",
-        "module",
-        "name",
-        "uuid",
-    )
-
     def __init__(
         self,
         cls: type | None,

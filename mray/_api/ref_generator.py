@@ -80,6 +80,10 @@ class DynamicObjectRefGenerator:
         return len(self._refs)
 
 
+def _limit(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None or timeout_s < 0 else timeout_s
+
+
 def _give_back(local: dict[str, Any], ref: ObjectRef) -> None:
     """Undo `next`."""
     if not ref.is_nil():
@@ -190,36 +194,28 @@ class ObjectRefGenerator(Generic[T_co]):
     @undone(_give_back)
     def _next_sync(self, timeout_s: float | None = None) -> ObjectRef:
         """As ``next``, `timeout_s` seconds at most (None or -1: for ever), then ``ObjectRef.nil()``."""
-        stream = self._stream
-        timeout = None if timeout_s is None or timeout_s < 0 else timeout_s
-        while True:
-            ref = stream.take_nowait()
-            if ref is not None:
-                return ref
-            if stream.is_over():
-                return self._last(StopIteration)
-            if not stream.await_next(timeout):
-                return type(stream.done).nil()
+        while (ref := self._take(StopIteration)) is None:
+            if not self._stream.await_next(_limit(timeout_s)):
+                return ObjectRef.nil()
+        return ref
 
-    def _last(self, end: type[Exception]) -> ObjectRef:
-        """After the last item: once the ref that raises, if the generator has failed; then `end`, for ever."""
-        if self._failure_taken or not self._stream.has_failed():
+    def _take(self, end: type[Exception]) -> ObjectRef | None:
+        """The next item, None if it is not there yet. After the last: once the ref that raises, if the generator has failed; then `end`."""
+        stream = self._stream
+        ref = stream.take_nowait()
+        if ref is not None or not stream.is_over():
+            return ref
+        if self._failure_taken or not stream.has_failed():
             raise end
         self._failure_taken = True
-        return self._stream.done
+        return stream.done
 
     async def _next_async(self, timeout_s: float | None = None) -> ObjectRef:
         """As `_next_sync` without blocking the event loop; the end is StopAsyncIteration."""
-        stream = self._stream
-        timeout = None if timeout_s is None or timeout_s < 0 else timeout_s
-        while True:
-            ref = stream.take_nowait()
-            if ref is not None:
-                return ref
-            if stream.is_over():
-                return self._last(StopAsyncIteration)
-            if not await called(partial(current_backend().on_ready, stream.peek(1)[0]), timeout):
-                return type(stream.done).nil()
+        while (ref := self._take(StopAsyncIteration)) is None:
+            if not await called(partial(current_backend().on_ready, self._stream.peek(1)[0]), _limit(timeout_s)):
+                return ObjectRef.nil()
+        return ref
 
     # ------------------------------------------------------------------------------------ what generators have and this has not
     def send(self, value: Any) -> NoReturn:

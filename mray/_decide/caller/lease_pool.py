@@ -61,24 +61,6 @@ LONGEST_REST = 60.0
 class Lease:
     """A worker on loan."""
 
-    __slots__ = (
-        "busy_since",
-        "idle_since",
-        "lease_id",
-        "link",
-        "lost",
-        "over",
-        "pipeline",
-        "process",
-        "recalled",
-        "reclaiming",
-        "since",
-        "spent",
-        "stalled",
-        "terms",
-        "wanted",
-    )
-
     def __init__(self, lease_id: int, process: str, link: Any, now: float, terms: Any = None) -> None:
         self.lease_id = lease_id
         self.process = process

@@ -150,22 +150,6 @@ class _Reservation:
 class GroupRecord(Tenant):
     """One placement group."""
 
-    __slots__ = (
-        "actor",
-        "bundles",
-        "detached",
-        "id",
-        "impossible",
-        "job",
-        "name",
-        "namespace",
-        "owner",
-        "pools",
-        "state",
-        "strategy",
-        "waiting",
-    )
-
     def __init__(self, group_id: bytes, spec: dict[str, Any], owner: str, actor: bytes | None, machine: ResourcePool) -> None:
         self.id = group_id
         self.bundles: list[Amounts] = [to_amounts(bundle) for bundle in spec["bundles"]]

@@ -100,22 +100,6 @@ class Tenant:
     no worker), or a worker's `tenant` (holding and worker); an actor that is only announced is in none.
     """
 
-    __slots__ = (
-        "affinity",
-        "amounts",
-        "began",
-        "cpus",
-        "environment",
-        "hasty",
-        "holding",
-        "key",
-        "label",
-        "over",
-        "placement",
-        "site",
-        "worker",
-    )
-
     def __init__(
         self,
         amounts: Amounts,
@@ -171,8 +155,6 @@ class Tenant:
 class GrantedLease(Tenant):
     """The right of a client to push tasks into one worker."""
 
-    __slots__ = ("client", "id", "request", "retriable")
-
     def __init__(
         self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment, site: LaunchSite | None = None
     ) -> None:
@@ -193,24 +175,6 @@ class GrantedLease(Tenant):
 
 class ActorRecord(Tenant):
     """One actor over all its incarnations."""
-
-    __slots__ = (
-        "announced",
-        "cause",
-        "detached",
-        "holders",
-        "id",
-        "incarnation",
-        "leaving",
-        "name",
-        "namespace",
-        "owner",
-        "restarts_left",
-        "root",
-        "spec",
-        "state",
-        "watchers",
-    )
 
     def __init__(
         self, actor: bytes, owner: str, spec: dict[str, Any], default: Environment, root: str = "", site: LaunchSite | None = None
