@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -25,23 +26,23 @@ from mray._ipc.segment import Segment
 PLACES = frozenset({"cpu", "gpu", "cuda"})
 
 
+@dataclass(eq=False)
 class ChannelEnds:
     """The ends of one endpoint, by channel number, and the communicators that it is a member of, by their number."""
 
-    def __init__(self, segment: Segment | None = None, communicators: dict[int, Communicator] | None = None) -> None:
-        self._segment = segment
-        self.communicators = communicators if communicators is not None else {}
-        self.readers: dict[int, ChannelReader] = {}
-        self.writers: dict[int, ChannelWriter] = {}
-        #: Callbacks for their end: doorbells that groups of readers share, and the files of `mray._graph.caller.liveness`.
-        self.leave: list[Callable[[], None]] = []
+    segment: Segment | None = None
+    communicators: dict[int, Communicator] = field(default_factory=dict)
+    readers: dict[int, ChannelReader] = field(default_factory=dict)
+    writers: dict[int, ChannelWriter] = field(default_factory=dict)
+    #: Callbacks for their end: doorbells that groups of readers share, and the files of `mray._graph.caller.liveness`.
+    leave: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
         """Let go of all of them. Idempotent."""
         # Each of them, also when a device is broken and one raises: peers wait for the others to be closed. The last is closed first.
         with ExitStack() as closing:
-            if self._segment is not None:
-                closing.callback(self._segment.close)
+            if self.segment is not None:
+                closing.callback(self.segment.close)
             closing.callback(leave, self.communicators)
             while self.leave:
                 closing.callback(self.leave.pop(0))
@@ -65,7 +66,7 @@ def open_ends(
 
     `communicators` are those that the endpoint is a member of, by number; `ranks` of all members: number -> endpoint -> rank.
     """
-    ends = ChannelEnds(segment, communicators)
+    ends = ChannelEnds(segment, {} if communicators is None else communicators)
     opener = _Opener(host, endpoint, segment, prefix, processes, ends, ranks or {})
     try:
         for channel in channels:

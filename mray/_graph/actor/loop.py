@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -331,26 +332,17 @@ class GraphService:
         return b""
 
     def _program(self, assignment: Assignment, instance: Any, constants: list[Any], joined: dict[int, Communicator]) -> Program:
-        try:
+        with ExitStack() as undoing:
+            undoing.callback(leave, joined)
             segment = Segment.open(assignment.segment, writable=True, ask=self._host.ask_of(assignment.owner))
-        except BaseException:
-            leave(joined)
-            raise
-        # POINT graph segment opened
-        ends = open_ends(
-            self._host, assignment.actor, segment, assignment.prefix, assignment.channels, assignment.processes, joined, assignment.ranks
-        )
-        try:
+            # POINT graph segment opened
+            part = assignment.channels, assignment.processes, joined, assignment.ranks
+            ends = open_ends(self._host, assignment.actor, segment, assignment.prefix, *part)
+            undoing.callback(ends.close)
             profilers = ProgramProfilers(assignment.profilers)
-        except BaseException:
-            ends.close()
-            raise
-        try:
+            undoing.callback(profilers.close)
             program = Program(assignment, instance, ends, constants, self._host.failure, profilers, self.probes)
-        except BaseException:
-            ends.close()
-            profilers.close()
-            raise
+            undoing.pop_all()
         # POINT graph part compiled
         return program
 
