@@ -25,6 +25,7 @@ Later work of the current stream, which could change the tensor, waits for the c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from mray._device.device import CaptureError, Device, NotExportedError, NotOpenedError, Platform
@@ -55,25 +56,20 @@ ExportedTensor = tuple[
 # fmt: on
 
 
+@dataclass(slots=True, eq=False)
 class ExportedMessage:
     """The tensors of one device that left in one message."""
 
-    __slots__ = ("_blocks", "_exports", "device", "lease", "stream", "use", "user")
-
-    def __init__(self, exports: TensorExports, device: Device, user: int, stream: int) -> None:
-        self._exports = exports
-        self.device = device
-        #: The stream that made the tensors, and the one that copies them.
-        self.user = user
-        self.stream = stream
-        #: Which of the lender's leases it has, and for the how manieth message.
-        self.lease = -1
-        self.use = 0
-        self._blocks: list[Block] = []
-
-    def put(self, block: Block) -> None:
-        """Hold a block of the pool."""
-        self._blocks.append(block)
+    exports: TensorExports
+    device: Device
+    #: The stream that made the tensors, and the one that copies them.
+    user: int
+    stream: int
+    #: Which of the lender's leases it has, and for the how manieth message.
+    lease: int = -1
+    use: int = 0
+    #: Those of the pool that it holds.
+    blocks: list[Block] = field(default_factory=list)
 
     def copy(self, target: int, source: int, size: int, chunk: int) -> list[Where]:
         """Copy chunk by chunk; where the stream says so of each."""
@@ -104,8 +100,8 @@ class ExportedMessage:
                 if not is_dead(owner_of(point.handle)):
                     return False
                 # Else its work is, too.
-        self._exports.take_back(self.device, self._blocks, self.stream)
-        self._blocks = []
+        self.exports.take_back(self.device, self.blocks, self.stream)
+        self.blocks = []
         return True
 
 
@@ -152,7 +148,7 @@ class TensorExports:
             self.refused += 1
             return None
         block = self._claim(self._pool(device), max(facts.size, 1), message.stream)
-        message.put(block)
+        message.blocks.append(block)
         # It may be of another stream, and be dropped before the copy is made, for which the current stream waits.
         if dense is tensor and facts.size:
             self._platform.use_on(tensor, message.user)

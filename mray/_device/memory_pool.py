@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from mray._common import settings
 from mray._common.kept import os
@@ -40,46 +41,44 @@ def block_size(size: int) -> int:
     return max(ALIGN, (size + ALIGN - 1) // ALIGN * ALIGN)
 
 
+@dataclass(slots=True, eq=False)
 class PoolRegion:
-    """Memory that was allocated at once and can be opened by others; `base` is its address here."""
+    """Memory that was allocated at once and can be opened by others."""
 
-    __slots__ = ("base", "chunks", "handle", "key", "leaving", "place", "size", "used")
+    #: Unique on the machine, for ever.
+    key: bytes
+    #: The uuid of the device that it is memory of, or `HOST`.
+    place: str
+    #: Its address here.
+    base: int
+    size: int
+    handle: bytes
+    #: Free chunks, by offset. Invariant: no two of them touch.
+    chunks: list[MemoryChunk] = field(init=False)
+    used: int = 0
+    #: Stream -> the end of the work on it, once the region is to be given back.
+    leaving: dict[int, Point] = field(default_factory=dict)
 
-    def __init__(self, key: bytes, place: str, base: int, size: int, handle: bytes) -> None:
-        #: Unique on the machine, for ever.
-        self.key = key
-        #: The uuid of the device that it is memory of, or `HOST`.
-        self.place = place
-        self.base = base
-        self.size = size
-        self.handle = handle
-        #: Free chunks, by offset. Invariant: no two of them touch.
-        self.chunks: list[MemoryChunk] = [MemoryChunk(0, size, frozenset())]
-        self.used = 0
-        #: Stream -> the end of the work on it, once the region is to be given back.
-        self.leaving: dict[int, Point] = {}
+    def __post_init__(self) -> None:
+        self.chunks = [MemoryChunk(0, self.size, frozenset())]
 
 
+@dataclass(slots=True, eq=False)
 class MemoryChunk:
     """Free bytes of a region, once these streams have come to where they were when it was freed."""
 
-    __slots__ = ("offset", "size", "streams")
-
-    def __init__(self, offset: int, size: int, streams: frozenset[int]) -> None:
-        self.offset = offset
-        self.size = size
-        self.streams = streams
+    offset: int
+    size: int
+    streams: frozenset[int]
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """Part of a region, for one tensor."""
 
-    __slots__ = ("offset", "region", "size")
-
-    def __init__(self, region: PoolRegion, offset: int, size: int) -> None:
-        self.region = region
-        self.offset = offset
-        self.size = size
+    region: PoolRegion
+    offset: int
+    size: int
 
     @property
     def address(self) -> int:

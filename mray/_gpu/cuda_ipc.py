@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -59,24 +60,22 @@ class WithTrial(NamedTuple):
     facts: ExportedTensor
 
 
+@dataclass(slots=True, eq=False)
 class _Lent:
     """A message on lease: ends when its readers have let go."""
 
-    __slots__ = ("_heed", "_peers", "message")
-
-    def __init__(self, message: ExportedMessage, peers: Peers, heed: Callable[[int, int], None]) -> None:
-        self.message = message
-        self._peers = peers
-        self._heed = heed
+    message: ExportedMessage
+    peers: Peers
+    heed: Callable[[int, int], None]
 
     def returned(self, notes: list[tuple[int, bytes]]) -> bool:
         points = []
         for reader, note in notes:
-            self._heed(reader, note[0])
+            self.heed(reader, note[0])
             point = point_of(note)
             if point is not None:
                 points.append(point)
-        return not self.message.end(points, self._peers)
+        return not self.message.end(points, self.peers)
 
 
 class CudaIpcWriter(ShmWriter):
