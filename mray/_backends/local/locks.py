@@ -30,13 +30,14 @@ def _token_holder() -> SimulatedThread | None:
 class CooperativeLock:
     """Behaves as `threading.Lock`."""
 
-    __slots__ = ("__weakref__", "_acquire", "_inner", "locked", "release")
+    __slots__ = ("__weakref__", "_acquire", "_inner", "locked", "locked_lock", "release", "release_lock")
 
     def __init__(self) -> None:
         self._inner = inner = _thread.allocate_lock()
         self._acquire = inner.acquire
-        self.release = inner.release
-        self.locked = inner.locked
+        # And by their old names.
+        self.release = self.release_lock = inner.release
+        self.locked = self.locked_lock = inner.locked
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if not blocking:
@@ -57,15 +58,6 @@ class CooperativeLock:
 
     def _is_free(self) -> bool:
         return not self.locked()
-
-    @property
-    def release_lock(self) -> Any:
-        """An old name of `release`, as the next two are of others."""
-        return self.release
-
-    @property
-    def locked_lock(self) -> Any:
-        return self.locked
 
     acquire_lock = acquire
 
