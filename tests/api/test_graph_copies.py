@@ -170,6 +170,26 @@ def shared(ray_session, actor, user, compiled):
     return make
 
 
+def test_a_graph_that_fails_once_its_actors_have_their_programs_leaves_them_none(ray_session, actor, eventually, monkeypatch):
+    ray = ray_session
+    worker = actor()
+    host = importlib.import_module("mray._api.current").current_backend().host()
+
+    def fail(*_parts):
+        raise MemoryError("no room for a graph")
+
+    with ray.dag.InputNode() as inp:
+        dag = worker.echo.bind(inp)
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "graph_kind", fail)
+        with pytest.raises(MemoryError, match="no room for a graph"):
+            dag.experimental_compile()
+    eventually(lambda: ray.get(worker.count_programs.remote()) == 0)
+    graph = worker.echo.bind(inp).experimental_compile()
+    assert ray.get(graph.execute(1)) == 1
+    graph.teardown()
+
+
 def test_a_process_that_executes_a_graph_has_a_copy_of_it(ray_session, shared, copies):
     ray = ray_session
     graph, a, u = shared("note")

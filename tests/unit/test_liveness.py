@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,7 +10,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from mray._channel.base import NOTHING
+from mray._common import kept
 from mray._graph.caller.liveness import Liveness, LivenessReader
 from tests.inproc import InprocWriter
 
@@ -39,6 +43,22 @@ def test_who_is_dead_from_the_beginning_is_known_to_be(child: subprocess.Popen[b
     liveness = Liveness([child.pid])
     assert liveness.someone_died()
     liveness.close()
+
+
+def test_where_no_descriptor_is_left_for_one_process_those_of_the_others_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, opened = kept.os.open, []
+
+    def open_once(path: str, flags: int) -> int:
+        if opened:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        opened.append(real(path, flags))
+        return opened[0]
+
+    monkeypatch.setattr(kept.os, "open", open_once)
+    with pytest.raises(OSError, match="Too many open files"):
+        Liveness([os.getpid()] * 2)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
 
 
 #: Its first thread ends, as in a process that is killed: before the others, and so before its files are closed.

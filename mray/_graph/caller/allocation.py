@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mray._channel.select import DEVICE
@@ -156,6 +156,15 @@ class Allocation:
         self.stop()
         self.end_workers()
         self.release()
+
+    @contextlib.contextmanager
+    def until_owned(self) -> Iterator[None]:
+        """Around the making of the graph, whose end ends it: `end` when that fails."""
+        try:
+            yield
+        except BaseException:
+            self.end()
+            raise
 
     def stop(self, error: Exception | None = None) -> list[Pending]:
         """Ask the actors to leave the graph; does not wait. Dead actors count as having left.

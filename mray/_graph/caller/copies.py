@@ -172,7 +172,8 @@ class GraphCopy:
             processes = {endpoint: process for endpoint, process in handle.processes.items() if endpoint != DRIVER}
             made = Allocation(host, plan, handle.actors, processes)
             made.make()
-            self._copy = host.graph_kind(host, plan, made, handle.limits, names=handle.names)
+            with made.until_owned():
+                self._copy = host.graph_kind(host, plan, made, handle.limits, names=handle.names)
         except BaseException:
             unwatch()
             raise

@@ -28,14 +28,17 @@ class Liveness:
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._is_broken = False
+        self._signs: tuple[int, ...] = ()
         sign = next(sign for sign in _SIGNS if os.path.exists(f"/proc/self/{sign}"))
-        signs = []
-        for pid in pids:
-            try:
-                signs.append(os.open(f"/proc/{pid}/{sign}", os.O_RDONLY | os.O_CLOEXEC))
-            except (FileNotFoundError, ProcessLookupError):
-                self._is_broken = True
-        self._signs = tuple(signs)
+        try:
+            for pid in pids:
+                try:
+                    self._signs += (os.open(f"/proc/{pid}/{sign}", os.O_RDONLY | os.O_CLOEXEC),)
+                except (FileNotFoundError, ProcessLookupError):
+                    self._is_broken = True
+        except BaseException:
+            self.close()
+            raise
 
     def someone_died(self) -> bool:
         """Whether one of them is dying or dead; after `close`, the last answer. Any thread."""

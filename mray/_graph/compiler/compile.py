@@ -116,11 +116,12 @@ def compile_graph(
     processes = {endpoint: host.actor_process(actor) for endpoint, actor in ids.items()}
     made = Allocation(host, plan, ids, processes, workers, ([each.refs for each in constants.values()], communicators))
     made.make({actor: (each.form, each.to_bytes()) for actor, each in constants.items()}, invitations(communicators))
-    if any(channel.transport in DEVICE for channel in plan.channels) or any(isinstance(each, NcclGroup) for each in communicators):
-        liveness = Liveness(site.pid for site in sites.values() if not site.is_driver)
-        made.ends.readers = {number: LivenessReader(reader, liveness) for number, reader in made.ends.readers.items()}
-        made.ends.leave.append(liveness.close)
-    compiled: CompiledGraph = host.graph_kind(host, plan, made, limits, validated.handles)
+    with made.until_owned():
+        if any(channel.transport in DEVICE for channel in plan.channels) or any(isinstance(each, NcclGroup) for each in communicators):
+            liveness = Liveness(site.pid for site in sites.values() if not site.is_driver)
+            made.ends.readers = {number: LivenessReader(reader, liveness) for number, reader in made.ends.readers.items()}
+            made.ends.leave.append(liveness.close)
+        compiled: CompiledGraph = host.graph_kind(host, plan, made, limits, validated.handles)
     return compiled
 
 
