@@ -551,3 +551,19 @@ def test_a_communicator_that_is_none(accelerators, what):
     with pytest.raises(TypeError, match="derived from Communicator"):
         accelerators.register_accelerator_context("cpu", what)
     assert not accelerators.is_accelerator_context_registered()
+
+
+@pytest.mark.only("mray", "local")
+def test_a_reader_that_could_not_open_its_end_finds_its_place_again(ray_session, channels, monkeypatch):
+    channel = channels.Channel(None, [(None, ray_session.get_runtime_context().get_node_id())])
+
+    def fail(*_arguments):
+        raise OSError("no descriptors are left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.import_module("mray.experimental.channel._shared_ring"), "_Reader", fail)
+        with pytest.raises(OSError, match="no descriptors are left"):
+            channel.ensure_registered_as_reader()
+    channel.write("value", LONG)
+    assert channel.read(LONG) == "value"
+    channel.close()

@@ -124,6 +124,8 @@ class _Parts:
         self.words = segment.words()
         self.writer: _Writer | None = None
         self.reader: _Reader | None = None
+        #: The place that this process has claimed, also while it could not open its end yet.
+        self.place: int | None = None
         #: As the writer: the doorbells of those who have joined, by place; None for one who is dead.
         self.doorbells: dict[int, Doorbell | None] = {}
         #: Deaths that end a wait, by actor.
@@ -289,7 +291,9 @@ class SharedRing:
         if parts.reader is None:
             actor = own_actor()
             doorbell = _doorbell_of_writer(parts)
-            place = _claim(parts, actor)
+            if parts.place is None:
+                parts.place = _claim(parts, actor)
+            place = parts.place
             parts.watch(facts.writer if facts.creator != self._host.process else "")
             parts.reader = _Reader(
                 parts.segment,
