@@ -453,7 +453,11 @@ def join_nccl(
         communicator = group.make_beside(
             lambda: nccl.communicator(group.world_size, told[0][1], group.rank, device), "mray-nccl-init", lambda late: late.abort()
         )
+        try:
+            return NcclMember(group, nccl, device, communicator, use_communication_streams)
+        except BaseException:
+            communicator.abort()
+            raise
     except BaseException:
         group.destroy()
         raise
-    return NcclMember(group, nccl, device, communicator, use_communication_streams)

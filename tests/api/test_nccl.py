@@ -367,6 +367,35 @@ def test_actors_share_a_gpu_where_the_library_can_and_is_told_to(ray, machine, g
     on_all(ray, members, destroy)
 
 
+def fail_with_its_streams(member: Any, communicator: Any, rank: int) -> str:
+    """Become a rank on a device that makes no streams."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(MemoryError) as caught:
+        patch.setattr(type(platform().devices[0]), "create_stream", fail)
+        communicator.initialize(rank)
+    return str(caught.value)
+
+
+def fail(_device: Any) -> int:
+    raise MemoryError("the device makes no streams")
+
+
+def what_is_said(member: Any, rank: int) -> str:
+    with pytest.raises(RayChannelError) as caught:
+        member.communicator.send(null.ones(2), rank)
+    return str(caught.value)
+
+
+def test_a_rank_that_finds_no_streams_leaves_the_group(ray, machine, actors):
+    machine(2)
+    members = actors(2)
+    communicator = NcclCommunicator(members, use_communication_streams=True)
+    failing = members[0].do.remote(fail_with_its_streams, communicator, 0)
+    assert ray.get(members[1].join.remote(communicator, 1)) == 1
+    assert ray.get(failing) == "the device makes no streams"
+    assert "rank 0" in ray.get(members[1].do.remote(what_is_said, 0))
+    ray.get(members[1].do.remote(destroy))
+
+
 # ---------------------------------------------------------------------------------------------- who is gone
 def wait_for_rank(member: Any, rank: int, what: str) -> Any:
     """Queue work that waits for a rank, wait for the stream, and tell what the next call says."""
