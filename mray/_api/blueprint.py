@@ -229,10 +229,9 @@ def _members(user_class: type) -> dict[str, Any]:
     return found
 
 
-def bound_method(instance: Any, name: str) -> Callable[..., Any]:
+def bound_method(instance: Any, name: str, cls: type[Any]) -> Callable[..., Any]:
     """The method of this name, as the class has it: an attribute of the instance may have the same name."""
-    member = inspect.getattr_static(type(instance), name)
-    return member.__get__(instance, type(instance))  # type: ignore[no-any-return]
+    return inspect.getattr_static(cls, name).__get__(instance, cls)  # type: ignore[no-any-return]
 
 
 def _is_compiled(member: Any) -> bool:

@@ -649,6 +649,52 @@ def test_an_attribute_of_the_instance_does_not_hide_a_coroutine(ray_session: Any
     assert ray.get(A.remote().value.remote()) == ("method", 1)
 
 
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_the_methods_of_an_actor_are_those_of_its_class_whatever_class_its_object_takes_on(ray_session: Any, is_async: bool) -> None:
+    ray = ray_session
+
+    class Open:
+        def state(self) -> str:
+            return "open"
+
+    class Door:
+        def close(self) -> str:
+            self.__class__ = Open  # type: ignore[assignment]
+            return type(self).__name__
+
+        def state(self) -> str:
+            return "of the door"
+
+        def knock(self) -> str:
+            return "knocked"
+
+    class AsyncDoor(Door):
+        async def wait(self) -> None:
+            pass
+
+    door = ray.remote(num_cpus=0)(AsyncDoor if is_async else Door).remote()
+    assert ray.get(door.close.remote()) == "Open"
+    assert ray.get([door.state.remote(), door.knock.remote()]) == ["of the door", "knocked"]
+
+
+def test_a_call_of_a_method_that_its_class_has_lost_ends_no_actor(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class A:
+        async def lost(self) -> None:
+            pass
+
+        async def lose(self) -> None:
+            del type(self).lost
+
+    actor = A.remote()
+    ray.get(actor.lose.remote())
+    with contextlib.suppress(AttributeError):  # Ray knows it still
+        ray.get(actor.lost.remote())
+    assert ray.get(actor.__ray_ready__.remote())
+
+
 def test_the_loop_runs_for_other_threads_whatever_its_own_does(ray_session: Any) -> None:
     ray = ray_session
 

@@ -36,8 +36,9 @@ class Shipped:
                 return [value_of(arg) for arg in args]
         return args
 
-    #: For wrappers, which have no globals.
-    bound_method = staticmethod(bound_method)
+    def bound_method(self, instance: Any, name: str) -> Callable[..., Any]:
+        """A method of the target's, for wrappers, which have no globals."""
+        return bound_method(instance, name, self.target)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.arrival, (__version__, self.payload)

@@ -275,6 +275,7 @@ class Executor:
                 cls = pickle.loads(spec["code"])
             except Exception as error:
                 raise import_error(error, spec["class_name"], actor=True) from None
+            self.actor.cls = cls
             self.actor.qualified_prefix = f"{cls.__module__}.{cls.__qualname__}."
             construct = prepare(spec)
             self.actor.instance = instance = cls.__new__(cls)  # before the arguments: their error shows its repr
@@ -345,6 +346,7 @@ class Executor:
     def let_go(self) -> None:
         """Nothing of the user's runs here any more: the actor goes, and the functions of tasks."""
         self.actor.instance = _GONE if self.actor.instance is not None else None
+        self.actor.cls = object
         self.context.running = None
         self.unpacker.let_go()
 

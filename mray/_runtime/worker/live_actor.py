@@ -10,6 +10,8 @@ class LiveActor:
 
     def __init__(self) -> None:
         self.instance: Any = None
+        #: Its class, whose methods its calls are of. (The instance may take on another one.)
+        self.cls: type[Any] = object
         #: The beginnings of the names of its methods: with its class's name, and with module and qualified name.
         self.prefix = ""
         self.qualified_prefix = ""

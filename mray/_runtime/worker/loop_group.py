@@ -12,6 +12,7 @@ Imports asyncio: for async actors.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
@@ -78,7 +79,11 @@ class LoopGroupExecutor(GroupExecutor):
                 if not queue:  # taken back meanwhile
                     return
                 running = self._actor.begin(self, queue.popleft(), LoopCall)
-            if not self._unbegun and running.call.options is None and hasattr(self._actor.executor.unpacker.bound(running.call), AT_ONCE):
+            at_once = False
+            if not self._unbegun and running.call.options is None:
+                with contextlib.suppress(Exception):  # the call has no method, and fails for that
+                    at_once = hasattr(self._actor.executor.unpacker.bound(running.call), AT_ONCE)
+            if at_once:
                 running.task = None
                 copy_context().run(self._run_at_once, running)
                 continue

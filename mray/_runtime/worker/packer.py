@@ -183,7 +183,7 @@ class Packer:
             return wanted and isinstance(error, Exception)
         raised = error.__cause__ if isinstance(error, UserCodeException) else error
         if isinstance(wanted, str):  # declared at the method, whose class is here
-            method = getattr(type(self._actor.instance), (running.function_name or "").rpartition(".")[2], None)
+            method = getattr(self._actor.cls, (running.function_name or "").rpartition(".")[2], None)
             wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
             return isinstance(raised, tuple(wanted))
         return isinstance(raised, tuple(pickle.loads(wanted)))

@@ -80,7 +80,7 @@ class Unpacker:
         elif name == "__ray_terminate__":
             bound = self._terminate
         else:
-            bound = bound_method(self._actor.instance, name)
+            bound = bound_method(self._actor.instance, name, self._actor.cls)
         self._methods[name] = bound
         return bound
 
