@@ -47,15 +47,14 @@ def sessions() -> list[str]:
 
 
 def all_sessions() -> list[tuple[str, bool]]:
-    """Every session directory of this user, and whether the session is alive."""
-    found = []
+    """Every session directory of this user, the oldest first, and whether the session is alive."""
+    found: list[str] = []
     for parent in session_parents():
         if not is_private(parent):
             continue
         with contextlib.suppress(OSError), os.scandir(parent) as entries:
-            found += [(entry.stat().st_mtime, entry.path) for entry in entries if entry.name.startswith("session_")]
-    names = [path for _time, path in sorted(found, key=lambda each: os.path.basename(each[1]))]
-    return [(path, is_alive(path)) for path in names]
+            found += [entry.path for entry in entries if entry.name.startswith("session_")]
+    return [(path, is_alive(path)) for path in sorted(found, key=os.path.basename)]
 
 
 def is_alive(directory: str) -> bool:
