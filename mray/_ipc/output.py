@@ -8,6 +8,8 @@ breakpoint; they end no line.
 
 from __future__ import annotations
 
+from mray._common.kept import io
+
 _START = b"\x00\x01mray-"
 MARKER = _START + b"name:"
 _NOTE = _START + b"note:"
@@ -40,6 +42,15 @@ def last_lines(tail: bytes) -> bytes:
     if len(tail) == TAIL_BYTES and len(lines) > 1:
         del lines[0]  # its beginning is cut off
     return b"\n".join(lines[-_TAIL_LINES:])
+
+
+def end_of_file(path: str, lines: int) -> str:
+    """The last lines of a log; "" when it cannot be read."""
+    try:
+        with io.open(path, encoding="utf-8", errors="replace") as file:
+            return "\n".join(file.read().splitlines()[-lines:])
+    except OSError:
+        return ""
 
 
 class LineSplitter:

@@ -18,17 +18,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mray._common.clock import monotonic
-from mray._common.kept import io, os
+from mray._common.kept import os
 from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 from mray._ipc import process as processes
 from mray._ipc.frames import to_text
+from mray._ipc.output import end_of_file
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import RECIPE_VARIABLE, is_complete, launch
 from mray.exceptions import describe_status
 
-#: The end of a builder's log that an error shows, in lines and bytes.
+#: Lines at the end of a builder's log that an error shows.
 _TAIL_LINES = 40
-_TAIL_BYTES = 8192
 #: Seconds that a builder gets to remove its files.
 _END_SECONDS = 5.0
 #: Seconds after which drivers are told what they wait for; and between further lines.
@@ -136,11 +136,6 @@ class Interpreters:
         return True
 
     def _why(self, build: _Build, status: int) -> str:
-        try:
-            with io.open(build.log, "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-                said = "\n".join(file.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:])
-        except OSError:
-            said = ""
         how = build.ended_by or f"{build.recipe['tool']} failed (it {describe_status(status)})"
+        said = end_of_file(build.log, _TAIL_LINES)
         return f"the packages {build.recipe['packages']} could not be installed: {how}. The installer's last output:\n{said}"

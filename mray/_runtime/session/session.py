@@ -25,13 +25,14 @@ from mray._common import messages as m
 from mray._common import settings
 from mray._common.dropped_errors import import_whole
 from mray._common.ids import new_process_id, session_mark
-from mray._common.kept import io, os
+from mray._common.kept import os
 from mray._common.log import logger
 from mray._common.memory_options import monitor_options, retry_options
 from mray._common.version import versions
 from mray._ipc import discovery, reaper
 from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.listener import listen_at
+from mray._ipc.output import end_of_file
 from mray._ipc.pidfd import PidFd
 from mray._ipc.process import kill
 from mray._ipc.segment import PAGE, check_place, shared_memory_left
@@ -59,6 +60,8 @@ T = TypeVar("T")
 _END_SECONDS = 20.0
 #: As many when SHUTDOWN cannot be sent, and the node has to see the hang-up.
 _CUT_SECONDS = 2.0
+#: Lines at the end of the node's log that an error shows.
+_LOG_LINES = 20
 #: Share of the memory that objects may take by default, and share of the rest that tasks may ask for as "memory".
 _STORE_SHARE = 0.3
 #: A driver that has imported one of these is going to use compiled graphs (see `mray._backends.lazy_graphs`).
@@ -218,7 +221,7 @@ class Session(SessionHold):
             return ended_error()
         status = reap_node(self.node_pid, 1.0)
         text = f"the node process (pid {self.node_pid}) {describe_status(status)}"
-        log = last_lines(self.directory)
+        log = _end_of_log(self.directory)
         reaper.clean_after_node(self.directory)
         if self._ending:
             return node_error(f"the session has ended: {self._ending}")
@@ -339,7 +342,7 @@ def _disk_for(directory: str) -> str | None:
 
 def end_node(directory: str, lock: int, pid: int) -> str:
     """End the processes of a session that could not start, and remove it. Returns the end of the node's log."""
-    log_text = last_lines(directory) or _complaint_of_disk(directory)
+    log_text = _end_of_log(directory) or _complaint_of_disk(directory)
     kill(pid)
     reap_node(pid, _END_SECONDS)
     reaper.clean_after_node(directory)
@@ -524,10 +527,6 @@ def reap_node(pid: int, timeout: float) -> int | None:
     return os.waitstatus_to_exitcode(status)
 
 
-def last_lines(directory: str, count: int = 20) -> str:
-    """The end of the node's log."""
-    try:
-        with io.open(os.path.join(directory, "logs", "node.log"), encoding="utf-8", errors="replace") as file:
-            return "\n".join(file.read().splitlines()[-count:])
-    except OSError:
-        return ""
+def _end_of_log(directory: str) -> str:
+    """The last lines that the node has printed."""
+    return end_of_file(os.path.join(directory, "logs", "node.log"), _LOG_LINES)
