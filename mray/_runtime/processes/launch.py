@@ -21,7 +21,6 @@ from mray._common.kept import io, os, socket
 from mray._common.record import Record
 from mray._ipc.frames import from_text, to_text
 from mray._ipc.process import TITLE_ROOM, spawn
-from mray.exceptions import RaySystemError
 
 #: File with the options of the session, in its directory.
 OPTIONS = "options"
@@ -225,8 +224,6 @@ def launch(
     `options`: the open file; without it the process opens the one in the session's directory.
     """
     interpreter = interpreter or sys.executable
-    if not interpreter:
-        raise RaySystemError("sys.executable is empty: set it to the interpreter that mray is to start its processes with.")
     where = os.path.join(session_dir, OPTIONS)
     if options >= 0:
         where, descriptors = str(_OPTIONS_FD), {**descriptors, _OPTIONS_FD: options}
