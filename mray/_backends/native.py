@@ -79,9 +79,8 @@ class _Plan(NamedTuple):
 class _Creation:
     """An actor whose constructor's arguments are not there yet."""
 
-    def __init__(self, backend: NativeBackend, call: Call, spec: dict[str, Any], actor_id: bytes) -> None:
+    def __init__(self, backend: NativeBackend, spec: dict[str, Any], actor_id: bytes) -> None:
         self._backend = backend
-        self.call = call
         self.spec = spec
         self.actor_id = actor_id
 
@@ -400,7 +399,7 @@ class NativeBackend(PlacementCalls, Backend):
                 return self._held_by_name(options["name"], namespace) or self.create_actor(actor_class, args, kwargs, options)
         else:
             with client.lock:
-                if call.arguments is None or not client.arguments.wait(call, _Creation(self, call, spec, actor_id)):
+                if call.arguments is None or not client.arguments.wait(call, _Creation(self, spec, actor_id)):
                     self.send_creation(call, spec, 0, actor_id)
                 else:
                     # From now on others may watch it, and anybody kill it.
