@@ -35,9 +35,10 @@ def _nothing() -> None:
 class LoopSelector(selectors.EpollSelector):
     """For the loop's thread, except `notify`."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, before_sleep: Callable[[], None]) -> None:
         super().__init__()
         self._reactor = reactor
+        self._before_sleep = before_sleep
         #: Whether something has come for the loop since it last looked; and whether that may be descriptors of the user.
         self.woken = False
         self._readable = False
@@ -46,8 +47,6 @@ class LoopSelector(selectors.EpollSelector):
         #: Whether somebody else wants the thread.
         self.wanted: Callable[[], object] = _never
         self.spins = True
-        #: Called before the thread sleeps.
-        self.before_sleep: Callable[[], None] = _nothing
         self.stop: Callable[[], None] = _nothing
         #: Callbacks that the loop is going to call: reading may add one (of a future that is done), and nothing else tells.
         self.ready: Sized = ()
@@ -70,7 +69,7 @@ class LoopSelector(selectors.EpollSelector):
                 reactor.look()
                 timeout = 0
             else:
-                reactor.wait_until(self._is_due, timeout, spin=self.spins, before_sleep=self.before_sleep)
+                reactor.wait_until(self._is_due, timeout, spin=self.spins, before_sleep=self._before_sleep)
             # Before looking: what comes from here on sets it again.
             self.woken = False
             events: list[tuple[selectors.SelectorKey, int]] = []
@@ -126,9 +125,10 @@ class _ActorLoop(asyncio.SelectorEventLoop):
 class MainLoop:
     """The event loop of this process's main thread. Main thread only, except `notify`."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, before_sleep: Callable[[], None] = _nothing) -> None:
+        """`before_sleep` is called before the thread sleeps."""
         global _main
-        self._selector = LoopSelector(reactor)
+        self._selector = LoopSelector(reactor, before_sleep)
         self.loop = follow(_ActorLoop(self._selector))
         self._selector.stop = self.loop.stop
         self._selector.ready = vars(self.loop)["_ready"]
@@ -136,10 +136,6 @@ class MainLoop:
         self._left = 0.0
         asyncio.set_event_loop(self.loop)
         _main = self
-
-    def before_sleep(self, callback: Callable[[], None]) -> None:
-        """Call `callback` before the thread sleeps."""
-        self._selector.before_sleep = callback
 
     def on_each_iteration(self, callback: Callable[[], object]) -> None:
         """Call `callback` in every iteration of the loop, after reading; it may start tasks."""

@@ -87,10 +87,9 @@ class ConcurrencyGroups:
             from mray._ipc.event_loop import MainLoop  # noqa: PLC0415  (only async actors import asyncio)
             from mray._runtime.worker.loop_group import LoopGroupExecutor, OwnLoopGroupExecutor  # noqa: PLC0415
 
-            self.main = MainLoop(self.client.reactor)
+            self.main = MainLoop(self.client.reactor, self.rest)
             group_executor = LoopGroupExecutor(self, most, "default", self.main.loop, self.main.notify)
             self.main.on_each_iteration(group_executor.begin)
-            self.main.before_sleep(self.rest)
             executors[""] = group_executor
             self.client.objects.warns = bool(settings.WARN_BLOCKING_GET.get())
             for group, size in groups.items():
