@@ -75,10 +75,8 @@ class BarBoard:
         kind = self._bar_class()
         if kind is None:
             return None
-        own = state["pid"] == os.getpid()
-        desc = state["desc"] if own else f"(pid={state['pid']}) {state['desc']}"
         self._clear()
-        drawn = kind(desc=desc, total=state["total"], unit=state["unit"], dynamic_ncols=True, leave=True)
+        drawn = kind(desc=_label(state), total=state["total"], unit=state["unit"], dynamic_ncols=True, leave=True)
         bar = self._bars[state["uuid"]] = _Bar(drawn, {**state, "x": 0})
         if state["pid"] not in self._processes:
             self._processes.append(state["pid"])
@@ -90,8 +88,7 @@ class BarBoard:
     def _move(self, bar: _Bar, state: dict[str, Any]) -> None:
         drawn = bar.drawn
         if state["desc"] != bar.state["desc"]:
-            own = state["pid"] == os.getpid()
-            drawn.set_description(state["desc"] if own else f"(pid={state['pid']}) {state['desc']}", refresh=False)
+            drawn.set_description(_label(state), refresh=False)
         drawn.total = state["total"]
         step = state["x"] - bar.state["x"]
         if step < 0:
@@ -170,6 +167,10 @@ class BarBoard:
         with self.lock:
             for pid in [pid for pid in self._processes if pid != os.getpid()]:
                 self.forget(pid)
+
+
+def _label(state: dict[str, Any]) -> str:
+    return str(state["desc"]) if state["pid"] == os.getpid() else f"(pid={state['pid']}) {state['desc']}"
 
 
 def for_a_person(stream: TextIO | None) -> bool:

@@ -380,7 +380,8 @@ class Worker(Resident):
         context = self.context
         self._pinning.set(has.get("cpus"))
         context.accelerators = self._devices.show(context.gpu_ids, has.get("accelerators") or {})
-        _set_threads(context.resources.get("CPU", 0), context.runtime_env)
+        if VARIABLE not in (context.runtime_env.get("env_vars") or {}):  # else the user has said how many
+            native_threads.set(max(1, int(context.resources.get("CPU", 0))))
 
     def _graph(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
         service = self.main_thread.service
@@ -531,9 +532,3 @@ def _survive(hook: Callable[[], object]) -> None:
         hook()
     except BaseException:
         sys.excepthook(*sys.exc_info())
-
-
-def _set_threads(cpus: float, runtime_env: dict[str, Any]) -> None:
-    """Let native libraries use as many threads as the task or actor has CPUs, unless the user has said how many."""
-    if VARIABLE not in (runtime_env.get("env_vars") or {}):
-        native_threads.set(max(1, int(cpus)))
