@@ -6,7 +6,7 @@ imported. Only the module of the command that is typed is imported.
 
 ``run`` executes a program written for Ray with mray behind the name ``ray``:
 
-    terminal      mray.cli.main ──▶ script.run ──▶ import mray.as_ray ──▶ the user's __main__
+    terminal      mray.cli.main ──▶ run.main ──▶ import mray.as_ray ──▶ the user's __main__
                                                         │
     each worker   zygote imports the session's preload: mray.as_ray, before any user code
 

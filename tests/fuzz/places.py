@@ -158,7 +158,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_decide.scheduler.affinity:CpuLoads.take",
         "testing.null_stream:NullStream.launch",
         "cli.__init__:main",
-        "cli.script:run",
+        "cli.commands.run:main",
     ),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mray._common import settings
 from mray._runtime.joining.address import running
-from mray.cli.script import run
+from mray.cli.commands import run
 
 SUMMARY = "Ray Serve: run, deploy, status, config, shutdown (Ray's own command serve)"
 
@@ -16,4 +16,4 @@ SUMMARY = "Ray Serve: run, deploy, status, config, shutdown (Ray's own command s
 def main(words: list[str]) -> int:
     if running() is not None:
         settings.join_everywhere("auto")
-    return run(["--libraries", "-m", "ray.serve.scripts", *words])
+    return run.main(["--libraries", "-m", "ray.serve.scripts", *words])
