@@ -25,7 +25,7 @@ import pytest
 
 from mray._common import clock
 from mray._common.clock import monotonic, time_ns
-from mray._ipc.process import carrying
+from mray._ipc.process import all_pids, carrying, command_line, parent_of
 from mray._ipc.reaper import LOCAL, local_process
 
 #: Environment variable that marks every process that descends from this one.
@@ -36,7 +36,7 @@ PATIENCE = 20.0
 LASTING = 1.0
 #: Bytes of device memory that a test may keep more than before: libraries allocate work space when they are first used.
 GPU_SLACK = 64 << 20
-#: Name of the plugin's own thread, which begins with the first test that has a time limit.
+#: Name of the threads of the plugin, one for each test that has a time limit, while it runs.
 WATCH = "mray-test-watch"
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -77,11 +77,6 @@ def is_marked(pid: int) -> bool:
     return bool(carrying(MARK, os.environ[MARK], [pid], patience=2.0))
 
 
-def running() -> set[int]:
-    """Every process of the machine."""
-    return {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
-
-
 def child_processes() -> dict[int, str]:
     """Children of this process, zombies included: pid to name and state."""
     found = {}
@@ -110,8 +105,8 @@ def is_foreign(name: str) -> bool:
         pid = local_process(session)
         return pid is None or (pid not in (0, os.getpid()) and not is_marked(pid))
     target = str(SHARED_MEMORY / f"{start}-{session}-")
-    for pid in running() - {os.getpid()}:
-        if is_marked(pid):
+    for pid in all_pids():
+        if pid == os.getpid() or is_marked(pid):
             continue
         try:
             if target in Path(f"/proc/{pid}/maps").read_text():
@@ -167,7 +162,7 @@ class Belongings:
     def now(cls) -> Belongings:
         """Of this moment."""
         threads = {thread for thread in threading.enumerate() if thread.name != WATCH}
-        return cls(running(), child_processes(), shared_names(), session_directories(), open_files(), threads, gpu_memory())
+        return cls(set(all_pids()), child_processes(), shared_names(), session_directories(), open_files(), threads, gpu_memory())
 
     def more_than(self, before: Belongings, node_pid: int = 0) -> list[str]:
         """A description of the resources that were not there before.
@@ -176,7 +171,11 @@ class Belongings:
         """
         left = [f"process {pid}: {what}" for pid, what in self.children.items() if pid not in before.processes]
         new = self.processes - before.processes - self.children.keys()
-        left += [f"process {pid}: {_command_of(pid)}" for pid in sorted(new) if is_marked(pid) and not _is_of_session(pid, node_pid)]
+        left += [
+            f"process {pid}: {command_line(pid) or '(it has ended meanwhile)'}"
+            for pid in sorted(new)
+            if is_marked(pid) and not _is_of_session(pid, node_pid)
+        ]
         left += [f"shared memory {name}" for name in sorted(self.names - before.names)]
         left += [f"session directory {path}" for path in sorted(self.directories - before.directories)]
         kinds = Counter(map(_kind, self.files.values())) - Counter(map(_kind, before.files.values()))
@@ -194,14 +193,7 @@ class Belongings:
 
 def _is_of_session(pid: int, node_pid: int) -> bool:
     """Whether a process is the node, its zygote, or a worker."""
-    return bool(node_pid) and node_pid in (pid, _parent_of(pid), _parent_of(_parent_of(pid)))
-
-
-def _parent_of(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
+    return bool(node_pid) and node_pid in (pid, parent_of(pid), parent_of(parent_of(pid)))
 
 
 def _kind(target: str) -> str:
@@ -223,13 +215,6 @@ def _excuse_driver(kinds: Counter[str]) -> None:
             rest -= excused
     for kind in ours:
         del kinds[kind]
-
-
-def _command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return "(it has ended meanwhile)"
 
 
 def _is_excused(item: str, known: dict[str, bool]) -> bool:

@@ -18,8 +18,8 @@ import pytest
 import mray
 from mray._api.current import backend_if_started, keep
 from mray._common import settings
+from mray._common.own_frames import hide as hide_frames
 from mray._runtime.processes import line_coverage, template
-from mray.pytest_plugin import short_tracebacks
 from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 from mray.pytest_plugin.stacks import Watch
 from mray.util.testing import reset
@@ -43,13 +43,18 @@ class Run:
         self.end_shared()
         if self._template is not None:
             self._template.close()
-        self._watch.end()
+        self._watch.settle()
         if "_territory" in self.__dict__:
             self._territory.leave()
 
     def hide(self, found: pytest.ExceptionInfo[BaseException]) -> None:
-        """Show an error of a test without mray's own frames; see `mray.pytest_plugin.short_tracebacks`."""
-        short_tracebacks.hide(found)
+        """Take mray's frames, and what they call in Python's library, out of the traceback that pytest will show.
+
+        They only stand between the test's line and the error. They stay with ``--full-trace``.
+        """
+        first = found.tb
+        if hide_frames(found.value, first) is first:
+            found.traceback = type(found.traceback)(first)
 
     @functools.cached_property
     def _territory(self) -> Territory:

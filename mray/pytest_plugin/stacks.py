@@ -1,6 +1,6 @@
 """Hanging tests: the stacks of every process of the session, shortly before a test's time is over.
 
-In a thread of the process that runs tests, which waits for the next deadline. pytest-timeout, or pytest's ``faulthandler_timeout``, print
+In a thread of the process that runs tests, which waits for the test's deadline. pytest-timeout, or pytest's ``faulthandler_timeout``, print
 the stacks of this process alone, and then end the test, or the run; here all processes are asked, by ``mray stack`` in a process of its
 own, since this one may be what hangs. Its text goes to the stderr that the run was started with.
 """
@@ -17,7 +17,6 @@ from collections.abc import Iterator
 import pytest
 
 from mray._api.current import backend_if_started
-from mray._common.clock import monotonic
 from mray.pytest_plugin.leaks import WATCH
 
 #: The share of a test's time that is left when the stacks are printed, and the most seconds that this may be.
@@ -31,12 +30,8 @@ class Watch:
 
     def __init__(self, stderr: int) -> None:
         self._stderr = stderr
-        self._changed = threading.Condition()
-        #: When the stacks are to be printed (`monotonic`), and of which test; None: no test runs that has a limit.
-        self._due: tuple[float, str] | None = None
-        self._thread: threading.Thread | None = None
-        self._ended = False
-        self._prints = False
+        #: Held while stacks are printed.
+        self._printing = threading.Lock()
 
     @contextlib.contextmanager
     def over(self, item: pytest.Item) -> Iterator[None]:
@@ -45,51 +40,18 @@ class Watch:
         if not limit:
             yield
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=WATCH, daemon=True)
-            self._thread.start()
-        self._set((monotonic() + limit - min(limit * _SHARE, _MOST), item.nodeid))
+        timer = threading.Timer(limit - min(limit * _SHARE, _MOST), self._print, (item.nodeid,))
+        timer.name, timer.daemon = WATCH, True
+        timer.start()
         try:
             yield
         finally:
-            self._set(None)
-
-    def _set(self, due: tuple[float, str] | None) -> None:
-        with self._changed:
-            self._due = due
-            self._changed.notify_all()
+            timer.cancel()
 
     def settle(self) -> None:
         """Let what is being printed be printed, before its processes go."""
-        with self._changed:
-            while self._prints:
-                self._changed.wait()
-
-    def end(self) -> None:
-        """The run is over."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._ended and (self._due is None or self._due[0] > monotonic()):
-                    self._changed.wait(None if self._due is None else self._due[0] - monotonic())
-                if self._ended:
-                    return
-                assert self._due is not None
-                test = self._due[1]
-                self._due = None
-                self._prints = True
-            try:
-                self._print(test)
-            finally:
-                with self._changed:
-                    self._prints = False
-                    self._changed.notify_all()
+        with self._printing:
+            pass
 
     def _print(self, test: str) -> None:
         backend = backend_if_started()
@@ -97,14 +59,15 @@ class Watch:
         if not os.path.isdir(directory):
             return
         command = [sys.executable, "-m", "mray", "stack", "--session", directory]
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
-            text = done.stdout + done.stderr
-        except (OSError, subprocess.TimeoutExpired) as error:
-            text = str(error).encode()
         head = f"\n~~~ {test} has nearly used up its time. The processes of its mray session, and their stacks:\n"
-        with contextlib.suppress(OSError):
-            os.write(self._stderr, head.encode() + text + b"~~~\n")
+        with self._printing:
+            try:
+                done = subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=False)
+                text = done.stdout + done.stderr
+            except (OSError, subprocess.TimeoutExpired) as error:
+                text = str(error).encode()
+            with contextlib.suppress(OSError):
+                os.write(self._stderr, head.encode() + text + b"~~~\n")
 
 
 def limit_of(item: pytest.Item) -> float:
