@@ -57,8 +57,8 @@ def _groups(figure: Figure) -> list[str]:
     lines = []
     # In quotes, so that a program that looks for edges does not find these: for DOT they are the same nodes.
     looks = attributes(dir="none", color="#AA3377:#AA3377", constraint="false")
-    for group in sorted({box.group for box in figure.boxes} - {-1}):
-        members = [str(box.number) for box in figure.boxes if box.group == group]
+    for group in figure.groups:
+        members = [str(box.number) for box in group]
         lines.append(f"\t{{rank=same; {'; '.join(members)}}}")
         lines += [f'\t"{left}" -> "{right}"{looks}' for left, right in pairwise(members)]
     return lines
@@ -82,7 +82,7 @@ def _legend(figure: Figure) -> list[str]:
             f'<TD BORDER="0"><FONT COLOR="{stroke.color}"><B>{sign}</B></FONT></TD>'
             f'<TD ALIGN="LEFT" BORDER="0">{escape(stroke.meaning)}</TD>'
         )
-    if figure.has_groups:
+    if figure.groups:
         rows.append('<TD BORDER="0"><FONT COLOR="#AA3377"><B>══</B></FONT></TD><TD ALIGN="LEFT" BORDER="0">calls that meet</TD>')
     if figure.has_bottleneck:
         rows.append(f'<TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(figure.bottleneck)}</TD>')

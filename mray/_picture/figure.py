@@ -98,9 +98,10 @@ class Figure:
         return [(places[edge.source], places[edge.target]) for edge in self.edges]
 
     @property
-    def groups(self) -> dict[int, int]:
-        """Place of a box -> its group, where it has one."""
-        return {place: box.group for place, box in enumerate(self.boxes) if box.group >= 0}
+    def groups(self) -> list[list[Box]]:
+        """The boxes that meet, group by group."""
+        numbers = sorted({box.group for box in self.boxes} - {-1})
+        return [[box for box in self.boxes if box.group == number] for number in numbers]
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -116,10 +117,6 @@ class Figure:
     def bottleneck(self) -> str:
         """The text of the legend for it."""
         return f"bottleneck: {self.why}" if self.why else "bottleneck"
-
-    @property
-    def has_groups(self) -> bool:
-        return any(box.group >= 0 for box in self.boxes)
 
 
 #: Boxes beside each other, from which on those that repeat each other are drawn as one.

@@ -25,10 +25,8 @@ def mermaid(figure: Figure) -> str:
         label = f"|{quoted(edge.label)}|" if edge.label else ""
         lines.append(f"    n{edge.source} {arrow}{label} n{edge.target}")
         strokes.append(stroke.color)
-    groups = sorted({box.group for box in figure.boxes} - {-1})
-    for group in groups:
-        members = [f"n{box.number}" for box in figure.boxes if box.group == group]
-        lines += [f"    {left} ---|{quoted(['meets'])}| {right}" for left, right in pairwise(members)]
+    for group in figure.groups:
+        lines += [f"    n{left.number} ---|{quoted(['meets'])}| n{right.number}" for left, right in pairwise(group)]
     lines += [f"    style n{box.number} fill:{figure.color_of(box)},stroke:#333333,color:#000000" for box in figure.boxes]
     lines += [f"    style n{box.number} stroke:#D62728,stroke-width:4px" for box in figure.boxes if box.is_bottleneck]
     for color in dict.fromkeys(strokes):

@@ -152,11 +152,11 @@ def _box(figure: Figure, box: Box, lines: Sequence[str], place: Point, size: Poi
 def _edge(edge: Edge, points: Sequence[Point]) -> str:
     stroke = stroke_of(edge.kind)
     dashes = f' stroke-dasharray="{stroke.dashes}"' if stroke.dashes else ""
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return (
         f'<g class="edge" data-source="{edge.source}" data-target="{edge.target}" data-kind="{edge.kind}" data-channel="{edge.channel}">'
         f"<title>{escape(chr(10).join(edge.details))}</title>"
-        f'<polyline points="{line}" fill="none" stroke="{stroke.color}" stroke-width="{stroke.width}"{dashes} marker-end="url(#arrow)"/>'
+        f'<polyline points="{_joined(points)}" fill="none" stroke="{stroke.color}" stroke-width="{stroke.width}"{dashes} '
+        f'marker-end="url(#arrow)"/>'
         "</g>"
     )
 
@@ -172,18 +172,20 @@ def _label(edge: Edge, place: Point, size: Point) -> str:
 
 def _meeting(figure: Figure, places: Sequence[Point]) -> str:
     """Lines between boxes that meet."""
-    groups: dict[int, list[Point]] = {}
-    for at, group in figure.groups.items():
-        groups.setdefault(group, []).append(places[at])
-    lines = (" ".join(f"{x:.1f},{y:.1f}" for x, y in group) for group in groups.values())
+    of_box = dict(zip(figure.boxes, places, strict=False))
+    lines = [_joined([of_box[box] for box in group]) for group in figure.groups]
     return "".join(f'<polyline points="{line}" fill="none" stroke="#AA3377" stroke-width="4"/>' for line in lines)
+
+
+def _joined(points: Sequence[Point]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
 def _legend(figure: Figure) -> list[tuple[str, str, str]]:
     """Text, fill and line of each entry."""
     rows = [(owner.title, owner.color, "#333333") for owner in figure.owners]
     rows += [(stroke_of(kind).meaning, "#FFFFFF", stroke_of(kind).color) for kind in figure.kinds]
-    rows += [("calls that meet", "#AA3377", "#AA3377")] if figure.has_groups else []
+    rows += [("calls that meet", "#AA3377", "#AA3377")] if figure.groups else []
     rows += [(figure.bottleneck, "#FFFFFF", "#D62728")] if figure.has_bottleneck else []
     return rows + [(each, "none", "none") for each in figure.remarks]
 

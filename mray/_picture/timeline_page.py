@@ -30,9 +30,8 @@ from mray._trace.span import (
     Span,
 )
 
-#: Colours that people who see red and green as one can tell apart, too (after Okabe and Ito).
+#: Of slices that are no function's own, by kind; people who see red and green as one can tell them apart, too (after Okabe and Ito).
 COLOURS = {
-    COMPUTE: "#009E73",
     EXECUTE: "#009E73",
     DEVICE: "#F0E442",
     READ_WAIT: "#D9D9D9",
@@ -45,19 +44,6 @@ COLOURS = {
     REPLY: "#E69F00",
     TRANSFER: "#D55E00",
     SUBMIT: "#CC79A7",
-    CALL: "#BFD9CF",
-}
-_NAMES = {
-    COMPUTE: "compute",
-    DEVICE: "on a device",
-    READ_WAIT: "wait to read",
-    WRITE_WAIT: "wait to write",
-    DESERIALIZE: "deserialize",
-    RECEIVE: "receive",
-    SERIALIZE: "serialize",
-    TRANSFER: "transfer",
-    SUBMIT: "submit",
-    CALL: "call",
 }
 #: Arrows above so many hide what is below them.
 MOST_ARROWS = 400
@@ -133,7 +119,7 @@ def legend(functions: Mapping[str, str], kinds: Set[str], running: bool) -> list
     rows = [(name, colour) for name, colour in functions.items() if colour != OTHERS]
     if len(rows) < len(functions):
         rows.append((f"{len(functions) - len(rows)} other functions", OTHERS))
-    rows += [(_NAMES[kind], COLOURS[kind]) for kind in _NAMES if kind in kinds]
+    rows += [(kind, colour) for kind, colour in COLOURS.items() if kind in kinds]
     return [*rows, *([(f"a broken line: {RUNNING.strip(' ()')}", "none")] if running else [])]
 
 

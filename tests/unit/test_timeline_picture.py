@@ -28,5 +28,5 @@ def test_the_legend_names_functions_and_what_still_runs() -> None:
     spans = [call(f"f{number:02}", 0, 100 - number) for number in range(14)] + [call(f"late{RUNNING}", 0, 16_000)]
     rows = dict(legend(function_colours(spans), {READ_WAIT}, True))
     assert [*rows][:3] == ["late", "f00", "f01"]
-    assert [*rows][-3:] == ["5 other functions", "wait to read", "a broken line: still running"]
+    assert [*rows][-3:] == ["5 other functions", "read wait", "a broken line: still running"]
     assert not legend({}, set(), False)
