@@ -17,10 +17,7 @@ def as_completed(refs: Sequence[ObjectRef], *, chunk_size: int = 10, yield_obj_r
     Waits for `chunk_size` of them at a time. With `yield_obj_refs` yields the refs that are ready. Further arguments are those of
     `mray.wait`.
     """
-    if chunk_size < 1:
-        raise ValueError("`chunk_size` must be >= 1")
-    if "num_returns" in wait_options:
-        raise ValueError("Use the `chunk_size` argument instead of `num_returns`.")
+    _check_chunks(chunk_size, wait_options)
     left = list(refs)
     while left:
         ready, left = wait(left, num_returns=min(chunk_size, len(left)), **wait_options)
@@ -44,10 +41,7 @@ def map_unordered(
         backpressure_size = 1 << 60
     elif backpressure_size <= 0:
         raise ValueError("backpressure_size must be positive.")
-    if chunk_size < 1:
-        raise ValueError("`chunk_size` must be >= 1")
-    if "num_returns" in wait_options:
-        raise ValueError("Use the `chunk_size` argument instead of `num_returns`.")
+    _check_chunks(chunk_size, wait_options)
     flying: list[ObjectRef] = []
     for item in items:
         flying.append(fn.remote(item))
@@ -55,6 +49,13 @@ def map_unordered(
             ready, flying = wait(flying, num_returns=min(chunk_size, len(flying)), **wait_options)
             yield from ready if yield_obj_refs else get(ready)
     yield from as_completed(flying, chunk_size=chunk_size, yield_obj_refs=yield_obj_refs, **wait_options)
+
+
+def _check_chunks(chunk_size: int, wait_options: dict[str, Any]) -> None:
+    if chunk_size < 1:
+        raise ValueError("`chunk_size` must be >= 1")
+    if "num_returns" in wait_options:
+        raise ValueError("Use the `chunk_size` argument instead of `num_returns`.")
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
