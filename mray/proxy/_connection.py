@@ -1,47 +1,48 @@
-"""A connection: how a process talks to one interpreter.
+"""A connection: how a process talks to one interpreter; and the sender, a thread that sends steps that nobody waits for.
 
 By calls of the engine's actor; directly, if the interpreter is this very process. While a connection lives, so do its client's variables:
 the interpreter notices its end by a token (`mray.proxy._token`).
+
+In each process that uses variables there is one sender. A step is not sent by itself: those that follow within `LINGER` go with it in one
+call, as do those that a `fetch` sends along. And a variable that ends says so there, from a finalizer, which may take no lock: it only puts
+a record on the queue.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import logging
+import queue
+import threading
 import weakref
-from typing import Any
+from queue import Empty
+from typing import Any, Protocol
 
+from mray._common import clock
 from mray._common.kept import os
+from mray._common.process_local import ProcessLocal
 from mray.proxy._errors import Failure, InterpreterDiedError
 from mray.proxy._interpreter import TRANSFER, VALUE, Sent, Want, here
-from mray.proxy._sender import SendingStream, sender
 from mray.proxy._tensor_transfer import brought
 
+_log = logging.getLogger(__name__)
+
+#: Seconds for which a step may wait for others to go with it.
+LINGER = 0.001
 #: Texts of mray and torch about a GPU's tensor in a process without one.
 _NO_GPU = ("has no GPU to put it on", "torch.cuda.is_available() is False")
 
 
+class SendingStream(Protocol):
+    """The part of a step stream that the sender needs."""
+
+    def send_rest(self) -> None: ...
+    def finish(self) -> None: ...
+
+
 class InterpreterConnection:
     """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
-
-    __slots__ = (
-        "__weakref__",
-        "_call",
-        "_handle",
-        "_leaving",
-        "_send",
-        "_token",
-        "actor_died",
-        "client",
-        "destroyed",
-        "engine",
-        "fetching",
-        "id",
-        "local",
-        "name",
-        "node",
-        "sender",
-        "streams",
-    )  # fmt: skip
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
         self.engine = engine
@@ -178,3 +179,93 @@ def _value_of(answer: Any) -> Any:
     if type(answer) is Failure:
         answer.throw()
     return answer
+
+
+# ---------------------------------------------------------------------------------------------- the sender
+class Leaving:
+    """Marks the end of a connection."""
+
+    __slots__ = ()
+
+
+class Sender:
+    """The sender of a process."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        #: Puts a stream with unsent steps, an end: (connection, target, holder, {stream: last step that uses it}), or a `Leaving`.
+        #: From finalizers, too.
+        self.put = self._queue.put
+        self._lock = threading.Lock()
+        #: Connections of this process; while there are any, the thread runs.
+        self._connections = 0
+        self._hooked = False
+        self._open: weakref.WeakSet[InterpreterConnection] = weakref.WeakSet()
+
+    def enter(self, connection: InterpreterConnection) -> Leaving:
+        """Register a connection; it puts the returned object when it ends."""
+        with self._lock:
+            self._open.add(connection)
+            self._connections += 1
+            if self._connections == 1:
+                threading.Thread(target=self._deliver, name="proxy sender", daemon=True).start()
+            if not self._hooked:
+                # After the engine's own, since it is registered later; so the engine still runs when this is called.
+                atexit.register(self.finish)
+                self._hooked = True
+        return Leaving()
+
+    def finish(self) -> None:
+        """At the end of the program: wait until all steps are done, as Python waits for threads. Reports failures."""
+        for connection in list(self._open):
+            if connection.is_open():
+                for stream in list(connection.streams):
+                    try:
+                        stream.finish()
+                    except Exception as error:
+                        _log.error("a step failed, and the program ended without looking at it", exc_info=error)
+
+    def _deliver(self) -> None:
+        get, get_nowait = self._queue.get, self._queue.get_nowait
+        while True:
+            items = [get()]
+            clock.sleep(LINGER)
+            try:
+                while True:
+                    items.append(get_nowait())
+            except Empty:
+                pass
+            ends: dict[InterpreterConnection, list[Any]] = {}
+            streams: list[SendingStream] = []
+            left = 0
+            for item in items:
+                if type(item) is tuple:
+                    ends.setdefault(item[0], []).append((item[1], item[2], tuple(item[3].items())))
+                elif type(item) is Leaving:
+                    left += 1
+                else:
+                    streams.append(item)
+            for stream in streams:
+                _quietly(stream.send_rest)
+            for connection, ended in ends.items():
+                _quietly(connection.release, ended)
+            # The ended objects hold connections, and the last one's end is an actor's.
+            del items, ends, streams, item
+            stream = connection = ended = None  # type: ignore[assignment]
+            if left:
+                with self._lock:
+                    self._connections -= left
+                    if not self._connections:
+                        return
+
+
+def _quietly(action: Any, *arguments: Any) -> None:
+    """Call without errors: nobody waits, and the next user of the interpreter is told that it is gone."""
+    try:
+        action(*arguments)
+    except Exception:
+        pass
+
+
+#: The sender of this process.
+sender: ProcessLocal[Sender] = ProcessLocal(Sender)

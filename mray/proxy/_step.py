@@ -18,6 +18,7 @@ from what is gone. STATEMENTS have no result.
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
@@ -126,14 +127,6 @@ def _call_named(module: str, name: str, *args: Any, **kwargs: Any) -> Any:
     return by_name(module, name)(*args, **kwargs)
 
 
-def _set_item(value: Any, key: Any, item: Any) -> None:
-    value[key] = item
-
-
-def _delete_item(value: Any, key: Any) -> None:
-    del value[key]
-
-
 def _enter(value: Any) -> Any:
     return type(value).__enter__(value)
 
@@ -156,9 +149,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "getattr": getattr,
     "setattr": setattr,
     "delattr": delattr,
-    "getitem": lambda value, key: value[key],
-    "setitem": _set_item,
-    "delitem": _delete_item,
+    "getitem": operator.getitem,
+    "setitem": operator.setitem,
+    "delitem": operator.delitem,
     "repr": repr,
     "format": format,
     "dir": dir,

@@ -84,7 +84,7 @@ BOUNDS = {
     "_ipc.reactor:Reactor._become_reader": "until it reads, or its predicate holds: it sleeps in between",
     "_runtime.joining.persistent:JoinedSession.node_lost": "for _CLEAN_SECONDS",
     "_runtime.processes.stack_signal:ask": "for the seconds that it was given",
-    "proxy._sender:Sender._deliver": "once for each message; it sleeps while there is none",
+    "proxy._connection:Sender._deliver": "once for each message; it sleeps while there is none",
     "pytest_plugin.leaks:assert_nothing_left": "for the seconds that it was given",
     # asking for workers, processes and states
     "_runtime.client.actor_calls:ActorCaller.ask_node": "once for each actor: its state is not unknown then",
