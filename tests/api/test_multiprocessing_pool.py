@@ -140,6 +140,19 @@ def test_callbacks_get_the_value_or_the_error(pool, eventually):
     assert isinstance(getattr(told[1], "underlying", told[1]), ValueError)
 
 
+def test_a_callback_that_raises_is_reported_and_ends_neither_its_result_nor_the_pool(pool, eventually, monkeypatch):
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+
+    def fail(value):
+        raise LookupError(value)
+
+    assert pool.apply_async(abs, (-1,), callback=fail).get() == 1
+    eventually(lambda: reported)
+    assert str(reported[0].exc_value) == "1"
+    assert pool.map(abs, [-2]) == [2]
+
+
 def test_a_closed_pool_takes_no_calls_and_finishes_those_it_has(ray_session, pool_class):
     pool = pool_class(2)
     results = [pool.apply_async(abs, (-value,)) for value in range(20)]

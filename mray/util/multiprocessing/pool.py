@@ -8,6 +8,8 @@ SystemExit; `imap` reads ahead some chunks, not its whole input.
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,7 +108,10 @@ class Pool:
         *,
         kwargs: dict[str, Any] | None = None,
     ) -> AsyncResult:
-        """As `apply`, at once. One of the callbacks is called with the value or the exception, in a thread of mray's: be quick there."""
+        """As `apply`, at once. One of the callbacks is called with the value or the exception, in a thread of mray's: be quick there.
+
+        What it raises is reported by `threading.excepthook`, and changes nothing.
+        """
         self._check_running()
         code = self._worker_pool.code_of(func)
         method, arguments = call_of(code, tuple(args or ()), kwds or kwargs or {})
@@ -308,6 +313,8 @@ class AsyncResult:
         try:
             if callback is not None:
                 callback(value)
+        except Exception:  # the program's mistake, told as one of a thread: the pool and the session go on
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
         finally:
             self._done = True
 
