@@ -34,7 +34,7 @@ from mray._ipc.sessions import all_sessions, session_parents
 from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
 from mray.cli.columns import counted
 from mray.cli.commands.stack import find_py_spy
-from mray.util.state.common import _bytes
+from mray.util.state.common import readable_bytes
 
 # Verdicts. `NOTE` says what is not there and need not be.
 OK = "ok"
@@ -97,7 +97,7 @@ def processors() -> Iterator[Finding]:
     """Cores, as affinity and the control group grant them, and memory."""
     cores, count = len(os.sched_getaffinity(0)), discovery.cpu_count()
     limited = f", of which the control group grants {count}" if count < cores else ""
-    text = f"{cores} usable cores{limited}; {_bytes(discovery.memory_bytes())} of memory; load {os.getloadavg()[0]:.2f}"
+    text = f"{cores} usable cores{limited}; {readable_bytes(discovery.memory_bytes())} of memory; load {os.getloadavg()[0]:.2f}"
     if count < 2:
         yield Finding("cpu", WARNING, text, "with one core every hand-over between processes is a context switch, and graphs do not spin")
     else:
@@ -113,13 +113,13 @@ def memory(groups: Sequence[Group] | None = None) -> Iterator[Finding]:
         yield Finding("memory", NOTE, f"the kernel does not tell how much is in use: {error}")
         return
     whose = f" (the limit of the control group {usage.group[1]})" if usage.group else ""
-    text = f"{_bytes(usage.used)} of {_bytes(usage.total)}{whose} in use, {usage.share:.0%}"
+    text = f"{readable_bytes(usage.used)} of {readable_bytes(usage.total)}{whose} in use, {usage.share:.0%}"
     if usage.share <= min(options["threshold"], 1 - _SHORT):
         yield Finding("memory", OK, text)
         return
     other = largest_other(processes(), (), lambda pid: is_in(usage.group, pid))
     if other is not None:
-        text += f"; most has {command_of(other.pid) or 'a program'}, pid {other.pid}: {_bytes(other.held)}"
+        text += f"; most has {command_of(other.pid) or 'a program'}, pid {other.pid}: {readable_bytes(other.held)}"
     advice = f"end a program: above {options['threshold']:.0%} workers are ended whose end helps, and the kernel may end any process"
     yield Finding("memory", WARNING, text, advice)
 
@@ -148,7 +148,7 @@ def _room(subject: str, path: str, least: float, if_small: str, if_full: str) ->
         yield Finding(subject, BAD, f"{path}: {error.strerror}", f"mray needs {path}")
         return
     total, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
-    text = f"{path}: {_bytes(free)} of {_bytes(total)} free"
+    text = f"{path}: {readable_bytes(free)} of {readable_bytes(total)} free"
     if not os.access(path, os.W_OK):
         yield Finding(subject, BAD, text + ", and not writable", "let this user write there")
     elif total < _SMALL:
@@ -176,7 +176,7 @@ def limits() -> Iterator[Finding]:
 
 
 def _limit(value: int, is_size: bool = False) -> str:
-    return "unlimited" if value == resource.RLIM_INFINITY else _bytes(value) if is_size else str(value)
+    return "unlimited" if value == resource.RLIM_INFINITY else readable_bytes(value) if is_size else str(value)
 
 
 def devices() -> Iterator[Finding]:
@@ -315,7 +315,7 @@ def leftovers() -> Iterator[Finding]:
     names = orphaned_segments()
     if names:
         size = sum(_size(os.path.join(SHM, name)) for name in names)
-        text = f"{counted(len(names), 'name')} in {SHM}, {_bytes(size)}, of no session that is known"
+        text = f"{counted(len(names), 'name')} in {SHM}, {readable_bytes(size)}, of no session that is known"
         yield Finding("left over", WARNING, text, "mray doctor --clean")
     if not dead and not names and not events:
         yield Finding("left over", OK, f"nothing; {counted(sum(alive for _path, alive in all_sessions()), 'session')} running")

@@ -9,7 +9,7 @@ from mray.cli.columns import counted
 from mray.cli.terminal import DONE, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import objects, workers
 from mray.util.state.api import look
-from mray.util.state.common import ObjectState, WorkerState, _bytes
+from mray.util.state.common import ObjectState, WorkerState, readable_bytes
 
 SUMMARY = "show who holds how much memory, and the largest objects"
 
@@ -56,10 +56,10 @@ def _memory(given: argparse.Namespace) -> int:
     if given.format != "table":
         show(whole, given.format)
         return DONE
-    print(f"{_bytes(used)} of {_bytes(store)} of the object store are used")
+    print(f"{readable_bytes(used)} of {readable_bytes(store)} of the object store are used")
     if whole["spilled_objects"]:
         count = counted(whole["spilled_objects"], "object")
-        print(f"Spilled {_bytes(whole['spilled_bytes'])}, {count}; {_bytes(whole['on_disk_bytes'])} are on disk now")
+        print(f"Spilled {readable_bytes(whole['spilled_bytes'])}, {count}; {readable_bytes(whole['on_disk_bytes'])} are on disk now")
     print()
     show([WorkerState.humanify(row) for row in processes], "table")
     if not given.stats_only:

@@ -14,7 +14,7 @@ from mray.cli.columns import counted
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import View, actors, jobs, nodes
 from mray.util.state.api import look, session_directory
-from mray.util.state.common import _bytes
+from mray.util.state.common import readable_bytes
 from mray.util.state.exception import ServerUnavailable
 
 SUMMARY = "show the running sessions: resources, actors, workers, what waits"
@@ -87,12 +87,14 @@ def _in_words(status: dict[str, Any]) -> str:
         lines.append(f"  driver     pid {driver['pid']}, since {since}: {driver['entrypoint'][:100]}")
     for name, amounts in status["resources"].items():
         if "memory" in name:
-            pooled = f" ({_bytes(status['pooled_bytes'])} of it kept for reuse)" if name == "object_store_memory" else ""
-            lines.append(f"  {name}: {_bytes(amounts['used'])} of {_bytes(amounts['total'])} used{pooled}")
+            pooled = f" ({readable_bytes(status['pooled_bytes'])} of it kept for reuse)" if name == "object_store_memory" else ""
+            lines.append(f"  {name}: {readable_bytes(amounts['used'])} of {readable_bytes(amounts['total'])} used{pooled}")
         else:
             lines.append(f"  {name}: {amounts['used']:g} of {amounts['total']:g} used")
     if status["spilled_objects"]:
-        lines.append(f"  spilled    {_bytes(status['spilled_bytes'])} of objects so far ({counted(status['spilled_objects'], 'object')})")
+        lines.append(
+            f"  spilled    {readable_bytes(status['spilled_bytes'])} of objects so far ({counted(status['spilled_objects'], 'object')})"
+        )
     lines.append(f"  actors     {_counts(status['actors'])}")
     ended = f", {status['dead_workers']} have ended" if status["dead_workers"] else ""
     lines.append(f"  workers    {_counts(status['workers'])}{ended}")

@@ -28,7 +28,7 @@ from mray.cli.live import LivePage
 from mray.cli.samples import Sample, is_driver, take
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, lacks, parser, run_command
 from mray.util.state.api import look, session_directory
-from mray.util.state.common import WorkerState, _bytes
+from mray.util.state.common import WorkerState, readable_bytes
 from mray.util.state.exception import ServerUnavailable
 
 #: Columns where there is no terminal to tell.
@@ -274,7 +274,7 @@ def headline(now: Sample, width: int = _WIDTH) -> list[str]:
         else:
             made.append(part)
     for gpu in node.gpus or ():
-        memory = f"{_bytes(gpu['used_bytes'])} of {_bytes(gpu['total_bytes'])}"
+        memory = f"{readable_bytes(gpu['used_bytes'])} of {readable_bytes(gpu['total_bytes'])}"
         made.append(f"GPU {gpu['index']} {gpu['name']}: {memory}, {gpu['busy']:g} % busy")
     return [*made, ""]
 

@@ -50,7 +50,8 @@ def _time(milliseconds: float) -> str:
     return "" if not milliseconds else datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "milliseconds")
 
 
-def _bytes(count: float) -> str:
+def readable_bytes(count: float) -> str:
+    """A size with its unit: ``1.500 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024 or unit == "GiB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3f} {unit}"
@@ -59,7 +60,7 @@ def _bytes(count: float) -> str:
 
 
 def _size(count: float) -> str:
-    return _bytes(count) if count >= 0 else "-"
+    return readable_bytes(count) if count >= 0 else "-"
 
 
 def column(
@@ -288,15 +289,15 @@ class WorkerState(StateSchema):
     actor_id: str | None = column("The actor that lives in it, or empty.", detail=True)
     gpu_ids: list[str] | None = detail("The GPUs that it may use.")
     cpu_affinity: list[int] | None = detail("The CPUs that it is pinned to; empty when it is not.")
-    rss_bytes: int | None = detail("Resident memory, shared pages included.", shown=_bytes, metric="gauge mray_resident_bytes")
+    rss_bytes: int | None = detail("Resident memory, shared pages included.", shown=readable_bytes, metric="gauge mray_resident_bytes")
     cpu_seconds: float | None = detail("CPU time that it has used.", metric="counter mray_cpu_seconds")
     object_store_bytes: int | None = detail(
-        "Shared memory that it holds for objects.", shown=_bytes, metric="gauge mray_object_store_bytes"
+        "Shared memory that it holds for objects.", shown=readable_bytes, metric="gauge mray_object_store_bytes"
     )
-    pooled_bytes: int | None = detail("... of which nothing refers to: kept for reuse.", shown=_bytes)
-    spilled_bytes: int | None = detail("Objects that it has written to disk.", shown=_bytes)
+    pooled_bytes: int | None = detail("... of which nothing refers to: kept for reuse.", shown=readable_bytes)
+    spilled_bytes: int | None = detail("Objects that it has written to disk.", shown=readable_bytes)
     gpu_bytes: int | None = detail(
-        "Memory of GPUs that it holds, where the driver tells.", shown=_bytes, metric="gauge mray_process_gpu_memory_bytes"
+        "Memory of GPUs that it holds, where the driver tells.", shown=readable_bytes, metric="gauge mray_process_gpu_memory_bytes"
     )
 
 
@@ -318,7 +319,7 @@ class NodeState(StateSchema):
     end_time_ms: int | None = detail("0: it lives.")
     resources_available: dict[str, float] | None = detail("Resources that nobody holds.")
     pid: int | None = column("The pid of its process.", detail=True)
-    object_store_bytes: int | None = detail("Shared memory that objects hold.", shown=_bytes)
+    object_store_bytes: int | None = detail("Shared memory that objects hold.", shown=readable_bytes)
     gpus: list[dict[str, Any]] | None = detail("The GPUs of the machine: index, name, used_bytes, total_bytes, busy (percent).")
 
 
@@ -377,7 +378,7 @@ class GraphState(StateSchema):
     owner_id: str | None = column("The id of that process.", detail=True)
     copy_of: str | None = column("The id of the graph that this is a copy of, for a process that it was passed to.", detail=True)
     error: str | None = detail("Why it is broken.")
-    size_bytes: int | None = detail("Bytes of its shared segment, without large values.", shown=_bytes)
+    size_bytes: int | None = detail("Bytes of its shared segment, without large values.", shown=readable_bytes)
     executions: dict[str, int] | None = detail("Actor id -> executions that it has finished.")
     computing: list[str] | None = detail("The methods that compute now.")
 
