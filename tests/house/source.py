@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import gc
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,19 @@ ROOT = Path(__file__).resolve().parents[2]
 @cache
 def modules() -> dict[str, ast.Module]:
     """The syntax tree of every file of the package, by its path as written in the rules (``mray/_ipc/ring.py``)."""
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text(), str(path)) for path in sorted((ROOT / "mray").rglob("*.py"))}
+    return parsed(sorted((ROOT / "mray").rglob("*.py")))
+
+
+def parsed(paths: Iterable[Path]) -> dict[str, ast.Module]:
+    """The syntax trees of these files, by their paths. Nobody looks for garbage among them, which would take longer than parsing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return {str(path.relative_to(ROOT)): ast.parse(path.read_text(), str(path)) for path in paths}
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
 
 
 @cache

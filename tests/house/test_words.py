@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.house.source import ROOT, modules, nodes
+from tests.house.source import ROOT, modules, nodes, parsed
 
 #: Parts of a name that a newcomer cannot guess, and the word of the field.
 REPLACED = {
@@ -96,9 +96,10 @@ def programs() -> Iterator[tuple[str, ast.Module]]:
     """(path, syntax tree) of every file of the package, the tests, the tools and the measurements."""
     yield from modules().items()
     for folder in ("tests", "tools", "bench"):
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix == ".py" or (path.parent == ROOT / "tools" and path.is_file() and not path.suffix):
-                yield str(path.relative_to(ROOT)), ast.parse(path.read_text(), str(path))
+        paths = sorted((ROOT / folder).rglob("*"))
+        yield from parsed(
+            path for path in paths if path.suffix == ".py" or (path.parent == ROOT / "tools" and path.is_file() and not path.suffix)
+        ).items()
 
 
 def test_names_are_words_of_the_field_and_sentences_have_a_subject() -> None:
