@@ -119,16 +119,16 @@ class ActorClass(Generic[T]):
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorProxy[T]:
         """Start an actor; returns its handle at once. TypeError when the constructor cannot be called like this."""
-        return _create(self, args, kwargs, self._default_options)
+        return _create(self, self._blueprint, args, kwargs, self._default_options)
 
     def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> ActorProxy[T]:
         """As `remote`, arguments and options given as such."""
         complete = _complete(self._blueprint, self._given_options, options) if options else self._default_options
-        return _create(self, args or (), kwargs or {}, complete)
+        return _create(self, self._blueprint, args or (), kwargs or {}, complete)
 
     def options(self, **options: Unpack[ActorOptions]) -> ActorClass[T]:
         """The class with other options: ``A.options(num_cpus=2).remote(...)``. They are those of `mray.remote` for classes."""
-        return cast("ActorClass[T]", ActorClassWithOptions(self, self._given_options, options))
+        return cast("ActorClass[T]", ActorClassWithOptions(self, self._blueprint, self._given_options, options))
 
     options.__signature__ = option_signature(  # type: ignore[attr-defined]
         {name: option for name, option in ACTOR_OPTIONS.items() if name != "concurrency_groups"}, bound=True
@@ -185,16 +185,19 @@ def _new_actor_class() -> ActorClass:
 class ActorClassWithOptions(Generic[T]):
     """The result of `ActorClass.options`."""
 
-    __slots__ = ("_actor_class", "_given", "_options")
+    __slots__ = ("_actor_class", "_blueprint", "_given", "_options")
 
-    def __init__(self, actor_class: ActorClass[T], of_class: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, actor_class: ActorClass[T], blueprint: ActorBlueprint, of_class: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> None:
         self._actor_class = actor_class
-        self._options = _complete(actor_class._blueprint, of_class, options)
+        self._blueprint = blueprint
+        self._options = _complete(blueprint, of_class, options)
         self._given = {**of_class, **options}
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorProxy[T]:
         """As `ActorClass.remote`."""
-        return _create(self._actor_class, args, kwargs, self._options)
+        return _create(self._actor_class, self._blueprint, args, kwargs, self._options)
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
         """As `ActorClass.bind`."""
@@ -227,8 +230,10 @@ def _complete(blueprint: ActorBlueprint, of_class: Mapping[str, Any], in_options
     return options
 
 
-def _create(actor_class: ActorClass[T], args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorProxy[T]:
-    actor_class._blueprint.init.signature.check(args, kwargs)
+def _create(
+    actor_class: ActorClass[T], blueprint: ActorBlueprint, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]
+) -> ActorProxy[T]:
+    blueprint.init.signature.check(args, kwargs)
     if options["name"] == "":
         raise ValueError("Actor name cannot be an empty string.")
     check_namespace(options["namespace"])

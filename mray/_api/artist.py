@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
+
+from mray._common.beside import ARTIST, load
 
 if TYPE_CHECKING:
     from mray._api.dag_outline import Outlined
@@ -21,4 +22,5 @@ class Artist(Protocol):
 
 def artist() -> Artist:
     """The module that draws, loaded when it is first asked for."""
-    return cast("Artist", importlib.import_module("mray._picture.graph_artist"))
+    found: Artist = load(ARTIST)
+    return found

@@ -16,6 +16,7 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PICTURES, PROGRAMS, graphs_of, pictures_of, programs_of
 from mray._common import messages as m
+from mray._common.beside import GPUS
 from mray._common.causes import Cause
 from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
@@ -30,7 +31,7 @@ from mray._ipc.limits import is_exhausted
 from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Ask
 from mray._objects.remote_error import pickle_error, task_error
-from mray._runtime.client.client import GPUS, Client
+from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.connections.deaths import actor_error
 from mray._runtime.connections.ends import Ended

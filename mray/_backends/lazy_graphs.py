@@ -9,11 +9,12 @@ where they are expected: when the driver's program has imported them before `ini
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
+from mray._common.beside import TRACE as SESSION_TRACE
+from mray._common.beside import load
 
 if TYPE_CHECKING:
     from mray._backends.graph_host import Host
@@ -66,5 +67,4 @@ class Graphs:
             self.host()
 
     def _trace(self) -> Any:
-        # By name: few ask, and the kernel draws no pictures.
-        return importlib.import_module("mray._backends.session_trace").trace_of(self._client, self._worker)
+        return load(SESSION_TRACE).trace_of(self._client, self._worker)

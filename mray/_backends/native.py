@@ -5,7 +5,6 @@ Connects the runtime (processes, calls, objects) and the graphs, which may not k
 
 from __future__ import annotations
 
-import importlib
 import pickle
 from collections import deque
 from collections.abc import Callable, Generator
@@ -24,6 +23,7 @@ from mray._backends.lazy_graphs import Graphs
 from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._common import messages as m
 from mray._common import options as option_rules
+from mray._common.beside import JOINING, TENSORS, TRACE, load
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.reducers import cloud_dumps
@@ -36,7 +36,7 @@ from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.call_context import CallContext
 from mray._runtime.client.calls import Call
-from mray._runtime.client.client import TENSORS, Client
+from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.client.streams import listener, new_stream
 from mray._runtime.environment.environments import merge_environments, variables_of
@@ -146,8 +146,8 @@ class NativeBackend(PlacementCalls, Backend):
         with explaining("The session could not be started."), guarded():
             if options.address in (None, "local"):
                 session: SessionHold = start_session(options)
-            else:  # by name: most sessions are private
-                session = importlib.import_module("mray._runtime.joining.persistent").join_session(options)
+            else:
+                session = load(JOINING).join_session(options)
             return cls._of_driver(session, options.log_to_driver)
 
     @classmethod
@@ -592,8 +592,7 @@ class NativeBackend(PlacementCalls, Backend):
         raise self._worker.exit_actor()
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
-        # By name: rarely wanted, and the kernel draws no pictures.
-        trace = importlib.import_module("mray._backends.session_trace").timeline(self.client.session_dir)
+        trace = load(TRACE).timeline(self.client.session_dir)
         if filename is None:
             events: list[dict[str, Any]] = trace.events()
             return events

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
+from mray._common.beside import GPUS
 from mray._common.clock import monotonic
 from mray._common.device_tensors import carriers
 from mray._common.ids import new_object_id
@@ -65,7 +66,7 @@ from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
 from mray._objects.serializer import deserialize, serialize
 from mray._objects.store import mapped, read
-from mray._runtime.client.client import GPUS, Client
+from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import lost_error, tensors_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.part import Part

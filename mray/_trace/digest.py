@@ -13,7 +13,7 @@ from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE
 
 #: A process that computes or moves values for less than this share of the time is no bottleneck.
 LEAST_BUSY = 0.05
-#: What a communicator does, as the kind that it is counted with.
+#: The work of a communicator, as the kind that it is counted with.
 _SAME = {RECEIVE: DESERIALIZE, TRANSFER: SERIALIZE}
 
 

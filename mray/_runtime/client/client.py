@@ -9,12 +9,12 @@ It has its parts, which do the work, and ends them.
 
 from __future__ import annotations
 
-import importlib
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
+from mray._common.beside import SNAPSHOT, TENSORS, load
 from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import after_fork, before_fork
@@ -37,12 +37,6 @@ from mray._runtime.objects.unhandled_errors import UnhandledErrors
 if TYPE_CHECKING:
     from mray._runtime.connections.part import Part
     from mray._runtime.objects.tensor_contract import Tensors
-
-#: The parts that a process gets when it first needs them. They lie beside the kernel, which names them nowhere else.
-GPUS = "mray._gpu.gpus:Gpus"
-TENSORS = "mray._gpu.tensor_transport:TensorStore"
-#: The module that answers observers, loaded when the first one asks.
-_SNAPSHOT = "mray._runtime.observe.process_snapshot"
 
 
 class Client(Endpoint):
@@ -86,8 +80,7 @@ class Client(Endpoint):
         """A part that is loaded and made when it is first asked for. It is told of ends as others are."""
         part = self.made.get(name)
         if part is None:
-            module, _colon, kind = name.partition(":")
-            make = getattr(importlib.import_module(module), kind)
+            make = load(name)
             with self.lock:
                 part = self.made.get(name)
                 if part is None:
@@ -103,7 +96,7 @@ class Client(Endpoint):
         return found
 
     def _on_ask(self, connection: Connection, number: int, sections: list[str]) -> None:
-        importlib.import_module(_SNAPSHOT).on_ask(self, connection, number, sections)
+        load(SNAPSHOT).on_ask(self, connection, number, sections)
 
     def close(self) -> None:
         """Leave the session: all waiters fail, connections end, own segments are freed."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import reprlib
 import resource
 import signal
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.beside import TOPOLOGY, load
 from mray._common.causes import Cause
 from mray._common.clock import monotonic, time
 from mray._common.history import History
@@ -111,8 +111,7 @@ class Node:
             options["gpus"],
             default,
             partial(new_process_id, session_mark(session_dir)),
-            # By name: few sessions ask, and the kernel knows no GPUs.
-            lambda: importlib.import_module("mray._device.topology").read_topology(options["gpus"], cpus),
+            lambda: load(TOPOLOGY).read_topology(options["gpus"], cpus),
         )
         self._introducer = Introducer(self.reactor, self._meet)
         self._supervisor = Supervisor(

@@ -110,7 +110,7 @@ class Pool:
     ) -> AsyncResult:
         """As `apply`, at once. One of the callbacks is called with the value or the exception, in a thread of mray's: be quick there.
 
-        What it raises is reported by `threading.excepthook`, and changes nothing.
+        An exception of theirs is reported by `threading.excepthook`, and changes nothing.
         """
         self._check_running()
         code = self._worker_pool.code_of(func)

@@ -1,0 +1,29 @@
+"""What lies beside the kernel, by name: the kernel imports none of it, and asks for each of these modules here when it first needs it.
+
+Any process. A session on CPUs loads none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+#: Parts that a process gets when it first needs them (`mray._runtime.client.client.Client.late`): module and class.
+GPUS = "mray._gpu.gpus:Gpus"
+TENSORS = "mray._gpu.tensor_transport:TensorStore"
+#: Draws graphs.
+ARTIST = "mray._picture.graph_artist"
+#: Which CPUs and GPUs are near each other.
+TOPOLOGY = "mray._device.topology"
+#: Sessions that drivers join.
+JOINING = "mray._runtime.joining.persistent"
+#: The answers of a process to observers, and the trace of a session.
+SNAPSHOT = "mray._runtime.observe.process_snapshot"
+TRACE = "mray._backends.session_trace"
+
+
+def load(name: str) -> Any:
+    """The module of that name, or its class."""
+    module, _colon, kind = name.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, kind) if kind else found
