@@ -1,4 +1,4 @@
-"""What lies beside the kernel, by name: the kernel imports none of it, and asks for each of these modules here when it first needs it.
+"""The modules beside the kernel, by name: the kernel imports none of them, and asks for each here when it first needs it.
 
 Any process. A session on CPUs loads none of them.
 """
