@@ -68,6 +68,14 @@ def is_gone(pid: int) -> bool:
     return state_of(pid) in ("", "Z", "X")
 
 
+def _title_of(pid: int) -> str:
+    """The title of a process, "" when there is none."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 class Gate:
     """Where a process says that it has come into the phase."""
 
@@ -211,12 +219,13 @@ class Drive:
         """The zygote as it is now: it is another one when the first has died."""
 
         def find() -> int:
-            for pid, title in self.processes().items():
-                if title.startswith("ray::zygote"):
-                    return pid
+            for children in Path(f"/proc/{self.pids['node']}/task").glob("*/children"):
+                for pid in children.read_text().split():
+                    if _title_of(int(pid)).startswith("ray::zygote") and not is_gone(int(pid)):
+                        return int(pid)
             return 0
 
-        return int(until(find, "a zygote"))
+        return int(until(find, "a zygote", self.story))
 
     def paths(self) -> list[Path]:
         """Everything below the folder of its sessions; what goes while this looks is passed over."""
@@ -236,7 +245,7 @@ class Drive:
                 if int(entry) != self.pid and needle not in Path(f"/proc/{entry}/environ").read_bytes():
                     continue
                 if not is_gone(int(entry)):
-                    found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                    found[int(entry)] = _title_of(int(entry))
             except OSError:
                 continue
         return found
