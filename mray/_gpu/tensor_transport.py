@@ -177,11 +177,16 @@ class TensorStore(Part):
         found = platform() if transport.on_device else None
         if found is not None:
             tell_of_foreign(value, found, f"tensor_transport={transport.name.lower()!r}")
+        prepared = None if transport.custom is None or not tensors else Prepared(transport, object_id, tensors)
         is_small = packed.size <= INLINE_BYTES
-        form, rest = (packed.form, packed.to_bytes()) if is_small else (m.SEGMENT, self._owner.store_value(packed, owner))
+        try:
+            form, rest = (packed.form, packed.to_bytes()) if is_small else (m.SEGMENT, self._owner.store_value(packed, owner))
+        except BaseException:
+            if prepared is not None:
+                prepared.end()
+            raise
         if not tensors:
             return form, rest, packed.refs
-        prepared = None if transport.custom is None else Prepared(transport, object_id, tensors)
         with client.lock:
             self._held[object_id] = Held(tensors, transport, prepared)
             for tensor in tensors:

@@ -832,6 +832,25 @@ print(read())
 
 
 @pytest.mark.only("mray")
+def test_a_value_that_its_transport_cannot_prepare_leaves_no_memory(rdt, files):
+    ray, _, _ = rdt
+    np = pytest.importorskip("numpy")
+
+    def refuse(_manager, obj_id, tensors):
+        raise ValueError("these cannot be prepared")
+
+    backend = importlib.import_module("mray._api.current").current_backend()
+    manager = importlib.import_module("mray._common.tensor_transports").tensor_transport("files").custom
+    refusing = type("Refusing", (manager,), {"extract_tensor_transport_metadata": refuse})
+    ray.experimental.register_tensor_transport("refusing", ["cpu"], refusing, np.ndarray)
+    stored = []
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match="these cannot be prepared"):
+        patch.setattr(backend.client.owner, "store_value", lambda *value: stored.append(value))
+        ray.put([np.arange(3), b"beside them" * 100_000], _tensor_transport="refusing")
+    assert not stored
+
+
+@pytest.mark.only("mray")
 def test_transports_of_two_sides_are_refused(rdt, files):
     ray, _, _ = rdt
     manager = type("Both", (ray.experimental.TensorTransportManager,), {"is_one_sided": staticmethod(lambda: False)})
