@@ -6,16 +6,14 @@ import argparse
 from typing import Any
 
 from mray.cli.terminal import DONE, add_format, add_session, parser, run_command, show
-from mray.util.state.api import summarize_actors, summarize_objects, summarize_tasks
+from mray.util.state.api import SUMMARIES
 
 SUMMARY = "count actors by class, tasks by name, or objects"
-
-_SUMMARIZE = {"actors": summarize_actors, "objects": summarize_objects, "tasks": summarize_tasks}
 
 
 def main(words: list[str]) -> int:
     arguments = parser("summary", SUMMARY)
-    arguments.add_argument("kind", choices=sorted(_SUMMARIZE), metavar="KIND", help=", ".join(sorted(_SUMMARIZE)))
+    arguments.add_argument("kind", choices=sorted(SUMMARIES), metavar="KIND", help=", ".join(sorted(SUMMARIES)))
     arguments.add_argument("--allow-missing", action="store_true", help="a process that does not answer is a warning, not an error")
     add_session(arguments)
     add_format(arguments)
@@ -23,7 +21,7 @@ def main(words: list[str]) -> int:
 
 
 def _summarize(given: argparse.Namespace) -> int:
-    summary = _SUMMARIZE[given.kind](given.session, given.timeout, not given.allow_missing)["cluster"]
+    summary = SUMMARIES[given.kind](given.session, given.timeout, not given.allow_missing)["cluster"]
     if given.format != "table":
         show(summary, given.format)
         return DONE

@@ -439,6 +439,14 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: _plain(value) if isinstance(value, dict) else value for key, value in summary.items()}
 
 
+#: By the word for what is counted.
+SUMMARIES: dict[str, Callable[..., dict[str, Any]]] = {
+    "actors": summarize_actors,
+    "objects": summarize_objects,
+    "tasks": summarize_tasks,
+}
+
+
 # ------------------------------------------------------------------------------------------------- logs
 def list_logs(
     address: str | None = None,
@@ -547,13 +555,7 @@ class StateApiClient:
         self, resource: SummaryResource, *, options: SummaryApiOptions, raise_on_missing_output: bool, _explain: bool = False
     ) -> dict[str, Any]:
         """How many there are in which state."""
-        summarize = {
-            SummaryResource.ACTORS: summarize_actors,
-            SummaryResource.TASKS: summarize_tasks,
-            SummaryResource.OBJECTS: summarize_objects,
-        }
-        cluster: dict[str, Any] = summarize[SummaryResource(resource)](self._address, options.timeout, raise_on_missing_output)
-        return cluster
+        return SUMMARIES[SummaryResource(resource).value](self._address, options.timeout, raise_on_missing_output)
 
 
 def _record_of(resource: StateResource) -> type[StateSchema]:
