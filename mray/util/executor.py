@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool, _RemoteTraceback  # type: ignore[attr-defined, unused-ignore]
@@ -84,28 +85,44 @@ class Executor(concurrent.futures.Executor):
             raise _broken(self._worker_pool.broken)
         return self._worker_pool.code_of(fn)
 
-    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1) -> Iterator[Any]:
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[Any]:
         """An iterator of ``fn(*items)`` for items of each iterable, in their order; all calls are submitted at once.
 
-        They travel `chunksize` at a time. Raises what a call raised, when its turn comes; TimeoutError when a value is not there `timeout`
-        seconds after this call. Calls that have not begun are cancelled when the iterator ends early.
+        They travel `chunksize` at a time; with `buffersize` (of Python 3.14, here of any) only so many chunks are ahead of those whose
+        values are taken, and the iterables are read no further. Raises what a call raised, when its turn comes; TimeoutError when a value
+        is not there `timeout` seconds after this call. Calls that have not begun are cancelled when the iterator ends early.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
+        if buffersize is not None:
+            if not isinstance(buffersize, int):
+                raise TypeError("buffersize must be an integer or None")
+            if buffersize < 1:
+                raise ValueError("buffersize must be None or > 0")
         end = None if timeout is None else now() + timeout
         code = self._code_of(fn)
-        futures: list[Future[Any]] = []
-        jobs = []
         items = zip(*iterables, strict=False) if len(iterables) != 1 else ((item,) for item in iterables[0])
-        while chunk := list(itertools.islice(items, chunksize)):
-            future: Future[Any] = ReadingFuture(self._worker_pool.backend)
-            futures.append(future)
-            if len(iterables) == 1:
-                jobs.append(_Chunk(future, self._worker_pool, code, "map", pack([item for (item,) in chunk])))
-            else:
-                jobs.append(_Chunk(future, self._worker_pool, code, "starmap", chunk))
-        self._worker_pool.submit(*jobs)
-        return _results(futures, end)
+
+        def begin(most: int | None) -> list[Future[Any]]:
+            """Submit so many chunks; None: all that there are."""
+            jobs: list[_Chunk] = []
+            while len(jobs) != most and (chunk := list(itertools.islice(items, chunksize))):
+                future: Future[Any] = ReadingFuture(self._worker_pool.backend)
+                if len(iterables) == 1:
+                    jobs.append(_Chunk(future, self._worker_pool, code, "map", pack([item for (item,) in chunk])))
+                else:
+                    jobs.append(_Chunk(future, self._worker_pool, code, "starmap", chunk))
+            self._worker_pool.submit(*jobs)
+            return [job.future for job in jobs]
+
+        return _results(deque(begin(buffersize)), None if buffersize is None else begin, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """No more calls; with `cancel_futures` those that have not begun are cancelled. `wait` for the rest and the actors' ends."""
@@ -120,11 +137,12 @@ class Executor(concurrent.futures.Executor):
             self._worker_pool.join()
 
 
-def _results(futures: list[Future[Any]], end: float | None) -> Iterator[Any]:
-    futures.reverse()
+def _results(futures: deque[Future[Any]], begin: Callable[[int], list[Future[Any]]] | None, end: float | None) -> Iterator[Any]:
     try:
         while futures:
-            values = futures.pop().result(None if end is None else max(0.0, end - now()))
+            if begin is not None:
+                futures += begin(1)
+            values = futures.popleft().result(None if end is None else max(0.0, end - now()))
             values.reverse()
             # Nothing here holds a value that was handed out.
             while values:

@@ -103,6 +103,20 @@ def test_map_keeps_the_order_with_every_chunksize(executor):
         executor.map(pow, range(3), range(3), chunksize=-1)
 
 
+@pytest.mark.parametrize(("chunksize", "ahead"), [(1, 2), (3, 6)])
+def test_map_reads_no_further_ahead_than_it_may(executor, chunksize, ahead):
+    read = []
+    results = executor.map(abs, (read.append(item) or item for item in range(20)), chunksize=chunksize, buffersize=2)
+    assert len(read) == ahead
+    assert next(results) == 0
+    assert len(read) == ahead + chunksize
+    assert list(results) == [*range(1, 20)]
+    with pytest.raises(ValueError, match="buffersize must be None or > 0"):
+        executor.map(abs, [1], buffersize=0)
+    with pytest.raises(TypeError, match="buffersize must be an integer or None"):
+        executor.map(abs, [1], buffersize=1.5)
+
+
 def test_map_raises_when_the_turn_of_the_failure_comes(executor):
     values = executor.map(divmod, [1, 1, 1, 1], [2, 3, 0, 5])
     assert [next(values), next(values)] == [(0, 1), (0, 1)]
