@@ -37,6 +37,7 @@ class Graphs:
         #: The host, once there is one.
         self.made: Host | None = None
         client.from_peers.on({m.GRAPH: self._on_first_request})
+        client.sections[TRACE] = lambda: load(SESSION_TRACE).trace_of(client, worker)
 
     def host(self) -> Host:
         """The host of this process's graphs; made once. Any thread."""
@@ -50,7 +51,6 @@ class Graphs:
         from mray._backends.graph_host import Host  # noqa: PLC0415
 
         host = Host(self._client, self._worker)
-        self._client.sections[TRACE] = self._trace
         if self._worker is not None:
             self._worker.main_thread.service = host.service
         return host
@@ -62,9 +62,5 @@ class Graphs:
     def offer(self) -> None:
         """Let this worker take part in graphs: from now on where their modules are imported already, else from the first request."""
         assert self._worker is not None
-        self._client.sections[TRACE] = self._trace
         if GRAPH_MODULE in sys.modules:
             self.host()
-
-    def _trace(self) -> Any:
-        return load(SESSION_TRACE).trace_of(self._client, self._worker)
