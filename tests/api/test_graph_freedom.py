@@ -148,6 +148,20 @@ def test_workers_of_functions_end_with_the_graph(ray_session, eventually):
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), what=f"the end of worker {pid}")
 
 
+@pytest.mark.only("mray")
+def test_workers_of_functions_end_when_a_graph_cannot_be_made(ray_session, actor, eventually):
+    ray = ray_session
+    free = ray.available_resources()["CPU"]
+    dead = actor()
+    ray.kill(dead)
+    with ray.dag.InputNode() as inp:
+        dag = dead.echo.bind(ray.remote(num_cpus=1)(lambda value: value).bind(inp))
+    with pytest.raises(ray.exceptions.ActorDiedError) as caught:
+        dag.experimental_compile()
+    eventually(lambda: ray.available_resources().get("CPU", 0) == free)
+    assert "ActorDiedError" in repr(caught.value), "who keeps the error keeps no worker"
+
+
 @pytest.mark.only("mray", "local")
 def test_the_death_of_a_functions_worker_is_told(ray_session):
     ray = ray_session

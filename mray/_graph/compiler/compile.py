@@ -105,15 +105,13 @@ def compile_graph(
         plan = plan_graph(validated.graph, limits.in_flight, sites, validated.communicators, overlap=overlap)
         draw_schedule_if_asked(plan, {actor: handle.__actor_outline__().class_name for actor, handle in validated.handles.items()})
         workers.update({each: lease_worker(options) for each, options in validated.workers.items() if each not in workers})
+        groups = [NcclGroup(group, [workers.get(each) or validated.handles[each] for each in group]) for group in plan.groups]
+        communicators = with_streams([*validated.communicators, *groups], overlap)
+        ids = {endpoint: workers[endpoint].__actor_outline__().key if endpoint in workers else endpoint for endpoint in plan.graph.actors}
+        processes = {endpoint: host.actor_process(actor) for endpoint, actor in ids.items()}
     except BaseException:
         workers.clear()  # the traceback of the exception must not hold them
         raise
-    actors = {**validated.handles, **workers}
-    communicators = with_streams(
-        [*validated.communicators, *(NcclGroup(group, [actors[endpoint] for endpoint in group]) for group in plan.groups)], overlap
-    )
-    ids = {endpoint: workers[endpoint].__actor_outline__().key if endpoint in workers else endpoint for endpoint in plan.graph.actors}
-    processes = {endpoint: host.actor_process(actor) for endpoint, actor in ids.items()}
     made = Allocation(host, plan, ids, processes, workers, ([each.refs for each in constants.values()], communicators))
     made.make({actor: (each.form, each.to_bytes()) for actor, each in constants.items()}, invitations(communicators))
     with made.until_owned():
