@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from mray._api.actor_handle import ActorHandle, ids_of
 from mray._api.object_ref import ObjectRef
 from mray._common.tensor_transports import tensor_transport
 from mray._gpu.registered_transports import encode_transport, manager_of
 from mray._runtime.client.calls import Call
-
-if TYPE_CHECKING:
-    from mray._api.actor_handle import ActorHandle
 
 
 def check_enabled(handle: ActorHandle, name: str, num_returns: int | str) -> None:
@@ -53,7 +50,7 @@ def warn_if_sent_back(arguments: Sequence[ObjectRef], handle: ActorHandle) -> No
             continue
         holder = ref.task_id().actor_id().binary()
         sent: set[bytes] = entry.sent or set()
-        sent.add(handle._id)
+        sent.update(ids_of([handle]))
         entry.sent = sent
         if holder in sent and len(sent) > 1:
             entry.sent = True

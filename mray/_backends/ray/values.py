@@ -29,7 +29,7 @@ def rays_own(thing: ObjectRef | ActorHandle) -> Any:
 
 def rays_ref(ref: ObjectRef) -> Any:
     """Ray's ref of a ref of mray's. For an id that nobody made, the error of Ray's refs of former sessions."""
-    found = ref._entry
+    found = rays_own(ref)
     if found is None:
         raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session made it.")
     return found
