@@ -20,6 +20,7 @@ from mray._api.current import backend_if_started, current_backend, started_backe
 from mray._api.dag_calls import ClassNode, bind_method
 from mray._api.described import OfInstance, copy_of, described, option_signature, subclass
 from mray._api.signature import returns_generator
+from mray._api.type_variables import T
 from mray._api.typed import ActorOptions, ActorProxy, Unpack
 from mray._common.messages import ACTOR_STATES
 from mray._common.options import (
@@ -38,19 +39,12 @@ from mray.exceptions import ActorHandleNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-    from typing import Concatenate, Literal, ParamSpec
-
-    from typing_extensions import TypeVar  # type checkers have it, programs need not
+    from typing import Concatenate, Literal, ParamSpec, TypeVar
 
     from mray._api.typed import DecoratedMethod, MethodDecorator, Several, SeveralMethodDecorator
 
     P = ParamSpec("P")
     R = TypeVar("R")
-    T = TypeVar("T", default=Any)
-else:
-    from typing import TypeVar
-
-    T = TypeVar("T")
 
 __all__ = [
     "ActorClass",

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from mray._api.blueprint import ActorBlueprint
 from mray._api.dag_outline import ActorOutline
+from mray._api.type_variables import T_co
 from mray._common.ids import ActorID
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # type checkers have it, programs need not
-
-    # Covariant: handles of a list may be of different classes.
-    T_co = TypeVar("T_co", covariant=True, default=Any)
-else:
-    from typing import TypeVar
-
-    T_co = TypeVar("T_co", covariant=True)
 
 #: Options of an actor that its callers need to know; builtin values only.
 _CALLERS_OPTIONS = (
@@ -39,7 +30,7 @@ _CALLERS_OPTIONS = (
 )
 
 
-class ActorHandle(Generic[T_co]):
+class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of different classes
     """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
 
     For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_blueprint`, `_carried`. Questions that the rest of mray

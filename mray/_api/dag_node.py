@@ -22,15 +22,9 @@ from mray._api.current import current_backend
 from mray._api.dag_outline import Outline
 from mray._api.dag_scan import ObjectScanner
 from mray._api.type_hint import ChannelOutputType, tensor_transport
+from mray._api.type_variables import T_co
 from mray._api.typed import CompiledGraph
 from mray._common.slow import told_when_slow
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar as _TypeVar  # type checkers have it, programs need not
-
-    R_co = _TypeVar("R_co", covariant=True, default=Any)
-else:
-    R_co = TypeVar("R_co", covariant=True)
 
 T = TypeVar("T")
 N = TypeVar("N", bound="DAGNode")
@@ -65,14 +59,14 @@ class Unique:
         raise ValueError(f"{self.known_as or type(self).__name__} cannot be {how}.")
 
 
-class GraphRef(Unique, ABC, Generic[R_co]):
+class GraphRef(Unique, ABC, Generic[T_co]):
     """A claim to a result of a compiled graph, as `mray.get` knows it."""
 
     __slots__ = ("__weakref__",)
     known_as = "CompiledDAGRef"
 
     @abstractmethod
-    def get(self, timeout: float | None = None) -> R_co:
+    def get(self, timeout: float | None = None) -> T_co:
         """The result, once."""
 
     @abstractmethod
@@ -84,7 +78,7 @@ class GraphRef(Unique, ABC, Generic[R_co]):
 
     if TYPE_CHECKING:
 
-        def __await__(self) -> Generator[Any, None, R_co]: ...
+        def __await__(self) -> Generator[Any, None, T_co]: ...
 
     @abstractmethod
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
@@ -94,7 +88,7 @@ class GraphRef(Unique, ABC, Generic[R_co]):
 _numbers = itertools.count()
 
 
-class DAGNode(ABC, Generic[R_co]):
+class DAGNode(ABC, Generic[T_co]):
     """One node of a graph: its arguments, its options and its neighbours."""
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any], other_args_to_resolve: dict[str, Any]) -> None:
@@ -303,7 +297,7 @@ class DAGNode(ABC, Generic[R_co]):
         _overlap_gpu_communication: bool | None = None,
         _default_communicator: Any = "create",
         _when_full: str = "raise",
-    ) -> CompiledGraph[GraphRef[R_co]]:
+    ) -> CompiledGraph[GraphRef[T_co]]:
         """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` is a matter of microseconds.
 
         `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results
@@ -318,7 +312,7 @@ class DAGNode(ABC, Generic[R_co]):
                 "compiled DAG, tear it down first, or create a new one."
             )
         with told_when_slow("Compiling the graph"):
-            compiled: CompiledGraph[GraphRef[R_co]] = current_backend().compile_graph(
+            compiled: CompiledGraph[GraphRef[T_co]] = current_backend().compile_graph(
                 self,
                 submit_timeout=_submit_timeout,
                 buffer_size_bytes=_buffer_size_bytes,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
+from mray._api.type_variables import T
 from mray._common.bridge import call_in, called, own_loop, settle
 from mray._common.ids import OBJECT_SIZE, TASK_SIZE, BaseID, JobID, TaskID
 from mray._common.log import logger
@@ -21,15 +22,7 @@ from mray._common.log import logger
 if TYPE_CHECKING:
     import asyncio
     import concurrent.futures
-
-    from typing_extensions import TypeVar  # type checkers have it, programs need not
-
-    # Not covariant, as Ray has it: the values of refs of different types are Any then, and not their common base.
-    T = TypeVar("T", default=Any)
 else:
-    from typing import TypeVar
-
-    T = TypeVar("T")
 
     class _Unimported:
         """A module of annotations, for `typing.get_type_hints`: imported when it is looked into, for `import mray` is to stay cheap."""
@@ -123,6 +116,7 @@ def ask_through(current_backend: Callable[[], RefBackend]) -> None:
     _current_backend = current_backend
 
 
+# Not covariant, as Ray has it: the values of refs of different types are Any then, and not their common base.
 class ObjectRef(BaseID, Generic[T]):
     """A reference to a value that `get` returns once it is there.
 

@@ -11,21 +11,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
+from typing import Any, Generic, NoReturn, Protocol
 
 from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
+from mray._api.type_variables import T_co
 from mray._common.bridge import called
 from mray._common.places import undone
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # type checkers have it, programs need not
-
-    T_co = TypeVar("T_co", covariant=True, default=Any)
-else:
-    from typing import TypeVar
-
-    T_co = TypeVar("T_co", covariant=True)
 
 _NOT_PICKLED = "You cannot return or pass a generator to other task. Serializing a ObjectRefGenerator is not allowed."
 
