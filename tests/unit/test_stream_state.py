@@ -64,7 +64,7 @@ class Stage:
                 assert instruction.items[0] == instruction.number
                 self.follow(self.stream.stored(instruction.items))
             elif isinstance(instruction, Promise):
-                self.follow(self.stream.promised([Promised() for _ in range(instruction.missing)]))
+                self.stream.promised([Promised() for _ in range(instruction.missing)])
             elif isinstance(instruction, FailPromised):
                 for promise in instruction.promises:
                     promise.come("end")
@@ -178,9 +178,9 @@ def test_a_producer_is_told_where_it_may_wait(window: int, together: int, told: 
 
 def test_the_producer_of_the_next_attempt_is_told_once_it_has_begun() -> None:
     stage, first, second = Stage(window=1), Link(), Link()
-    stage.follow(stage.stream.sent())
+    stage.stream.sent()
     stage.arrive(first, 0, 1)
-    stage.follow(stage.stream.sent())
+    stage.stream.sent()
     stage.take()
     assert first.said == []
     stage.arrive(second, 1, 0)
@@ -190,7 +190,7 @@ def test_the_producer_of_the_next_attempt_is_told_once_it_has_begun() -> None:
 def test_the_producer_of_the_next_attempt_is_stopped_once_it_has_begun() -> None:
     stage, first, second = Stage(window=1), Link(), Link()
     stage.arrive(first, 0, 1)
-    stage.follow(stage.stream.sent())
+    stage.stream.sent()
     stage.drop()
     assert first.said == []
     stage.arrive(second, 1, 0)
@@ -251,7 +251,7 @@ def test_the_story_has_what_is_rare() -> None:
     stage = Stage(retries=1)
     stage.arrive(Link(), 0, 3)
     stage.take()
-    stage.follow(stage.stream.sent())
+    stage.stream.sent()
     stage.arrive(Link(), 2, 2)
     stage.drop()
     assert str(stage.stream.story).splitlines()[1:] == ["  sent again at 3 0 1", "  items 2 to 4 came at 3", "  dropped at 1 of 4"]
@@ -261,7 +261,7 @@ class Producer:
     """An attempt of the call. Its items are on their way over its link; it is told nothing before it has begun."""
 
     def __init__(self, stage: Stage, link: Link, length: int) -> None:
-        stage.follow(stage.stream.sent())
+        stage.stream.sent()
         self.stage = stage
         self.link = link
         link.said.clear()

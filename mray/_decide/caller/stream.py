@@ -65,7 +65,7 @@ class Stream:
         return first == self.state[ARRIVED] and link is self.link and not self.promises and not self.state[DROPPED]
 
     # ------------------------------------------------------------------------------------ events of the producer
-    def sent(self) -> do.Instructions:
+    def sent(self) -> None:
         """The call is sent (again), with the `state` of this moment.
 
         The new producer hears nothing before it has begun. It says so with its first items, or with none where it has to wait before.
@@ -74,7 +74,6 @@ class Stream:
             self.story.note("sent again at", *self.state[:DROPPED])
         self.link = None
         self.told = 0
-        return []
 
     def arrived(self, link: Link, first: int, items: Sequence[Any]) -> do.Instructions:
         """Items have come, from number `first` on."""
@@ -150,12 +149,11 @@ class Stream:
         missing = count - len(self.items) - len(self.promises)
         return [do.Promise(missing)] if missing > 0 and self.call is not None else []
 
-    def promised(self, promises: Sequence[Any]) -> do.Instructions:
+    def promised(self, promises: Sequence[Any]) -> None:
         """Refs of items that have not arrived were given out."""
         if self.call is None:
             raise self.story.invalid(f"A promise of {len(promises)} items", f"over after {self.state[ARRIVED]}")
         self.promises.extend(promises)
-        return []
 
     def dropped(self) -> do.Instructions:
         """The reader has gone: the call is not sent again, unless to be cancelled."""

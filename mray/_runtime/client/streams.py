@@ -62,7 +62,7 @@ class StreamCall(Call):
 
     def send(self, client: Endpoint, connection: Connection, message: Message) -> bool:
         """See `Call`."""
-        self.stream.sent()
+        self.stream.stream.sent()
         return super().send(client, connection, message)
 
 
@@ -99,10 +99,6 @@ class StreamReader:
             self.store(first, items)
         else:
             self._follow(self.stream.arrived(connection, first, items))
-
-    def sent(self) -> None:
-        """The call is about to be sent."""
-        self._follow(self.stream.sent())
 
     def _ended(self, _done: Entry) -> None:
         """End the stream: the reply has come, or will never come."""
@@ -146,7 +142,7 @@ class StreamReader:
         self._client.count_alone(self.stream.link)
 
     def promise(self, promise: do.Promise) -> None:
-        self._follow(self.stream.promised([self.new_entry() for _ in range(promise.missing)]))
+        self.stream.promised([self.new_entry() for _ in range(promise.missing)])
 
     def fail_promised(self, fail: do.FailPromised) -> None:
         payload = self._error()
