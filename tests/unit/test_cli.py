@@ -140,6 +140,8 @@ def test_records_have_details_only_on_request() -> None:
 def test_a_program_may_set_how_many_rows_a_listing_has_after_it_was_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RayStateApiException, match="limit 40000 exceeds the supported limit 10000"):
         check_limit(40_000)
+    with pytest.raises(RayStateApiException, match="limit -1 is no number of rows"):
+        check_limit(-1)
     monkeypatch.setenv("RAY_MAX_LIMIT_FROM_API_SERVER", "40000")
     check_limit(40_000)
 

@@ -17,6 +17,8 @@ _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
 def check_limit(limit: int) -> None:
     most = settings.MOST_ROWS.get()  # of now: on Ray a program may set it until `init` starts who answers
+    if limit < 0:
+        raise RayStateApiException(f"Given limit {limit} is no number of rows. Use 0 to {most}.")
     if limit > most:
         raise RayStateApiException(f"Given limit {limit} exceeds the supported limit {most}. Use a lower limit.")
 
