@@ -35,7 +35,7 @@ from mray._ipc.memory_order import publish_fence, trust_fence
 from mray.testing import null_memory, null_nccl
 from mray.testing.null_array import NullArray, NullHeap, Storage, dense, dtype_named, heaps
 from mray.testing.null_memory import NullRegion
-from mray.testing.null_stream import Fault, StreamHold, Streams, set_late
+from mray.testing.null_stream import Fault, StreamHold, Streams, release_all, set_late
 
 __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_numpy", "full", "hold", "ones", "set_late", "zeros"]
 
@@ -299,6 +299,7 @@ class NullPlatform(Platform):
         device.streams.wait_for(device.streams.get(stream))
 
     def close(self) -> None:
+        release_all()
         super().close()
         for device in self.devices:
             device.heap.close()

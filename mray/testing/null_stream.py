@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import weakref
 from _thread import allocate_lock, start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -339,12 +340,23 @@ class Streams:
             self._current.number = before
 
 
+#: Of the holds of this process.
+_gates: weakref.WeakSet[threading.Event] = weakref.WeakSet()
+
+
+def release_all() -> None:
+    """Let all streams go on that are held: who holds one may be a test that has failed, and its traceback keeps the hold."""
+    for gate in list(_gates):
+        gate.set()
+
+
 class StreamHold:
     """A stream that does nothing of what was queued after this was made, until it is released. A context manager."""
 
     def __init__(self, stream: NullStream) -> None:
         self._gate = threading.Event()
         self._process = kernel_pid()
+        _gates.add(self._gate)
         stream.order(self._gate.wait)
 
     def release(self) -> None:

@@ -104,16 +104,14 @@ def test_a_call_waits_when_the_queue_is_full_and_so_do_those_of_other_threads(de
         mark(device, other)
         reached.append("other")
 
-    hold = null.hold(0)
-    device.streams.get(other).synchronize()
-    filling = threading.Thread(target=fill)
-    filling.start()
-    eventually(lambda: device.streams.is_clogged())
-    asking = threading.Thread(target=ask)
-    asking.start()
-    asking.join(0.1)
-    assert reached == []
-    hold.release()
+    filling, asking = threading.Thread(target=fill), threading.Thread(target=ask)
+    with null.hold(0):
+        eventually(lambda: not device.streams.get(0)._queue._waiting, what="what holds the queue leaves its place to others")
+        filling.start()
+        eventually(device.streams.is_clogged)
+        asking.start()
+        asking.join(0.1)
+        assert reached == []
     filling.join()
     asking.join()
     assert sorted(reached) == ["full", "other"]

@@ -384,6 +384,16 @@ def test_no_wait_on_the_host_while_a_stream_is_held(machine: Machine) -> None:
     assert found.synchronizations == 1
 
 
+def test_the_end_of_the_devices_lets_held_streams_go_on(machine: Machine) -> None:
+    """A test that has failed keeps its hold: its traceback does."""
+    device = machine(1).devices[0]
+    hold, done = null.hold(), threading.Event()
+    device.streams.get(0).submit(done.set)
+    forget_platform()
+    assert done.wait(60)
+    del hold
+
+
 def test_marks_on_several_streams_are_reached_each_for_itself(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     found = machine(1)
