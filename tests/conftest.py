@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -154,6 +156,40 @@ def frozen_heap() -> None:
     """Collections of garbage, of which tests make many, look only at what a file makes: modules, tests and reports are a large heap."""
     gc.collect()
     gc.freeze()
+
+
+#: Variables that pytest sets, and joblib when it is imported.
+OF_OTHERS = frozenset({"PYTEST_CURRENT_TEST", "KMP_INIT_AT_FORK"})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def same_process() -> Iterator[None]:
+    """Files run in one process in any order: each finds it as the first did."""
+    level = logging.getLogger("mray").level
+    before = state_of_process()
+    yield
+    logging.getLogger("mray").setLevel(level)  # `init` sets it for good, as with Ray
+    if os.environ.get("MRAY_TEST_ENGINE", "mray") == "mray" and "ray" not in sys.modules:  # which changes its process for good
+        now = state_of_process()
+        assert not {name: (before.get(name), now.get(name)) for name in before.keys() | now if before.get(name) != now.get(name)}
+
+
+def state_of_process() -> dict[str, object]:
+    """Things of the process that a test may change for all after it, by name; not those that the leak checks look at."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return {
+        **{f"variable {name}": value for name, value in os.environ.items() if name not in OF_OTHERS},
+        "directory": os.getcwd(),
+        "umask": mask,
+        "handlers": {number: signal.getsignal(number) for number in signal.valid_signals() - {signal.SIGALRM}},
+        "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "limits": [resource.getrlimit(number) for number in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE)],
+        "processors": os.sched_getaffinity(0),
+        "path": list(sys.path),
+        "disabled": logging.root.manager.disable,
+        "handlers of logs": list(logging.getLogger("mray").handlers),
+    }
 
 
 # ------------------------------------------------------------------------------------------- leak checks

@@ -54,6 +54,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     def pretend(count: int) -> Any:
         forget_platform()
         monkeypatch.setenv("MRAY_NULL_DEVICES", f"{count},scope=nccl{os.getpid()}")
+        monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")  # else the first use of NCCL sets it for good
         return platform()
 
     yield pretend
