@@ -36,6 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As a shell starts what is to run in the background. Programs of tests inherit it, and wait for theirs in vain.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.pluginmanager.hasplugin("dsession"):
+        from xdist.workermanage import NodeManager
+
+        NodeManager.EXIT_TIMEOUT = 20  # seconds until a process is killed that an interrupt has not ended
+
+
+def pytest_keyboard_interrupt() -> None:
+    """pytest-xdist interrupts a process once more after five seconds, which would cut short what fixtures do at their end."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        signal.signal(signal.SIGINT, lambda *_signal: None)
 
 
 def time_limit(item: pytest.Item) -> float:
