@@ -14,7 +14,7 @@ from mray._api.artist import Artist, artist
 from mray._common.kept import shutil
 from mray._common.settings import CGRAPH_VISUALIZE_SCHEDULE
 from mray._graph.participants import Participants
-from mray._graph.plan import Plan
+from mray._graph.plan import Plan, Route
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,9 @@ class PlanArtist(Artist, Protocol):
         statistics: Mapping[str, Any] | None = None,
     ) -> str:
         """As `Depicted.visualize_schedule`."""
+
+    def channel_details(self, plan: Plan, channel: Route | None, endpoint: str) -> str:
+        """As `Depicted.get_channel_details`."""
 
     def plan_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
         """The picture as SVG."""
@@ -102,6 +105,10 @@ class Depicted(ABC):
         """
         measured = self.statistics() if statistics else None
         return plan_artist().visualize_schedule(self._plan, self.participants.classes, filename, format, view, executions, measured)
+
+    def get_channel_details(self, channel: Route | None, downstream_actor_id: str) -> str:
+        """A description of the transport of a channel to an actor, by its id in hexadecimal; ``""`` is the driver."""
+        return plan_artist().channel_details(self._plan, channel, downstream_actor_id)
 
     def _repr_svg_(self) -> str:
         return plan_artist().plan_svg(self._plan, self.participants.classes)

@@ -15,12 +15,12 @@ from mray._graph.structure import call_numbers
 from mray._picture.dag_figure import dag_figure
 from mray._picture.files import draw, graph_svg, terminal_width
 from mray._picture.picture_measures import measures_of
-from mray._picture.plan_figure import plan_figure
+from mray._picture.plan_figure import channel_details, plan_figure
 from mray._picture.schedule_figure import chart_ascii, operations, schedule_figure, schedule_page
 from mray._picture.svg import MOST_NAMED, svg
 from mray._picture.timing import SCHEDULE, chart
 
-__all__ = ["dag_svg", "plain_svg", "plan_svg", "visualize", "visualize_dag", "visualize_schedule"]
+__all__ = ["channel_details", "dag_svg", "plain_svg", "plan_svg", "visualize", "visualize_dag", "visualize_schedule"]
 
 
 def visualize(

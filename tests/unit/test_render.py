@@ -19,7 +19,7 @@ from mray._picture import graph_artist as render
 from mray._picture.dot_form import dot
 from mray._picture.graphviz import attributes, picture, quote
 from mray._picture.grid import COLUMN, draw
-from mray._picture.plan_figure import channel_details, plan_figure
+from mray._picture.plan_figure import plan_figure
 from mray._picture.schedule_figure import operations
 from tests.full import examples
 from tests.unit.sites import actor, driver
@@ -178,11 +178,11 @@ def test_edges_tell_what_carries_them() -> None:
 def test_channel_details_name_the_side_of_the_channel() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0))
     channel = plan.channel_to(Source(0), B)
-    assert "BufferedSharedMemoryChannel" in channel_details(plan, channel, B)
-    assert "IntraProcessChannel" in channel_details(plan, channel, A)
-    assert channel_details(plan, None, A) == "IntraProcessChannel"
+    assert "BufferedSharedMemoryChannel" in render.channel_details(plan, channel, B)
+    assert "IntraProcessChannel" in render.channel_details(plan, channel, A)
+    assert render.channel_details(plan, None, A) == "IntraProcessChannel"
     with pytest.raises(ValueError, match="the driver neither writes nor reads channel 1, which aaaaaa... writes"):
-        channel_details(plan, channel, DRIVER)
+        render.channel_details(plan, channel, DRIVER)
 
 
 def test_an_edge_through_an_accelerator_has_an_arrow_of_its_own() -> None:
@@ -194,7 +194,7 @@ def test_an_edge_through_an_accelerator_has_an_arrow_of_its_own() -> None:
 
 def test_a_value_that_goes_by_two_transports_has_two_kinds_of_edges() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0), outputs=(Source(0), Source(1)), sites=ON_ONE_GPU)
-    assert [channel_details(plan, plan.channel_to(Source(0), reader), reader).split("\n")[1] for reader in (B, DRIVER)] == [
+    assert [render.channel_details(plan, plan.channel_to(Source(0), reader), reader).split("\n")[1] for reader in (B, DRIVER)] == [
         "CudaIpcChannel",
         "BufferedSharedMemoryChannel",
     ]
