@@ -32,7 +32,7 @@ from mray._trace.span import clock
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
 from mray.cli.loopback import LOOPBACK, LoopbackServer
 from mray.cli.manual import read
-from mray.util.state._gather import View, gather
+from mray.util.state._gather import SessionView, gather
 from mray.util.state.api import get_log, in_order, list_logs, look, programs_of
 from mray.util.state.common import RECORDS, ObjectState, TaskState
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
@@ -69,7 +69,7 @@ def directories(also: str = "") -> list[str]:
     return list(dict.fromkeys([*own, *named, *sessions()]))
 
 
-def _view(query: Query) -> View:
+def _view(query: Query) -> SessionView:
     directory = query.get("session", "")
     if directory not in directories(query["also"]):
         raise ServerUnavailable(f"The session {os.path.basename(directory)} has ended.")

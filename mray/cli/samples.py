@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from mray._common.clock import monotonic
-from mray.util.state._gather import View, actors, graphs, nodes, worker_id, workers
+from mray.util.state._gather import SessionView, actors, graphs, nodes, worker_id, workers
 from mray.util.state.common import GraphState, NodeState, WorkerState
 
 
@@ -19,7 +19,7 @@ class Sample:
     """A session at one moment: its records."""
 
     moment: float
-    view: View
+    view: SessionView
     node: NodeState
     processes: list[WorkerState]
     graphs: list[GraphState]
@@ -29,7 +29,7 @@ class Sample:
         return {process.worker_id: process for process in self.processes}
 
 
-def take(view: View) -> Sample:
+def take(view: SessionView) -> Sample:
     """Look at a session now; every process is asked once."""
     view.ask("work", "waits", "programs", "graphs", "metrics")
     (node,) = nodes(view)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mray._decide.scheduler.records import Counts
+from mray._decide.scheduler.records import Tally
 from mray._decide.scheduler.resources import UNIT, GpuId
 
 AUTO = "auto"
@@ -47,7 +47,7 @@ class CpuLoads:
     def __init__(self, read: Callable[[], Topology]) -> None:
         self._read = read
         self._topology: Topology | None = None
-        self.loads: Counts[int] = Counts()
+        self.loads: Tally[int] = Tally()
 
     @property
     def topology(self) -> Topology:

@@ -23,7 +23,18 @@ from mray._common.history import History
 from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, FREE_LEASES
 from mray._decide.scheduler.records import ActorRecord, GrantedLease, Member, Tenant
-from mray._decide.scheduler.resources import FREE, GPU, UNIT, Amounts, Devices, Holding, ResourcePool, describe, to_amounts, to_quantities
+from mray._decide.scheduler.resources import (
+    FREE,
+    GPU,
+    UNIT,
+    Amounts,
+    DeviceAmounts,
+    Holding,
+    ResourcePool,
+    describe,
+    to_amounts,
+    to_quantities,
+)
 from mray._decide.scheduler.root_names import job_of
 
 PENDING = "PENDING"
@@ -38,7 +49,7 @@ class BundlePool(ResourcePool):
         machine = reserved.pool
         self.apart = machine.apart
         devices = {
-            kind: Devices(machine.ids_of(reserved, kind), tuple(units for _index, units in taken))
+            kind: DeviceAmounts(machine.ids_of(reserved, kind), tuple(units for _index, units in taken))
             for kind, taken in reserved.devices.items()
         }
         self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, devices)

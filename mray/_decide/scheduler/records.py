@@ -61,7 +61,7 @@ class Ordered(dict[_Item, None]):
         self.pop(item, None)
 
 
-class Counts(dict[_Item, int]):
+class Tally(dict[_Item, int]):
     """How many there are of each; of what is not in it, none."""
 
     def add(self, item: _Item) -> None:

@@ -64,7 +64,7 @@ class Holding:
         self.lent = False
 
 
-class Devices:
+class DeviceAmounts:
     """The GPUs, or the accelerators of another kind: they are counted one by one."""
 
     __slots__ = ("free", "ids", "total")
@@ -94,15 +94,15 @@ class ResourcePool:
         self.apart = apart
         total = to_amounts(quantities)
         total.pop(GPU, None)
-        devices = {GPU: Devices(ids, (UNIT,) * len(ids))} if ids else {}
+        devices = {GPU: DeviceAmounts(ids, (UNIT,) * len(ids))} if ids else {}
         total.update({kind: len(each.ids) * UNIT for kind, each in devices.items()})
         for kind in KINDS:
             if kind in total:
                 count = total[kind] // UNIT
-                devices[kind] = Devices(tuple(range(count)), (UNIT,) * count)
+                devices[kind] = DeviceAmounts(tuple(range(count)), (UNIT,) * count)
         self._fill(total, devices)
 
-    def _fill(self, total: Amounts, devices: dict[str, Devices]) -> None:
+    def _fill(self, total: Amounts, devices: dict[str, DeviceAmounts]) -> None:
         self.total = total
         #: Invariant: 0 <= free <= total, except that CPUs go below zero when a blocked tenant wakes up.
         self.free = dict(total)
@@ -133,7 +133,7 @@ class ResourcePool:
             if shortage is not None:
                 return shortage
         empty = ResourcePool({}, apart=self.apart)
-        empty._fill(dict(self.total), {kind: Devices(each.ids, each.total) for kind, each in self.devices.items()})
+        empty._fill(dict(self.total), {kind: DeviceAmounts(each.ids, each.total) for kind, each in self.devices.items()})
         outcome = empty.try_take_all(wanted)
         return None if isinstance(outcome, list) else f"it has {describe(self._declared())}, not enough {outcome} for all of them"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from mray._decide.scheduler.records import ClassKey, Counts, GrantedLease, LaunchSite, Tenant
+from mray._decide.scheduler.records import ClassKey, GrantedLease, LaunchSite, Tally, Tenant
 from mray._decide.scheduler.resources import Amounts, ResourcePool
 
 
@@ -24,7 +24,7 @@ class _Class:
         #: May hold tenants that are over: they are dropped when they reach the head.
         self.queue: deque[Tenant] = deque()
         #: How many in `queue` are not over, per client. Invariant: never empty.
-        self.clients: Counts[str] = Counts()
+        self.clients: Tally[str] = Tally()
         #: The resource (or the scope of the placement group) that its head lacked, or ``None`` when it should be tried.
         self.waits_for: str | None = None
 

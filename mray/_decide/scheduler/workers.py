@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from mray._decide.scheduler.policy import SPAWN_ATTEMPTS
-from mray._decide.scheduler.records import BUSY, IDLE, STARTING, Counts, Tenant, WorkerRecord
+from mray._decide.scheduler.records import BUSY, IDLE, STARTING, Tally, Tenant, WorkerRecord
 from mray._decide.scheduler.resources import GpuId
 from mray._decide.scheduler.root_names import Environment, root_of
 
@@ -28,12 +28,12 @@ class WorkerPool:
         #: Idle workers, the longest idle first.
         self._idle_order: dict[str, WorkerRecord] = {}
         #: How many workers are starting; how many in a row have failed to.
-        self._starting: Counts[Environment] = Counts()
-        self._failures: Counts[Environment] = Counts()
+        self._starting: Tally[Environment] = Tally()
+        self._failures: Tally[Environment] = Tally()
         #: Tenants with resources and without a worker, and how many of them are not over; no queue is without one. Those that are over are
         #: dropped at the head.
         self._waiting: dict[Environment, deque[Tenant]] = {}
-        self._waiting_count: Counts[Environment] = Counts()
+        self._waiting_count: Tally[Environment] = Tally()
 
     # ------------------------------------------------------------------------------------ finding one
     def take(self, tenant: Tenant, gpus: tuple[GpuId, ...], suits: Callable[[WorkerRecord, Tenant], bool]) -> WorkerRecord | None:
@@ -181,7 +181,7 @@ class WorkerPool:
     def validate(self) -> None:
         idle = {process for group in self._idle.values() for process in group}
         assert idle == set(self._idle_order) == {worker.process for worker in self.workers.values() if worker.state == IDLE}
-        starting: Counts[Environment] = Counts()
+        starting: Tally[Environment] = Tally()
         for worker in self.workers.values():
             if worker.state == STARTING:
                 starting.add(worker.environment)

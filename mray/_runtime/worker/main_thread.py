@@ -23,7 +23,7 @@ Arrived = tuple["Connection", int, Any]
 RECENT = 10_000
 
 
-class Service(Protocol):
+class GraphRunner(Protocol):
     """Runs graphs in a worker (see `mray._graph.actor.loop`)."""
 
     def handle(self, verb: str, payload: bytes, instance: Any) -> bytes: ...
@@ -45,7 +45,7 @@ class MainThread:
         #: Messages for it, in the order of arrival.
         self.inbox: deque[Arrived] = deque()
         #: Graphs of the actor that lives here; set by the module that connects the process's parts.
-        self.service: Service | None = None
+        self.service: GraphRunner | None = None
         #: Its number, once it serves; whether it waits for work; and whether it sleeps then, or is about to.
         self.ident = 0
         self.waits = False

@@ -42,7 +42,7 @@ from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor, end_fork
 from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated, flush_output
 from mray._runtime.worker.finalizing import end_children, finalize
-from mray._runtime.worker.main_thread import WORK, Arrived, MainThread, Service
+from mray._runtime.worker.main_thread import WORK, Arrived, GraphRunner, MainThread
 from mray._runtime.worker.pinning import Pinning
 from mray._runtime.worker.running import current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
@@ -287,7 +287,7 @@ class Worker(Resident):
                     continue
             self._await(inbox.__len__, service)
 
-    def _await(self, pending: Callable[[], object], service: Service | None) -> None:
+    def _await(self, pending: Callable[[], object], service: GraphRunner | None) -> None:
         wait_until = self.client.reactor.wait_until
         loop = self.groups.main
         main = self.main_thread

@@ -25,7 +25,7 @@ from mray._runtime.observe.observer import SessionGoneError, ask_node
 from mray._runtime.processes import stack_signal
 from mray.cli.columns import begins, counted, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
-from mray.util.state._gather import View, worker_id, workers
+from mray.util.state._gather import SessionView, worker_id, workers
 from mray.util.state.api import look
 
 SUMMARY = "print the Python stacks of the driver, the workers, the node"
@@ -66,7 +66,7 @@ def _stack(given: argparse.Namespace) -> int:
     return NOT_FOUND if unknown or any(row["error"] for row in stacks) else DONE
 
 
-def processes_of(view: View) -> list[dict[str, Any]]:
+def processes_of(view: SessionView) -> list[dict[str, Any]]:
     """Every process of the session: role, pid, the actor that lives there, and the waits of its threads."""
     columns = ("pid", "worker_id", "occupant", "actor_id", "name", "waits_for", "waits_in_graphs")
     living = [row for row in workers(view) if row.is_alive and row.pid]
@@ -85,7 +85,7 @@ def find_py_spy() -> str | None:
     return shutil.which("py-spy") or (beside if os.access(beside, os.X_OK) else None)
 
 
-def stacks_of(view: View, row: dict[str, Any], program: str | None, variables: bool = False) -> dict[str, Any]:
+def stacks_of(view: SessionView, row: dict[str, Any], program: str | None, variables: bool = False) -> dict[str, Any]:
     """The stacks of one process, or why there are none."""
     result = {**row, "through": "", "stacks": [], "error": ""}
     reasons = []

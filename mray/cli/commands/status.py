@@ -12,7 +12,7 @@ from typing import Any
 from mray._ipc.sessions import sessions
 from mray.cli.columns import counted
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, parser, run_command, show
-from mray.util.state._gather import View, actors, jobs, nodes
+from mray.util.state._gather import SessionView, actors, jobs, nodes
 from mray.util.state.api import look, session_directory
 from mray.util.state.common import readable_bytes
 from mray.util.state.exception import ServerUnavailable
@@ -45,7 +45,7 @@ def _status(given: argparse.Namespace) -> int:
     return DONE
 
 
-def status_of(view: View) -> dict[str, Any]:
+def status_of(view: SessionView) -> dict[str, Any]:
     """One session, as data."""
     node = view.node
     (record,) = nodes(view)

@@ -60,7 +60,7 @@ _DRIVER_TASK = (b"\xff" * 8 + NO_ACTOR).hex()
 
 
 @dataclass
-class View:
+class SessionView:
     """One look at a session: the node's snapshot, and what its processes tell when asked."""
 
     directory: str
@@ -135,7 +135,7 @@ def worker_id(process: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ actors
-def actors(view: View) -> Iterator[ActorState]:
+def actors(view: SessionView) -> Iterator[ActorState]:
     told = view.ask("work") if view.detail else {}
     for actor in view.node["actors"]:
         work = told.get(actor["process"], {}).get("work") or {}
@@ -161,7 +161,7 @@ def actors(view: View) -> Iterator[ActorState]:
 
 
 # ------------------------------------------------------------------------------------------------- tasks
-def tasks(view: View) -> Iterator[TaskState]:
+def tasks(view: SessionView) -> Iterator[TaskState]:
     told = view.ask("calls", "work", "failed", "ids", "made")
     works = {process: answers.get("work") or {} for process, answers in told.items()}
     running = {task_id for work in works.values() for task_id in _running(work)}
@@ -221,7 +221,7 @@ def _how_failed(failed: FailedCall, times: tuple[float, float] | None) -> Row:
     return {"state": "FINISHED", "error_type": None, "error_message": None} if is_exit else {"state": "FAILED"}
 
 
-def _driver_of(view: View, told: dict[str, dict[str, Any]], task_id: bytes) -> str:
+def _driver_of(view: SessionView, told: dict[str, dict[str, Any]], task_id: bytes) -> str:
     """The driver that has made a call which is over; "" for a worker's, and where several processes make their ids in one."""
     makers = [process for process, answers in told.items() if answers.get("ids") is not None and is_from(task_id, answers["ids"])]
     return makers[0] if len(makers) == 1 and view.processes[makers[0]]["role"] == m.ROLE_DRIVER else ""
@@ -244,7 +244,7 @@ def _running(work: Row) -> list[bytes]:
     return [*([work["task_id"]] if work.get("task_id") else []), *work.get("beside", ())]
 
 
-def _task(view: View, row: Row, process: str, owner: str = "", **values: Any) -> TaskState:
+def _task(view: SessionView, row: Row, process: str, owner: str = "", **values: Any) -> TaskState:
     """A call that this process runs, and that one has made: a row under the names of the columns, and values that count more."""
     task_id = row["task_id"]
     is_task = task_id[8:-JOB_SIZE] == NO_ACTOR
@@ -263,7 +263,7 @@ def _task(view: View, row: Row, process: str, owner: str = "", **values: Any) ->
     return made(TaskState, {"retries_left": 0, "waits_for": [], "required_resources": {}, **row, **derived}, **values)
 
 
-def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
+def _parent(view: SessionView, owner: str, parent: bytes, task_id: bytes) -> str:
     """The task that has made a call: the driver's; of an actor's code that belongs to no call, its constructor."""
     known = view.processes.get(owner)
     if known is not None and known["role"] == m.ROLE_DRIVER:
@@ -272,7 +272,7 @@ def _parent(view: View, owner: str, parent: bytes, task_id: bytes) -> str:
     return parent.hex() or ("ff" * 8 + actor if actor else "")
 
 
-def _creation(view: View, actor: Row) -> TaskState:
+def _creation(view: SessionView, actor: Row) -> TaskState:
     """The constructor's call, which nobody else remembers."""
     cause, function = actor["cause"], actor["class_name"] + ".__init__"
     name = f"{actor['name']}:{function}" if actor["name"] else function
@@ -290,7 +290,7 @@ def _creation(view: View, actor: Row) -> TaskState:
 
 
 # ----------------------------------------------------------------------------------------------- objects
-def objects(view: View) -> Iterator[ObjectState]:
+def objects(view: SessionView) -> Iterator[ObjectState]:
     told = view.ask("objects", "calls", "work")
     running = {task_id for answers in told.values() for task_id in _running(answers.get("work") or {})}
     states = {call["task_id"]: call["state"] for answers in told.values() for call in (answers.get("calls") or {}).get("rows", ())}
@@ -316,7 +316,7 @@ def objects(view: View) -> Iterator[ObjectState]:
 
 
 # ----------------------------------------------------------------------------------- workers, node, job
-def workers(view: View) -> Iterator[WorkerState]:
+def workers(view: SessionView) -> Iterator[WorkerState]:
     records = {worker["process"]: worker for worker in view.node["workers"]}
     told = view.ask("work", "waits", "programs") if view.detail else {}
     actors = {actor["process"]: actor for actor in view.node["actors"] if actor["process"] and actor["state"] != "dead"}
@@ -377,7 +377,7 @@ def _task_in(worker: Row, work: Row) -> str:
     return f"task {task}" if task and task != IDLE_TITLE else ""
 
 
-def _debts(view: View, answers: Row) -> Iterator[str]:
+def _debts(view: SessionView, answers: Row) -> Iterator[str]:
     """The calls and objects that threads of a process wait for."""
     for wait in answers.get("waits") or ():
         for debt in wait["on"]:
@@ -389,7 +389,7 @@ def _debts(view: View, answers: Row) -> Iterator[str]:
             yield f"{wait['count'] - len(wait['on'])} more objects"
 
 
-def _edges_awaited(view: View, answers: Row) -> Iterator[str]:
+def _edges_awaited(view: SessionView, answers: Row) -> Iterator[str]:
     """The others in graphs that the actor of a process waits for: for values of theirs, or for room."""
     for program in answers.get("programs") or ():
         for each in program["waits_for"]:
@@ -397,7 +397,7 @@ def _edges_awaited(view: View, answers: Row) -> Iterator[str]:
             yield f"{what} {_actor_name(each, view.names) if each else 'the driver'} (graph {program['graph_id'][:8]})"
 
 
-def nodes(view: View) -> Iterator[NodeState]:
+def nodes(view: SessionView) -> Iterator[NodeState]:
     facts = view.node["facts"]
     pid = view.node["node_pid"]
     used = sum(process["object_store_bytes"] for process in view.processes.values())
@@ -421,7 +421,7 @@ def nodes(view: View) -> Iterator[NodeState]:
     )
 
 
-def jobs(view: View) -> Iterator[JobState]:
+def jobs(view: SessionView) -> Iterator[JobState]:
     for job in view.node["jobs"]:
         ended = bool(job["end"])
         yield made(
@@ -437,7 +437,7 @@ def jobs(view: View) -> Iterator[JobState]:
         )
 
 
-def placement_groups(view: View) -> Iterator[PlacementGroupState]:
+def placement_groups(view: SessionView) -> Iterator[PlacementGroupState]:
     for group in view.node["placement_groups"]:
         created = group["state"] == "CREATED"
         yield made(
@@ -459,7 +459,7 @@ def _actor_name(endpoint: str, names: dict[str, str]) -> str:
     return f"{names[endpoint]}({endpoint[:8]})" if names.get(endpoint) else endpoint
 
 
-def graphs(view: View) -> Iterator[GraphState]:
+def graphs(view: SessionView) -> Iterator[GraphState]:
     for process, graph, programs in _graphs(view):
         names = graph["actors"]
         waits = []
@@ -484,7 +484,7 @@ def graphs(view: View) -> Iterator[GraphState]:
         )
 
 
-def _graphs(view: View) -> Iterator[tuple[str, Row, list[Row]]]:
+def _graphs(view: SessionView) -> Iterator[tuple[str, Row, list[Row]]]:
     """(who compiled it, the graph, its programs)."""
     told = view.ask("graphs", "programs")
     programs: dict[str, list[Row]] = {}
@@ -496,7 +496,7 @@ def _graphs(view: View) -> Iterator[tuple[str, Row, list[Row]]]:
             yield process, graph, programs.get(graph["graph_id"], [])
 
 
-def channels(view: View) -> Iterator[ChannelState]:
+def channels(view: SessionView) -> Iterator[ChannelState]:
     for _process, graph, programs in _graphs(view):
         names = graph["actors"]
         counters = {"": graph["counters"], **{program["actor"]: program["counters"] for program in programs}}
@@ -519,7 +519,7 @@ def channels(view: View) -> Iterator[ChannelState]:
             )
 
 
-_GATHER: dict[type[StateSchema], Callable[[View], Iterator[Any]]] = {
+_GATHER: dict[type[StateSchema], Callable[[SessionView], Iterator[Any]]] = {
     ActorState: actors,
     TaskState: tasks,
     ObjectState: objects,
@@ -532,6 +532,6 @@ _GATHER: dict[type[StateSchema], Callable[[View], Iterator[Any]]] = {
 }
 
 
-def gather(record: type[_Record], view: View) -> Iterator[_Record]:
+def gather(record: type[_Record], view: SessionView) -> Iterator[_Record]:
     """All records of one kind."""
     return _GATHER[record](view)

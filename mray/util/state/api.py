@@ -29,7 +29,7 @@ from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import io, os
 from mray._ipc.sessions import sessions
 from mray._runtime.observe.observer import SessionGoneError, ask_node
-from mray.util.state._gather import View, gather
+from mray.util.state._gather import SessionView, gather
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
 from mray.util.state.common import (
     DEFAULT_LIMIT,
@@ -128,10 +128,10 @@ def is_named(directory: str, address: str) -> bool:
     return name == address or name.endswith("_" + address) or name.split("_")[-2:-1] == [address]
 
 
-def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, detail: bool = True) -> View:
+def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, detail: bool = True) -> SessionView:
     """A view of a session, to gather several things from."""
     try:
-        return View(session_directory(address), max(timeout, _LEAST_TIMEOUT), detail)
+        return SessionView(session_directory(address), max(timeout, _LEAST_TIMEOUT), detail)
     except (SessionGoneError, TimeoutError) as error:
         raise ServerUnavailable(str(error)) from None
     except OSError as error:
@@ -205,7 +205,7 @@ def in_order(record: type[_Record], found: Iterable[_Record]) -> list[_Record]:
     return sorted(found, key=lambda each: (each.get("state") in _OVER, str(each[record.KEY])))
 
 
-def _complain(view: View, aloud: bool) -> None:
+def _complain(view: SessionView, aloud: bool) -> None:
     if view.notes:
         warnings.warn("Not everything is listed: " + "; ".join(view.notes) + ".", stacklevel=4)
     if not view.missing:
