@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from mray._common.beside import ARTIST, load
+from mray._common.beside import ARTIST, loaded
 
 if TYPE_CHECKING:
     from mray._api.dag_outline import Outlined
@@ -22,5 +22,5 @@ class Artist(Protocol):
 
 def artist() -> Artist:
     """The module that draws, loaded when it is first asked for."""
-    found: Artist = load(ARTIST)
+    found: Artist = loaded(ARTIST)
     return found

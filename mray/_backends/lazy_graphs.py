@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.beside import TRACE as SESSION_TRACE
-from mray._common.beside import load
+from mray._common.beside import loaded
 
 if TYPE_CHECKING:
     from mray._backends.graph_host import Host
@@ -37,7 +37,7 @@ class Graphs:
         #: The host, once there is one.
         self.made: Host | None = None
         client.from_peers.on({m.GRAPH: self._on_first_request})
-        client.sections[TRACE] = lambda: load(SESSION_TRACE).trace_of(client, worker)
+        client.sections[TRACE] = lambda: loaded(SESSION_TRACE).trace_of(client, worker)
 
     def host(self) -> Host:
         """The host of this process's graphs; made once. Any thread."""

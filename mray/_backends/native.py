@@ -23,7 +23,7 @@ from mray._backends.lazy_graphs import Graphs
 from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._common import messages as m
 from mray._common import options as option_rules
-from mray._common.beside import JOINING, TENSORS, TRACE, load
+from mray._common.beside import JOINING, TENSORS, TRACE, loaded
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.reducers import cloud_dumps
@@ -147,7 +147,7 @@ class NativeBackend(PlacementCalls, Backend):
             if options.address in (None, "local"):
                 session: SessionHold = start_session(options)
             else:
-                session = load(JOINING).join_session(options)
+                session = loaded(JOINING).join_session(options)
             return cls._of_driver(session, options.log_to_driver)
 
     @classmethod
@@ -592,7 +592,7 @@ class NativeBackend(PlacementCalls, Backend):
         raise self._worker.exit_actor()
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
-        trace = load(TRACE).timeline(self.client.session_dir)
+        trace = loaded(TRACE).timeline(self.client.session_dir)
         if filename is None:
             events: list[dict[str, Any]] = trace.events()
             return events

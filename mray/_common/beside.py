@@ -22,7 +22,7 @@ SNAPSHOT = "mray._runtime.observe.process_snapshot"
 TRACE = "mray._backends.session_trace"
 
 
-def load(name: str) -> Any:
+def loaded(name: str) -> Any:
     """The module of that name, or its class."""
     module, _colon, kind = name.partition(":")
     found = importlib.import_module(module)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
-from mray._common.beside import SNAPSHOT, TENSORS, load
+from mray._common.beside import SNAPSHOT, TENSORS, loaded
 from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import after_fork, before_fork
@@ -80,7 +80,7 @@ class Client(Endpoint):
         """A part that is loaded and made when it is first asked for. It is told of ends as others are."""
         part = self.made.get(name)
         if part is None:
-            make = load(name)
+            make = loaded(name)
             with self.lock:
                 part = self.made.get(name)
                 if part is None:
@@ -96,7 +96,7 @@ class Client(Endpoint):
         return found
 
     def _on_ask(self, connection: Connection, number: int, sections: list[str]) -> None:
-        load(SNAPSHOT).on_ask(self, connection, number, sections)
+        loaded(SNAPSHOT).on_ask(self, connection, number, sections)
 
     def close(self) -> None:
         """Leave the session: all waiters fail, connections end, own segments are freed."""

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common import settings
-from mray._common.beside import TOPOLOGY, load
+from mray._common.beside import TOPOLOGY, loaded
 from mray._common.causes import Cause
 from mray._common.clock import monotonic, time
 from mray._common.history import History
@@ -111,7 +111,7 @@ class Node:
             options["gpus"],
             default,
             partial(new_process_id, session_mark(session_dir)),
-            lambda: load(TOPOLOGY).read_topology(options["gpus"], cpus),
+            lambda: loaded(TOPOLOGY).read_topology(options["gpus"], cpus),
         )
         self._introducer = Introducer(self.reactor, self._meet)
         self._supervisor = Supervisor(
