@@ -64,6 +64,13 @@ class Edge:
         with self.there.on_stream(self.stream):
             return self.readers[reader].try_read()
 
+    def settle_writer(self) -> None:
+        """Wait for the streams of a writer that was taken for dead, and lives: its own waits for its copies are over too early, so that
+        nothing that it has sent may be dropped, and nothing closed, before.
+        """
+        for stream in (0, *self.writer._exports._streams.values()):
+            self.here.streams.get(stream).synchronize()
+
     def host(self, array: NullArray) -> Any:
         """The content of an array as the reader's stream sees it."""
         with self.there.on_stream(self.stream):
@@ -668,7 +675,8 @@ def test_streams_that_wait_for_a_writer_go_on_when_it_dies_though_nothing_is_rea
     edge.send(null.full(10, 1))
     edge.read()
     hold = null.hold(0)
-    edge.send(null.full(10, 2))
+    sent = null.full(10, 2)
+    edge.send(sent)
     edge.read()
     after = done(edge.there, edge.stream)
     edge.there.streams.get(0).synchronize()
@@ -676,7 +684,8 @@ def test_streams_that_wait_for_a_writer_go_on_when_it_dies_though_nothing_is_rea
     owners.kill(edge.here)
     eventually(after)
     hold.release()
-    edge.here.streams.get(0).synchronize()  # it lives: nothing may be closed before
+    edge.settle_writer()
+    del sent
 
 
 def test_a_point_of_a_dead_writer_that_is_read_after_the_news_is_not_waited_for(
@@ -687,8 +696,9 @@ def test_a_point_of_a_dead_writer_that_is_read_after_the_news_is_not_waited_for(
     edge.send(null.full(10, 1))
     edge.read()
     hold = null.hold(0)
-    for number in range(3):
-        edge.send(null.full(10, number))
+    sent = [null.full(10, number) for number in range(3)]
+    for array in sent:
+        edge.send(array)
     edge.read()
     owners.kill(edge.here)
     for _ in range(2):
@@ -696,7 +706,8 @@ def test_a_point_of_a_dead_writer_that_is_read_after_the_news_is_not_waited_for(
         edge.read()
     eventually(done(edge.there, edge.stream))
     hold.release()
-    edge.here.streams.get(0).synchronize()  # it lives: nothing may be closed before
+    edge.settle_writer()
+    del sent
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
