@@ -418,8 +418,9 @@ class NativeBackend(PlacementCalls, Backend):
             except RaySystemError as error:  # the node's no: somebody has the name
                 raise ActorAlreadyExistsError(str(error.client_exc)) from None
         caller = client.actors.of(actor_id)
-        client.node.send((m.ACTOR_CREATE, 0, actor_id, spec))
-        caller.subscribe()
+        client.node.post((m.ACTOR_CREATE, 0, actor_id, spec))
+        caller.subscribe()  # in one system call: the node tells of every state
+        client.node.flush()
         return None
 
     def submit_method(
