@@ -13,8 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
-from mray._common.beside import TRACE as SESSION_TRACE
-from mray._common.beside import loaded
+from mray._common.beside import SESSION_TRACE, loaded
 
 if TYPE_CHECKING:
     from mray._backends.graph_host import Host
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 #: The module that every process in a graph needs.
 GRAPH_MODULE = "mray._backends.graph_host"
-#: The section of `mray._backends.session_trace`.
+#: The section by which processes say their part of a session's trace (`mray._backends.session_trace`).
 TRACE = "trace"
 
 

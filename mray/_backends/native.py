@@ -23,7 +23,7 @@ from mray._backends.lazy_graphs import Graphs
 from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
 from mray._common import messages as m
 from mray._common import options as option_rules
-from mray._common.beside import JOINING, TENSORS, TRACE, loaded
+from mray._common.beside import JOINING, SESSION_TRACE, TENSORS, loaded
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.reducers import cloud_dumps
@@ -403,8 +403,7 @@ class NativeBackend(PlacementCalls, Backend):
                     self.send_creation(call, spec, 0, actor_id)
                 else:
                     # From now on others may watch it, and anybody kill it.
-                    client.node.send((m.ACTOR_CREATE, 0, actor_id, {**spec, "code": b"", "announced": True}))
-                    caller.subscribe()
+                    self._ask_for_actor(caller, actor_id, {**spec, "code": b"", "announced": True})
         return make_handle(blueprint, actor_id, token, options)
 
     def send_creation(self, call: Call, spec: dict[str, Any], answer: int, actor_id: bytes) -> Any:
@@ -417,11 +416,15 @@ class NativeBackend(PlacementCalls, Backend):
                 return client.ask(m.ACTOR_CREATE, actor_id, spec)
             except RaySystemError as error:  # the node's no: somebody has the name
                 raise ActorAlreadyExistsError(str(error.client_exc)) from None
-        caller = client.actors.of(actor_id)
-        client.node.post((m.ACTOR_CREATE, 0, actor_id, spec))
-        caller.subscribe()  # in one system call: the node tells of every state
-        client.node.flush()
+        self._ask_for_actor(client.actors.of(actor_id), actor_id, spec)
         return None
+
+    def _ask_for_actor(self, caller: ActorCaller, actor_id: bytes, spec: dict[str, Any]) -> None:
+        """Ask for it, and to be told of its states: in one system call, so that the node tells of every one."""
+        node = self.client.node
+        node.post((m.ACTOR_CREATE, 0, actor_id, spec))
+        caller.subscribe()
+        node.flush()
 
     def submit_method(
         self,
@@ -593,7 +596,7 @@ class NativeBackend(PlacementCalls, Backend):
         raise self._worker.exit_actor()
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
-        trace = loaded(TRACE).timeline(self.client.session_dir)
+        trace = loaded(SESSION_TRACE).timeline(self.client.session_dir)
         if filename is None:
             events: list[dict[str, Any]] = trace.events()
             return events

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mray._backends.lazy_graphs import TRACE
 from mray._common import messages as m
 from mray._common.clock import time_ns
 from mray._common.kept import os
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from mray._runtime.client.client import Client
     from mray._runtime.worker.worker import Worker
 
-#: The section that processes are asked for.
-SECTION = "trace"
 #: Seconds that they have to answer.
 PATIENCE = 10.0
 
@@ -84,13 +83,13 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     roles = {row["process"]: row["role"] for row in snapshot["processes"]}
     lost: dict[str, str] = {}
     recordings: list[Recording] = []
-    answers = ask_processes(directory, roles, [SECTION], timeout)
+    answers = ask_processes(directory, roles, [TRACE], timeout)
     for process in sorted(answers, key=lambda each: roles[each] != m.ROLE_DRIVER):
         told = answers[process]
         if isinstance(told, str):
             lost[f"{roles[process]} {process}"] = told
             continue
-        well, found = told[SECTION]
+        well, found = told[TRACE]
         if not well:
             lost[f"{roles[process]} {process}"] = str(found)
         elif found is not None:

@@ -19,7 +19,7 @@ TOPOLOGY = "mray._device.topology"
 JOINING = "mray._runtime.joining.persistent"
 #: The answers of a process to observers, and the trace of a session.
 SNAPSHOT = "mray._runtime.observe.process_snapshot"
-TRACE = "mray._backends.session_trace"
+SESSION_TRACE = "mray._backends.session_trace"
 
 
 def loaded(name: str) -> Any:
