@@ -47,6 +47,7 @@ class Watch:
             yield
         finally:
             timer.cancel()
+            timer.join()  # tests count threads
 
     def settle(self) -> None:
         """Let what is being printed be printed, before its processes go."""
