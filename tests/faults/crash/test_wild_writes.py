@@ -44,6 +44,9 @@ class Worker:
     def pid(self) -> int:
         return os.getpid()
 
+    def row(self) -> int:
+        return own_row()
+
     def write(self, row: int, value: int) -> None:
         """Into all words of a row; of its own if `row` is negative."""
         row = own_row() if row < 0 else row
@@ -82,10 +85,11 @@ def check_others(other: mray.actor.ActorHandle) -> None:
     assert len(mray.get(mray.put(bytes(1 << 20)), timeout=60)) == 1 << 20
 
 
-@pytest.mark.parametrize("row", [0, 1, 2])
-def test_a_write_into_the_row_of_another_process_ends_the_writer(session: None, row: int) -> None:
-    other, wild = Worker.remote(), Worker.remote()  # they have the rows 2 and above: 0 is the node's, 1 the driver's
-    mray.get([other.add.remote(1), wild.add.remote(1)])
+@pytest.mark.parametrize("whose", ["node", "driver", "actor"])
+def test_a_write_into_the_row_of_another_process_ends_the_writer(session: None, whose: str) -> None:
+    other, wild = Worker.remote(), Worker.remote()
+    row = {"node": 0, "driver": 1, "actor": mray.get(other.row.remote())}[whose]  # actors join in either order
+    assert mray.get(wild.row.remote()) != row
     with pytest.raises(ActorDiedError, match="SIGSEGV"):
         mray.get(wild.write.remote(row, (1 << 64) - 1), timeout=60)
     check_others(other)
