@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import marshal
 import os
 import signal
 import socket
@@ -123,6 +124,26 @@ def test_those_who_want_one_that_does_not_read_wait_there_in_order_and_see_its_e
         with sock:
             assert sock.recv(1) == b""
     first.close()
+
+
+def test_who_asks_for_more_than_it_reads_gets_every_answer_in_order(node: Node) -> None:
+    asking, own_door = node.introducer.admit("a", 11)
+    second, door = node.member("b", 22)
+    node.start()
+    for number in range(600):  # more than a channel has room for
+        asking.send(marshal.dumps((m.INTRODUCE, number, "c" if number % 3 == 0 else "b", number % 3 == 1)))
+        if number % 3 == 1:
+            taken(door).close()
+    asking.settimeout(60)
+    for number in range(600):
+        packet, fds, _flags, _address = socket.recv_fds(asking, 1000, 1)
+        kind = m.NOT_INTRODUCED if number % 3 == 0 else m.INTRODUCED
+        assert (*decode_message(packet)[:2], len(fds)) == (kind, number, int(number % 3 == 1))
+        for fd in fds:
+            os.close(fd)
+    own_door.close()
+    asking.close()
+    second.close()
 
 
 def test_who_has_no_descriptor_for_it_is_told_so_and_gets_the_next_one(node: Node) -> None:

@@ -92,6 +92,8 @@ def join(self: Any, timeout: float | None = None) -> None:
     """`threading.Thread.join`: others run meanwhile."""
     sim_thread = _holder()
     if sim_thread is not None and not sim_thread.closed_in and self.ident is not None and self is not threading.current_thread():
+        if not self.name.startswith(OURS):
+            sim_thread.run_token.guests.add(self)  # also a daemon that is older than the session
         sim_thread.run_token.wait_until(lambda: not self.is_alive(), timeout, lambda: f"the end of thread {self.name}")
         if self.is_alive():
             return

@@ -252,6 +252,16 @@ def test_a_thread_that_is_older_than_the_session_may_bring_something_about():
     thread.join()
 
 
+def test_a_daemon_that_is_older_than_the_session_is_waited_for_by_name():
+    begun = threading.Event()
+    thread = threading.Thread(target=lambda: (begun.wait(), time.sleep(0.05)), daemon=True)
+    thread.start()
+    with mray.init(local_mode=True, logging_level="ERROR"):
+        begun.set()
+        thread.join()
+        assert not thread.is_alive()
+
+
 def test_an_interrupt_reaches_a_driver_that_waits(tmp_path):
     source = """
         import mray, time
