@@ -1,6 +1,6 @@
-"""Replaced functions, nearly all of the standard library: the ones that block a thread (`time.sleep`, conditions, `Thread.join`) become
-scheduling points, the others answer for the simulated process (pid, exit handlers, the classes that have arrived in it). And large copies
-are made by one thread: only that one is simulated.
+"""Replaced functions, nearly all of the standard library: the ones that block a thread (`time.sleep`, conditions, `Thread.join`), or that a
+program asks until they say yes (`Future.done`), become scheduling points; the others answer for the simulated process (pid, exit handlers,
+the classes that have arrived in it). And large copies are made by one thread: only that one is simulated.
 
 Replaced while a session in one process lives, put back at its end. A thread that has no run token gets the original. A function that a
 module has imported by name before `init` (``from time import sleep``) stays the original too: it blocks all threads, which is slower and
@@ -19,6 +19,7 @@ import threading
 import time
 from _thread import allocate_lock
 from collections.abc import Mapping, MutableMapping
+from concurrent.futures import Future
 from typing import Any
 
 import cloudpickle.cloudpickle
@@ -38,6 +39,7 @@ _sleep = clock.sleep
 _condition_wait = threading.Condition.wait
 _join = threading.Thread.join
 _start = threading.Thread.start
+_done = Future.done
 _exit = os._exit
 _kill = os.kill
 _getpid = os.getpid
@@ -98,6 +100,14 @@ def join(self: Any, timeout: float | None = None) -> None:
         if self.is_alive():
             return
     _join(self, timeout)
+
+
+def done(self: Any) -> bool:
+    """`concurrent.futures.Future.done`: others run first. A program may ask for nothing else."""
+    sim_thread = _holder()
+    if sim_thread is not None and not sim_thread.closed_in:
+        sim_thread.run_token.pause()
+    return _done(self)
 
 
 def start(self: Any) -> None:
@@ -216,6 +226,7 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (threading.Condition, "wait", wait),
     (threading.Thread, "join", join),
     (threading.Thread, "start", start),
+    (Future, "done", done),
     (os, "_exit", end_process),
     *((each, name, ours) for each in (os, kept.os) for name, ours in (("kill", kill), ("getpid", getpid))),
     *locks.REPLACED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import re
 import signal
@@ -260,6 +261,23 @@ def test_a_daemon_that_is_older_than_the_session_is_waited_for_by_name():
         begun.set()
         thread.join()
         assert not thread.is_alive()
+
+
+def test_a_driver_that_only_looks_at_a_future_lets_others_run(session):
+    @session.remote
+    def add(number, *after):
+        return number + 1
+
+    first = add.remote(0)
+    future = add.remote(1, first, add.remote(2, first)).future()
+    while not future.done():
+        pass
+    assert future.result(0) == 2
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(lambda: session.get(add.remote(3)))
+        while not asked.done():
+            pass
+    assert asked.result(0) == 4
 
 
 def test_an_interrupt_reaches_a_driver_that_waits(tmp_path):
