@@ -46,6 +46,7 @@ from mray.exceptions import (
     RayError,
     RaySystemError,
     RayTaskError,
+    RuntimeEnvSetupError,
     TaskCancelledError,
     WorkerCrashedError,
 )
@@ -64,7 +65,16 @@ DOOMED: dict[str, Any] = {"num_cpus": 0, "runtime_env": {"env_vars": {"MRAY_TORT
 #: Seconds that the node may take to say of somebody why it has ended.
 PATIENCE = 10.0
 #: Errors that deaths explain; and the error of a worker's own fault (see `mray._ipc.faults`).
-DEATHS = (WorkerCrashedError, ActorDiedError, ActorUnavailableError, ObjectLostError, InterpreterDiedError, RaySystemError)
+#: The last one when several workers in a row are killed as they start.
+DEATHS = (
+    WorkerCrashedError,
+    ActorDiedError,
+    ActorUnavailableError,
+    ObjectLostError,
+    InterpreterDiedError,
+    RaySystemError,
+    RuntimeEnvSetupError,
+)
 FAULT = "raised at the point"
 
 

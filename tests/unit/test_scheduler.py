@@ -341,14 +341,15 @@ def test_idle_workers_above_the_limit_are_told_to_end_unless_actors_depend_on_th
     assert owner not in ended
 
 
-def test_an_environment_that_cannot_start_workers_refuses_who_waits():
+@pytest.mark.parametrize(("env", "words"), [({"LD_PRELOAD": "/nonsense"}, " with the env_vars ['LD_PRELOAD']"), ({}, "")])
+def test_an_environment_that_cannot_start_workers_refuses_who_waits(env, words):
     stage = Stage()
-    request = stage.ask(CPU=1, env={"LD_PRELOAD": "/nonsense"})
-    for _ in range(policy.SPAWN_ATTEMPTS):
-        stage.die(stage.spawned.pop())
+    request = stage.ask(CPU=1, env=env)
+    for pid in range(1, policy.SPAWN_ATTEMPTS + 1):
+        stage.die(stage.spawned.pop(), Cause(m.CAUSE_CRASH, "", pid, -9, None))
     [(refused, text)] = stage.heard(m.LEASE_REFUSED)
     assert refused == request
-    assert "LD_PRELOAD" in text
+    assert text.endswith(f"{m.NO_PROCESS}{words}: it (pid 3) was killed by SIGKILL (signal 9) as it started")
     assert stage.available() == {"CPU": 2.0}
     assert not stage.spawned
 

@@ -54,7 +54,6 @@ from mray._decide.scheduler.resources import CPU, FREE, GPU, GpuId, Holding, Res
 from mray._decide.scheduler.root_names import Environment, job_of, root_of, stamped
 from mray._decide.scheduler.tenant_queue import DemandQueue
 from mray._decide.scheduler.workers import WorkerPool
-from mray.exceptions import describe_status
 
 #: Of what has ended with a reset: see `Scheduler._driver_reset`.
 _RESET = "the session was reset since"
@@ -193,10 +192,10 @@ class Scheduler:
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
-        how = cause.text or describe_status(cause.status)
         # Names alone: what they are set to may be a secret.
         names = [name for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)]
-        text = f"{NO_PROCESS} with the env_vars {names}: it {how} as it started"
+        with_what = f" with the env_vars {names}" if names else ""
+        text = f"{NO_PROCESS}{with_what}: it {cause.text or cause.how()} as it started"
         if cause.kind == CAUSE_REFUSED:
             text = f"{NO_PROCESS}: {cause.text}"
         if cause.payload:
