@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mray._common import kept
 from mray._common import messages as m
 from mray._ipc.connection import Connection, encode
 from mray._ipc.frames import decode_message
@@ -144,6 +145,31 @@ def test_who_asks_for_more_than_it_reads_gets_every_answer_in_order(node: Node) 
     own_door.close()
     asking.close()
     second.close()
+
+
+def test_an_answer_that_waits_comes_without_its_descriptor_where_the_kernel_passes_no_more(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking, own_door = node.introducer.admit("a", 11)
+    for number in range(400):
+        asking.send(marshal.dumps((m.INTRODUCE, number, NODE, number == 399)))
+        node.reactor.run_once(0)
+    send = socket.send_fds
+
+    def refuse(sock: socket.socket, packets: list[bytes], fds: list[int]) -> int:
+        if fds:
+            raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
+        return send(sock, packets, fds)
+
+    monkeypatch.setattr(socket, "send_fds", refuse)
+    monkeypatch.setattr(kept.socket, "send_fds", refuse)
+    node.start()
+    asking.settimeout(60)
+    for number in range(400):
+        packet, fds, _flags, _address = socket.recv_fds(asking, 1000, 1)
+        assert (*decode_message(packet)[:2], fds) == (m.INTRODUCED, number, [])
+    own_door.close()
+    asking.close()
 
 
 def test_who_has_no_descriptor_for_it_is_told_so_and_gets_the_next_one(node: Node) -> None:

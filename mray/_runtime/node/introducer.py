@@ -1,7 +1,7 @@
 """The node's part of introductions (see `mray._ipc.introductions`): it makes every connection between two processes of the session.
 
 In the node, on its one thread. It gives both ends of a connection away at once: it keeps two channels for each process, and no connection.
-Connections to a process that does not read, because it is stopped, wait in its channel, and in a queue here when that is full.
+What is for a process that does not read, because it is stopped, waits in its channel, and in a queue here when that is full.
 """
 
 from __future__ import annotations
@@ -30,28 +30,77 @@ _KNOCK = b"."
 Pair = tuple[socket.socket, socket.socket]
 
 
+class _Channel:
+    """The node's end of a channel, and what waits here while its process does not read and the channel is full."""
+
+    __slots__ = ("_waiting", "end")
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self._waiting: deque[tuple[bytes, socket.socket | None]] = deque()
+
+    def send(self, reactor: Reactor, packet: bytes, passed: socket.socket | None = None) -> None:
+        """Send a packet, and with it a descriptor of this socket. OSError when the process is dead, or no descriptor can be passed."""
+        if not self._waiting:
+            with contextlib.suppress(BlockingIOError):
+                self._pass(packet, passed)
+                return
+        self._waiting.append((packet, passed and passed.dup()))
+        reactor.watch_writable(self.end.fileno(), True)
+
+    def _pass(self, packet: bytes, passed: socket.socket | None) -> None:
+        if passed is None:
+            self.end.send(packet)
+        else:
+            socket.send_fds(self.end, [packet], [passed.fileno()])
+
+    def writable(self, reactor: Reactor) -> None:
+        """The process has read: send what waits."""
+        while self._waiting:
+            packet, passed = self._waiting[0]
+            try:
+                self._pass(packet, passed)
+            except BlockingIOError:
+                return
+            except OSError as error:  # the process is dead, or the other end of the connection sees the hang-up
+                if is_exhausted(error) and packet != _KNOCK:  # who has asked sees that there is none with the answer
+                    self._waiting.insert(1, (packet, None))
+            self._waiting.popleft()
+            if passed is not None:
+                passed.close()
+        reactor.watch_writable(self.end.fileno(), False)
+
+    def close(self) -> None:
+        self.end.close()
+        for _packet, passed in self._waiting:
+            if passed is not None:
+                passed.close()
+
+
 class _Member:
     """A process, and the node's ends of its two channels."""
 
-    __slots__ = ("asks", "door", "pid", "theirs", "waiting")
+    __slots__ = ("asks", "door", "pid", "theirs")
 
     def __init__(self) -> None:
-        self.asks, asks = _new_pair()
+        ours, asks = _new_pair()
+        self.asks = _Channel(ours)
         try:
-            self.door, door = _new_pair()
+            ours, door = _new_pair()
         except OSError:
             self.asks.close()
             asks.close()
             raise
+        self.door = _Channel(ours)
         #: The other ends, until the process has them.
         self.theirs: tuple[socket.socket, ...] = (asks, door)
         #: 0 until it has joined.
         self.pid = 0
-        #: Connections that do not fit into its channel.
-        self.waiting: deque[socket.socket] = deque()
 
     def close(self) -> None:
-        for sock in (self.asks, self.door, *self.theirs, *self.waiting):
+        self.asks.close()
+        self.door.close()
+        for sock in self.theirs:
             sock.close()
 
 
@@ -84,16 +133,16 @@ class Introducer:
         member = self._members[process]
         member.pid = pid
         theirs, member.theirs = member.theirs, ()
-        self._reactor.add_fd(member.asks.fileno(), partial(self._asked, member))
-        self._reactor.add_fd(member.door.fileno(), partial(self._door_changed, member))
+        self._reactor.add_fd(member.asks.end.fileno(), partial(self._asked, member))
+        self._reactor.add_fd(member.door.end.fileno(), partial(self._door_changed, member))
         return theirs
 
     def forget(self, process: str) -> None:
         """Drop a process that is dead or has left. Processes that wait for a connection to it see it hang up."""
         member = self._members.pop(process, None)
         if member is not None:
-            self._reactor.forget(member.asks.fileno())
-            self._reactor.forget(member.door.fileno())
+            self._reactor.forget(member.asks.end.fileno())
+            self._reactor.forget(member.door.end.fileno())
             member.close()
 
     def pass_on(self, connection: Connection, process: str) -> None:
@@ -108,10 +157,12 @@ class Introducer:
         connection.close()
 
     # ------------------------------------------------------------------------------------ asking
-    def _asked(self, member: _Member, _events: int) -> None:
+    def _asked(self, member: _Member, events: int) -> None:
+        if events & select.EPOLLOUT:
+            member.asks.writable(self._reactor)
         while True:
             try:
-                packet = member.asks.recv(_PACKET)
+                packet = member.asks.end.recv(_PACKET)
                 message = decode_message(packet) if packet else ()
                 if not message or misfit(message) or message[0] != m.INTRODUCE:
                     raise ConnectionAbortedError
@@ -119,7 +170,7 @@ class Introducer:
             except BlockingIOError:
                 return
             except (OSError, ValueError):  # it is dead, or another program writes there: it can ask no more
-                self._reactor.forget(member.asks.fileno())
+                self._reactor.forget(member.asks.end.fileno())
                 member.asks.close()
                 return
 
@@ -128,13 +179,13 @@ class Introducer:
         if process == NODE:
             pid = os.getpid()
         elif other is None or not other.pid:
-            member.asks.send(marshal.dumps((m.NOT_INTRODUCED, number, errno.ECONNREFUSED, _unknown(process))))
+            member.asks.send(self._reactor, marshal.dumps((m.NOT_INTRODUCED, number, errno.ECONNREFUSED, _unknown(process))))
             return
         else:
             pid = other.pid
         answer = marshal.dumps((m.INTRODUCED, number, pid))
         if not connect:
-            member.asks.send(answer)
+            member.asks.send(self._reactor, answer)
             return
         try:
             with above_limit():  # the node gives these descriptors away
@@ -152,40 +203,26 @@ class Introducer:
                 self._refuse(member, number, error)
                 return
             try:
-                socket.send_fds(member.asks, [answer], [theirs.fileno()])
+                member.asks.send(self._reactor, answer, theirs)
             except OSError as error:
                 if not is_exhausted(error):
                     raise
                 self._refuse(member, number, error)
 
-    @staticmethod
-    def _refuse(member: _Member, number: int, error: OSError) -> None:
+    def _refuse(self, member: _Member, number: int, error: OSError) -> None:
         text = f"{advice(error)}. The node process (pid {os.getpid()}) has no file descriptor left to connect with."
-        member.asks.send(marshal.dumps((m.NOT_INTRODUCED, number, error.errno or errno.EMFILE, text)))
+        member.asks.send(self._reactor, marshal.dumps((m.NOT_INTRODUCED, number, error.errno or errno.EMFILE, text)))
 
     # ------------------------------------------------------------------------------------ letting in
     def _present(self, member: _Member, sock: socket.socket) -> None:
-        if not member.waiting:
-            with contextlib.suppress(BlockingIOError):
-                with contextlib.suppress(ConnectionError):  # it is dead, as the other end will see
-                    socket.send_fds(member.door, [_KNOCK], [sock.fileno()])
-                return
-        member.waiting.append(sock.dup())
-        self._reactor.watch_writable(member.door.fileno(), True)
+        with contextlib.suppress(ConnectionError):  # it is dead, as the other end will see
+            member.door.send(self._reactor, _KNOCK, sock)
 
     def _door_changed(self, member: _Member, events: int) -> None:
         if events & ~select.EPOLLOUT:  # no message comes here: it is closed
-            self._reactor.forget(member.door.fileno())
-            return
-        while member.waiting:
-            try:
-                socket.send_fds(member.door, [_KNOCK], [member.waiting[0].fileno()])
-            except BlockingIOError:
-                return
-            except OSError:  # the other end sees the hang-up
-                pass
-            member.waiting.popleft().close()
-        self._reactor.watch_writable(member.door.fileno(), False)
+            self._reactor.forget(member.door.end.fileno())
+        else:
+            member.door.writable(self._reactor)
 
 
 def _unknown(process: str) -> str:
