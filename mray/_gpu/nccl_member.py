@@ -85,7 +85,8 @@ class NcclMember:
     Made by `join_nccl`. All tensors are dense and on the member's device.
     """
 
-    def __init__(self, group: StreamGroup, nccl: Library, device: int, communicator: Any, use_communication_streams: bool) -> None:
+    def __init__(self, group: StreamGroup, nccl: Library, device: int, communicator: Any, streams: Sequence[int]) -> None:
+        """`streams`: to send and to receive on, lent for "communicators"; or none, for the thread's current one."""
         self.group = group
         self.nccl = nccl
         self.platform: Platform = nccl.platform
@@ -103,8 +104,7 @@ class NcclMember:
         self._alarm = threading.Event()
         self._watcher_sleeps = False
         self._deferring = _Deferring()
-        #: To send and to receive on.
-        self._streams = [lend_stream(self.device, "communicators") for _ in range(2)] if use_communication_streams else None
+        self._streams = streams
         group.on_death = self._alarm.set
         self._watcher = threading.Thread(target=self._watch, name="mray-nccl-watch", daemon=True)
         self._watcher.start()
@@ -122,12 +122,12 @@ class NcclMember:
     @property
     def send_stream(self) -> int:
         """The stream of sends: the thread's current stream, unless there are streams for communication."""
-        return self.device.current_stream() if self._streams is None else self._streams[0]
+        return self._streams[0] if self._streams else self.device.current_stream()
 
     @property
     def receive_stream(self) -> int:
         """The stream of receives."""
-        return self.device.current_stream() if self._streams is None else self._streams[1]
+        return self._streams[1] if self._streams else self.device.current_stream()
 
     # ------------------------------------------------------------------------------------ messages
     def send(self, tensor: Any, peer: int) -> None:
@@ -229,7 +229,7 @@ class NcclMember:
 
     def _follow_current(self, stream: int) -> None:
         """The work of the current stream comes first."""
-        if self._streams is not None:
+        if self._streams:
             mark(self.device, self.device.current_stream()).wait(stream)
 
     # ------------------------------------------------------------------------------------ calls
@@ -264,7 +264,7 @@ class NcclMember:
             self._tidy()
             if self._watcher_sleeps:
                 self._alarm.set()
-            if self._streams is not None and results:
+            if self._streams and results:
                 later = self._deferring.later
                 if later is None:
                     self.await_results(end, results)
@@ -408,7 +408,7 @@ class NcclMember:
         self._communicator.abort()
         self._tidy()
         self._queue.clear()
-        for stream in self._streams or ():
+        for stream in self._streams:
             return_stream(self.device, stream, "communicators")
         group.destroy()
 
@@ -453,10 +453,15 @@ def join_nccl(
         communicator = group.make_beside(
             lambda: nccl.communicator(group.world_size, told[0][1], group.rank, device), "mray-nccl-init", lambda late: late.abort()
         )
+        streams: list[int] = []
         try:
-            return NcclMember(group, nccl, device, communicator, use_communication_streams)
+            while use_communication_streams and len(streams) < 2:
+                streams.append(lend_stream(own, "communicators"))
+            return NcclMember(group, nccl, device, communicator, streams)
         except BaseException:
             communicator.abort()
+            for stream in streams:
+                return_stream(own, stream, "communicators")
             raise
     except BaseException:
         group.destroy()

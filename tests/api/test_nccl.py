@@ -16,6 +16,7 @@ import pytest
 
 from mray._api.communicator import ReduceOp
 from mray._channel.group import GRACE
+from mray._device.lending import lend_stream
 from mray._device.platform import forget_platform, platform
 from mray._gpu.nccl import NcclCommunicator
 from mray.exceptions import ActorDiedError, RayChannelError
@@ -367,16 +368,22 @@ def test_actors_share_a_gpu_where_the_library_can_and_is_told_to(ray, machine, g
     on_all(ray, members, destroy)
 
 
-def fail_with_its_streams(member: Any, communicator: Any, rank: int) -> str:
-    """Become a rank on a device that makes no streams."""
+def fail_with_its_streams(member: Any, communicator: Any, rank: int) -> tuple[str, bool]:
+    """Become a rank on a device that makes one stream and no other; what is said, and whether the one is there for the next."""
+    made = []
+
+    def create(device: Any) -> int:
+        if made:
+            raise MemoryError("the device makes no streams")
+        made.append(create_stream(device))
+        return made[0]
+
+    device = platform().devices[0]
+    create_stream = type(device).create_stream
     with pytest.MonkeyPatch.context() as patch, pytest.raises(MemoryError) as caught:
-        patch.setattr(type(platform().devices[0]), "create_stream", fail)
+        patch.setattr(type(device), "create_stream", create)
         communicator.initialize(rank)
-    return str(caught.value)
-
-
-def fail(_device: Any) -> int:
-    raise MemoryError("the device makes no streams")
+    return str(caught.value), lend_stream(device, "communicators") in made
 
 
 def what_is_said(member: Any, rank: int) -> str:
@@ -391,7 +398,7 @@ def test_a_rank_that_finds_no_streams_leaves_the_group(ray, machine, actors):
     communicator = NcclCommunicator(members, use_communication_streams=True)
     failing = members[0].do.remote(fail_with_its_streams, communicator, 0)
     assert ray.get(members[1].join.remote(communicator, 1)) == 1
-    assert ray.get(failing) == "the device makes no streams"
+    assert ray.get(failing) == ("the device makes no streams", True)
     assert "rank 0" in ray.get(members[1].do.remote(what_is_said, 0))
     ray.get(members[1].do.remote(destroy))
 

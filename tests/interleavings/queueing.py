@@ -156,7 +156,7 @@ class Queueing(Together):
         nccl.group, nccl.nccl, nccl.device, nccl._communicator = mine, library, device, communicator
         nccl._on_failure, nccl._calling, nccl._books = [], threading.Lock(), threading.Lock()
         nccl._inside = nccl._closed = nccl._watcher_sleeps = False
-        nccl._queue, nccl._alarm, nccl._streams = deque(), nothing, None
+        nccl._queue, nccl._alarm, nccl._streams = deque(), nothing, ()
         nccl._watcher = threading.current_thread()
         done = 0
         note_done = mine.note_done
