@@ -382,6 +382,7 @@ class NativeBackend(PlacementCalls, Backend):
             caller.learn(options, blueprint.is_async)
             # The constructor's arguments must outlive every restart.
             caller.pins = call
+            caller.owned = not detached
             token = client.borrowing.token(actor_id, held=True)
         if spec["name"]:
             if call.arguments is not None:
@@ -397,6 +398,8 @@ class NativeBackend(PlacementCalls, Backend):
                     discard_own(call)
                 # Somebody else was faster; unless that one is over by now, there is nothing to create.
                 return self._held_by_name(options["name"], namespace) or self.create_actor(actor_class, args, kwargs, options)
+            with client.lock:
+                caller.subscribe()  # else its end would not end what is kept for its restarts
         else:
             with client.lock:
                 if call.arguments is None or not client.arguments.wait(call, _Creation(self, spec, actor_id)):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -405,6 +407,64 @@ def test_an_actor_dies_with_the_worker_that_created_it(ray_session, pidder, even
     eventually(process_is_gone(pid))
     with pytest.raises(ray.exceptions.ActorDiedError, match="owner has died"):
         ray.get(child.pid.remote())
+
+
+@pytest.mark.parametrize("kept", ["by nobody", "by a thread"])
+@pytest.mark.parametrize("name", [None, "hired"])
+def test_a_worker_at_its_last_call_stays_until_its_actors_have_ended(fresh, init, pidder, eventually, name, kept):
+    """It needs no GPU of its own meanwhile: the actor has the only one."""
+    init(num_cpus=1, num_gpus=1)
+    ray = fresh
+
+    @ray.remote(max_calls=1, num_gpus=1)
+    def hire():
+        actor = pidder.options(name=name, num_gpus=1).remote()
+        if kept == "by a thread":
+            threading.Thread(target=lambda: (actor, time.sleep(1000)), daemon=True).start()
+        return os.getpid(), actor
+
+    pid, actor = ray.get(hire.remote())
+    own = ray.get(actor.pid.remote(), timeout=60)
+    with pytest.raises(ray.exceptions.GetTimeoutError):
+        ray.get(actor.slow.remote("/no/such/file"), timeout=0.5)
+    assert not process_is_gone(pid)()
+    ray.kill(actor)
+    del actor
+    eventually(process_is_gone(own))
+    eventually(process_is_gone(pid))
+
+
+@pytest.mark.only("mray")  # Ray warns that it may lose it
+def test_what_a_named_actor_was_made_with_is_there_when_it_restarts(fresh, init, eventually):
+    """Its maker calls it never, and has let go of it."""
+    init(num_cpus=2)
+    ray = fresh
+
+    @ray.remote(num_cpus=0, max_restarts=1, max_task_retries=1)
+    class Holder:
+        def __init__(self, value):
+            self.value = value
+
+        def look(self):
+            return os.getpid(), len(self.value)
+
+    @ray.remote(num_cpus=0)
+    class Caller:
+        def take(self, holders):
+            (self.holder,) = holders
+
+        def look(self):
+            return ray.get(self.holder.look.remote())
+
+    caller = Caller.remote()
+    holder = Holder.options(name="holder").remote(ray.put(bytes(1 << 20)))
+    ray.get(caller.take.remote([holder]))
+    pid, _length = ray.get(caller.look.remote())
+    del holder
+    gc.collect()
+    os.kill(pid, signal.SIGKILL)
+    again, length = ray.get(caller.look.remote())
+    assert (again != pid, length) == (True, 1 << 20)
 
 
 def test_a_detached_actor_outlives_who_created_it(ray_session, pidder):

@@ -514,6 +514,22 @@ def test_the_lease_of_a_worker_that_ends_on_purpose_is_recalled():
     assert stage.available() == {"CPU": 2.0}
 
 
+def test_a_worker_that_ends_and_stays_for_others_has_nothing_of_its_task():
+    stage = Stage({"CPU": 1}, [0])
+    stage.ask(CPU=1, GPU=1)
+    [(_, lease, worker, _, _)] = stage.grants()
+    stage(events.WorkerLeft(worker, m.CAUSE_EXIT, "max_calls"))
+    assert stage.available() == {"CPU": 1.0}, "its memory on the GPU goes with it"
+    stage(events.TaskBlocked(worker))
+    assert stage.available() == {"CPU": 1.0, "GPU": 1.0}
+    stage.give_back(lease)
+    stage.ask(CPU=1, GPU=1)
+    [(_, _, other, _, _)] = stage.grants()
+    assert other != worker
+    stage.die(worker)
+    assert stage.available() == {}
+
+
 def test_the_story_has_the_last_events_and_their_fields() -> None:
     stage = Stage()
     request = stage.ask(CPU=1)

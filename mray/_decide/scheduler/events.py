@@ -92,7 +92,7 @@ class LeaseBroken(Record):
 
 
 class TaskBlocked(Record):
-    """The task in this worker waits for values."""
+    """The task in this worker waits for values; or a worker that ends waits until nobody needs what it owns."""
 
     process: str
 

@@ -354,6 +354,10 @@ class Scheduler:
         self.tell(lease.client.process, (LEASE_RECALL, lease.id))
 
     def _task_blocked(self, event: events.TaskBlocked) -> None:
+        worker = self.workers.workers.get(event.process)
+        if worker is not None and worker.state == LEAVING and isinstance(worker.tenant, GrantedLease):
+            self._end_lease(worker.tenant)  # it is done, and stays as long as others need what it owns
+            return
         holding = self._lease_holding(event.process)
         if holding is not None:
             self.given_back(holding.pool.lend(holding))

@@ -43,6 +43,8 @@ class ActorCaller:
         self.class_name = ""
         #: The arguments of its constructor, in the process that created it: every restart needs them.
         self.pins: Any = None
+        #: Whether it ends with this process, which created it.
+        self.owned = False
         #: Called after each change of its state.
         self.watchers: list[Callable[[], None]] = []
 
@@ -216,6 +218,10 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         caller = self.get(actor_id)
         if caller is not None and caller.actor.state in (DEAD, UNKNOWN) and not caller.actor.queue and not caller.watchers:
             del self[actor_id]
+
+    def own_live(self) -> bool:
+        """Whether an actor that ends with this process is not dead yet."""
+        return any(caller.owned and caller.actor.state not in (DEAD, UNKNOWN) for caller in tuple(self.values()))
 
     def end_of_process(self, actor_id: bytes, class_name: str, process: str) -> BaseException | None:
         """The error for a process of an actor that is known to be gone; None when the actor goes on in another one. Takes the lock."""

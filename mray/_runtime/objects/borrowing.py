@@ -373,6 +373,12 @@ class Borrowing(Part):
         """Whether this process holds a handle of the actor."""
         return actor_id in self.borrower.tokens
 
+    def drop_handles(self) -> None:
+        """Let go of all actors: this process leaves, whatever of its program is left. Takes the lock."""
+        for actor_id in self.held_actors():
+            self.borrower.tokens.pop(actor_id, None)
+            self._drop_actor(actor_id)
+
     def _drop_actor(self, actor_id: bytes) -> None:
         with self._client.lock:
             self._follow(self.borrower.handles_gone(actor_id))

@@ -489,7 +489,10 @@ class Worker(Resident):
         return int(kind == m.CAUSE_CRASH) if status is None else status
 
     def _finish_own_calls(self) -> None:
-        """Wait, at max_calls, until the tasks that it submitted are done and its objects are no longer borrowed."""
+        """Wait, at max_calls, until the tasks that it submitted are done, nobody borrows its objects, and its actors have ended.
+
+        What its task had is free meanwhile.
+        """
         client = self.client
 
         def done() -> bool:
@@ -497,8 +500,15 @@ class Worker(Resident):
             lent = client.borrowing.lent.out or client.borrowing.pins.out
             return not lent and not any(peer.calls for peer in peers) and client.leases.is_idle()
 
-        if not done():
-            client.reactor.wait_until(done)
+        def actors_ended() -> bool:
+            return self.context.actor_id is not None or not client.actors.own_live()  # those of an actor end with it
+
+        if done() and actors_ended():
+            return
+        client.node.send((m.BLOCKED,))
+        client.reactor.wait_until(done)
+        client.borrowing.drop_handles()
+        client.reactor.wait_until(actors_ended)
 
     # ------------------------------------------------------------------------------------ observers
     def work(self) -> dict[str, Any]:
