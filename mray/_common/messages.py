@@ -105,9 +105,7 @@ LEASE_REQUEST = 50  # request, demand                       demand: a dict, see 
 LEASE_CANCEL = 51  # request                               no more needed; a grant that crosses it is returned
 LEASE_RETURN = 52  # lease id
 LEASE_BREAK = 63  # lease id, text                        ... whose worker is to end: the conversation with it has broken, and why
-BLOCKED = (
-    53  # -                                        this worker's task waits: its CPUs are free; or the worker ends, and waits
-)
+BLOCKED = 53  # -                                        this worker's task waits: its CPUs are free; or the worker ends, and waits
 UNBLOCKED = 54  # -
 ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see `mray._decide.scheduler.records`
 ACTOR_SUBSCRIBE = 56  # actor id                              answered by ACTOR_STATE now and at each change
