@@ -1,7 +1,7 @@
 """The node's part of introductions (see `mray._ipc.introductions`): it makes every connection between two processes of the session.
 
 In the node, on its one thread. It gives both ends of a connection away at once: it keeps two channels for each process, and no connection.
-What is for a process that does not read, because it is stopped, waits in its channel, and in a queue here when that is full.
+Connections and answers for a process that does not read, because it is stopped, wait in its channel, and in a queue here when that is full.
 """
 
 from __future__ import annotations

@@ -491,7 +491,7 @@ class Worker(Resident):
     def _finish_own_calls(self) -> None:
         """Wait, at max_calls, until the tasks that it submitted are done, nobody borrows its objects, and its actors have ended.
 
-        What its task had is free meanwhile.
+        The CPUs and GPUs of its task are free meanwhile.
         """
         client = self.client
 
