@@ -5,8 +5,7 @@ Tests keep the code under test from the network and the disk: pytest-socket has 
 program reaches its session. So whatever mray needs of these modules it takes from here, ``from mray._common.kept import os``: copies of the
 modules, made when mray was imported, whose functions use each other and not what the originals have become.
 
-Not copied: `_LATE`. Tests of mray replace these in order to see them fail, and `os._exit` others, in order to save something before it
-(coverage.py).
+Not copied: `os._exit`, which coverage.py replaces in order to save something before it.
 """
 
 from __future__ import annotations
@@ -33,9 +32,6 @@ else:
     from types import FunctionType as _Function
     from types import ModuleType as _Module
 
-    #: Functions of `os` that are looked up when they are called.
-    _LATE = ("_exit", "fstat", "posix_fallocate", "sched_getaffinity")
-
     def _copy(original, **others):
         """A copy of a module, whose functions see the copy and `others` where they would see the module and others."""
         copy = _Module(f"kept {original.__name__}", original.__doc__)
@@ -57,8 +53,7 @@ else:
     os = _copy(_os)
     vars(os).update((name, value) for name, value in vars(_posix).items() if name in vars(os) and type(value) is _Builtin)
     os.path = _copy(_os.path, os=os)
-    for _name in _LATE:
-        del vars(os)[_name]
+    del os._exit  # looked up when it is called
     os.__getattr__ = lambda name, original=_os: getattr(original, name)
     io = _copy(_io)
     os.fdopen = io.open  # (that of `os` imports whatever stands for `io`)

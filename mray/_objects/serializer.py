@@ -302,7 +302,8 @@ def _special_types(refuse_grad: bool) -> Table | None:
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
     has_numpy = "numpy" in sys.modules
-    of_arrow, of_polars = arrow_reducers(), frame_reducers()
+    of_arrow = arrow_reducers() if "pyarrow" in sys.modules else {}
+    of_polars = frame_reducers() if "polars" in sys.modules else {}
     if not has_numpy and tensor_type is None and not reducers and not of_arrow and not of_polars:
         return None
     parts = (copyreg.dispatch_table, of_arrow, of_polars, tensor_type, has_numpy, reducers)

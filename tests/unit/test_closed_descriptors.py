@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from mray._common import kept
 from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray.exceptions import RaySystemError
 
@@ -41,6 +42,6 @@ def test_one_that_another_thread_has_closed_since_is_no_tear(
         raise OSError(errno.EBADF, "closed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fstat", fstat)
+        patch.setattr(kept.os, "fstat", fstat)
         closed_descriptors.look(watched)
     assert not watched and not errors and closed_descriptors.error is None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mray._common import kept
 from mray._ipc import discovery
 from mray._ipc.discovery import Gpu
 
@@ -106,7 +106,7 @@ def test_accelerator_types_of_some_gpus():
 
 
 def test_cpus_respect_mask_and_control_group(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(16)))
+    monkeypatch.setattr(kept.os, "sched_getaffinity", lambda _pid: set(range(16)))
     files = {
         "/proc/self/cgroup": "4:memory,cpu:/a/b\n0::/c",
         "/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "350000",

@@ -13,6 +13,7 @@ import weakref
 import numpy
 import pytest
 
+from mray._common import kept
 from mray._common.messages import FAILED
 from mray._ipc.connection import PeerState
 from mray._ipc.mapped import claim
@@ -307,7 +308,7 @@ def test_a_disk_without_room_is_an_error_and_leaves_nothing(store, directory, mo
     def full(*_arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(kept.os, "posix_fallocate", full)
     with pytest.raises(OutOfDiskError, match="No space left on device"):
         store.spill(serialize(numpy.zeros(10**5)), OWNER)
     assert os.listdir(directory) == []
@@ -317,7 +318,7 @@ def test_ctrl_c_while_memory_is_reserved_leaves_nothing(store, table, monkeypatc
     def interrupted(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "posix_fallocate", interrupted)
+    monkeypatch.setattr(kept.os, "posix_fallocate", interrupted)
     before = set(os.listdir("/dev/shm"))
     for store_it in (store.write, store.spill):
         with pytest.raises(KeyboardInterrupt):
