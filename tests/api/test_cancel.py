@@ -180,6 +180,7 @@ def test_a_cancel_while_arguments_are_unpickled_neither_runs_the_task_nor_kills_
     ref = f.remote(Slow(marks.path, str(gate)), marks.path)
     eventually(lambda: marks() == ["unpickling"])
     ray.cancel(ref)
+    time.sleep(0.5)  # nobody is told when the worker has heard of it
     gate.touch()
     assert cancelled(ray, ref)
     assert "ran" not in marks()
