@@ -30,7 +30,7 @@ from mray._objects.remote_error import (
     unpickle_error,
 )
 from mray._runtime.client.failed_calls import facts_of_answer
-from mray.examples import pipeline_parallel as pipeline
+from mray.examples import hello_world
 from mray.exceptions import (
     ActorDiedError,
     GetTimeoutError,
@@ -177,7 +177,7 @@ def test_frames_of_mray_are_internal_and_others_not() -> None:
     assert kind_of(sys.modules["mray._objects.remote_error"].__file__ or "") == OWN
     assert kind_of(__file__) != OWN
     assert kind_of(mray.util.__file__ or "") == OWN
-    assert kind_of(pipeline.__file__ or "") != OWN
+    assert kind_of(hello_world.__file__ or "") != OWN
 
 
 # ------------------------------------------------------------------------------------------ pickling
