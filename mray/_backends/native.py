@@ -398,8 +398,9 @@ class NativeBackend(PlacementCalls, Backend):
                     discard_own(call)
                 # Somebody else was faster; unless that one is over by now, there is nothing to create.
                 return self._held_by_name(options["name"], namespace) or self.create_actor(actor_class, args, kwargs, options)
-            with client.lock:
-                caller.subscribe()  # else its end would not end what is kept for its restarts
+            if not detached:
+                with client.lock:
+                    caller.subscribe()  # what its restarts need is kept until it has ended
         else:
             with client.lock:
                 if call.arguments is None or not client.arguments.wait(call, _Creation(self, spec, actor_id)):
