@@ -407,7 +407,7 @@ class NativeBackend(PlacementCalls, Backend):
                     self.send_creation(call, spec, 0, actor_id)
                 else:
                     # From now on others may watch it, and anybody kill it.
-                    self._ask_for_actor(caller, actor_id, {**spec, "code": b"", "announced": True})
+                    self._ask_for_actor(caller, {**spec, "code": b"", "announced": True})
         return make_handle(blueprint, actor_id, token, options)
 
     def send_creation(self, call: Call, spec: dict[str, Any], answer: int, actor_id: bytes) -> Any:
@@ -420,13 +420,13 @@ class NativeBackend(PlacementCalls, Backend):
                 return client.ask(m.ACTOR_CREATE, actor_id, spec)
             except RaySystemError as error:  # the node's no: somebody has the name
                 raise ActorAlreadyExistsError(str(error.client_exc)) from None
-        self._ask_for_actor(client.actors.of(actor_id), actor_id, spec)
+        self._ask_for_actor(client.actors.of(actor_id), spec)
         return None
 
-    def _ask_for_actor(self, caller: ActorCaller, actor_id: bytes, spec: dict[str, Any]) -> None:
+    def _ask_for_actor(self, caller: ActorCaller, spec: dict[str, Any]) -> None:
         """Ask for it, and to be told of its states: in one system call, so that the node tells of every one."""
         node = self.client.node
-        node.post((m.ACTOR_CREATE, 0, actor_id, spec))
+        node.post((m.ACTOR_CREATE, 0, caller.actor_id, spec))
         caller.subscribe()
         node.flush()
 

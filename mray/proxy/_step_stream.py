@@ -326,17 +326,19 @@ class RemoteReference(Generic[E]):
 
     def ref(self) -> Any:
         """A ref of the engine to the value; waits for nothing."""
-        stream = self.env.stream()
-        self.stream.send()
-        number = stream.add("pass", (self.env.var_of(self),))
-        return stream.ask_ref((TAKE, stream.id, number))
+        stream, want = self._step_to_take()
+        return stream.ask_ref(want)
 
     def pass_on(self) -> Any:
         """A ref of the engine to the value, for another interpreter; waits for nothing."""
+        stream, want = self._step_to_take()
+        return stream.ask(want)
+
+    def _step_to_take(self) -> tuple[StepStream, tuple[str, int, int]]:
+        """A step whose result is the value, in a stream of this thread, and what that is asked for to have it."""
         stream = self.env.stream()
         self.stream.send()
-        number = stream.add("pass", (self.env.var_of(self),))
-        return stream.ask((TAKE, stream.id, number))
+        return stream, (TAKE, stream.id, stream.add("pass", (self.env.var_of(self),)))
 
 
 class Variable:

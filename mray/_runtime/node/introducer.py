@@ -33,20 +33,21 @@ Pair = tuple[socket.socket, socket.socket]
 class _Channel:
     """The node's end of a channel, and what waits here while its process does not read and the channel is full."""
 
-    __slots__ = ("_waiting", "end")
+    __slots__ = ("_reactor", "_waiting", "end")
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, reactor: Reactor, end: socket.socket) -> None:
+        self._reactor = reactor
         self.end = end
         self._waiting: deque[tuple[bytes, socket.socket | None]] = deque()
 
-    def send(self, reactor: Reactor, packet: bytes, passed: socket.socket | None = None) -> None:
+    def send(self, packet: bytes, passed: socket.socket | None = None) -> None:
         """Send a packet, and with it a descriptor of this socket. OSError when the process is dead, or no descriptor can be passed."""
         if not self._waiting:
             with contextlib.suppress(BlockingIOError):
                 self._pass(packet, passed)
                 return
         self._waiting.append((packet, passed and passed.dup()))
-        reactor.watch_writable(self.end.fileno(), True)
+        self._reactor.watch_writable(self.end.fileno(), True)
 
     def _pass(self, packet: bytes, passed: socket.socket | None) -> None:
         if passed is None:
@@ -54,7 +55,7 @@ class _Channel:
         else:
             socket.send_fds(self.end, [packet], [passed.fileno()])
 
-    def writable(self, reactor: Reactor) -> None:
+    def writable(self) -> None:
         """The process has read: send what waits."""
         while self._waiting:
             packet, passed = self._waiting[0]
@@ -68,9 +69,11 @@ class _Channel:
             self._waiting.popleft()
             if passed is not None:
                 passed.close()
-        reactor.watch_writable(self.end.fileno(), False)
+        self._reactor.watch_writable(self.end.fileno(), False)
 
     def close(self) -> None:
+        """End it; whoever was to be passed on sees the hang-up."""
+        self._reactor.forget(self.end.fileno())
         self.end.close()
         for _packet, passed in self._waiting:
             if passed is not None:
@@ -82,16 +85,16 @@ class _Member:
 
     __slots__ = ("asks", "door", "pid", "theirs")
 
-    def __init__(self) -> None:
+    def __init__(self, reactor: Reactor) -> None:
         ours, asks = _new_pair()
-        self.asks = _Channel(ours)
+        self.asks = _Channel(reactor, ours)
         try:
             ours, door = _new_pair()
         except OSError:
             self.asks.close()
             asks.close()
             raise
-        self.door = _Channel(ours)
+        self.door = _Channel(reactor, ours)
         #: The other ends, until the process has them.
         self.theirs: tuple[socket.socket, ...] = (asks, door)
         #: 0 until it has joined.
@@ -125,7 +128,7 @@ class Introducer:
 
     def _prepare(self, process: str) -> None:
         if process not in self._members:
-            self._members[process] = _Member()
+            self._members[process] = _Member(self._reactor)
 
     def admit(self, process: str, pid: int) -> tuple[socket.socket, ...]:
         """The ends of the channels of a process that has joined; the caller closes them. OSError when there is no descriptor for them."""
@@ -141,8 +144,6 @@ class Introducer:
         """Drop a process that is dead or has left. Processes that wait for a connection to it see it hang up."""
         member = self._members.pop(process, None)
         if member is not None:
-            self._reactor.forget(member.asks.end.fileno())
-            self._reactor.forget(member.door.end.fileno())
             member.close()
 
     def pass_on(self, connection: Connection, process: str) -> None:
@@ -159,7 +160,7 @@ class Introducer:
     # ------------------------------------------------------------------------------------ asking
     def _asked(self, member: _Member, events: int) -> None:
         if events & select.EPOLLOUT:
-            member.asks.writable(self._reactor)
+            member.asks.writable()
         while True:
             try:
                 packet = member.asks.end.recv(_PACKET)
@@ -170,7 +171,6 @@ class Introducer:
             except BlockingIOError:
                 return
             except (OSError, ValueError):  # it is dead, or another program writes there: it can ask no more
-                self._reactor.forget(member.asks.end.fileno())
                 member.asks.close()
                 return
 
@@ -179,13 +179,13 @@ class Introducer:
         if process == NODE:
             pid = os.getpid()
         elif other is None or not other.pid:
-            member.asks.send(self._reactor, marshal.dumps((m.NOT_INTRODUCED, number, errno.ECONNREFUSED, _unknown(process))))
+            member.asks.send(marshal.dumps((m.NOT_INTRODUCED, number, errno.ECONNREFUSED, _unknown(process))))
             return
         else:
             pid = other.pid
         answer = marshal.dumps((m.INTRODUCED, number, pid))
         if not connect:
-            member.asks.send(self._reactor, answer)
+            member.asks.send(answer)
             return
         try:
             with above_limit():  # the node gives these descriptors away
@@ -203,26 +203,27 @@ class Introducer:
                 self._refuse(member, number, error)
                 return
             try:
-                member.asks.send(self._reactor, answer, theirs)
+                member.asks.send(answer, theirs)
             except OSError as error:
                 if not is_exhausted(error):
                     raise
                 self._refuse(member, number, error)
 
-    def _refuse(self, member: _Member, number: int, error: OSError) -> None:
+    @staticmethod
+    def _refuse(member: _Member, number: int, error: OSError) -> None:
         text = f"{advice(error)}. The node process (pid {os.getpid()}) has no file descriptor left to connect with."
-        member.asks.send(self._reactor, marshal.dumps((m.NOT_INTRODUCED, number, error.errno or errno.EMFILE, text)))
+        member.asks.send(marshal.dumps((m.NOT_INTRODUCED, number, error.errno or errno.EMFILE, text)))
 
     # ------------------------------------------------------------------------------------ letting in
     def _present(self, member: _Member, sock: socket.socket) -> None:
         with contextlib.suppress(ConnectionError):  # it is dead, as the other end will see
-            member.door.send(self._reactor, _KNOCK, sock)
+            member.door.send(_KNOCK, sock)
 
     def _door_changed(self, member: _Member, events: int) -> None:
         if events & ~select.EPOLLOUT:  # no message comes here: it is closed
             self._reactor.forget(member.door.end.fileno())
         else:
-            member.door.writable(self._reactor)
+            member.door.writable()
 
 
 def _unknown(process: str) -> str:
