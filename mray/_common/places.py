@@ -34,6 +34,10 @@ _PROGRAMS = ("mray.cli", "mray.examples", "mray.pytest_plugin", "mray.__main__")
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "cloudpickle", "numpy", "posix_ipc", "torch", "cupy"})
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
+#: Of modules, by their names; and how many of those are kept.
+_kinds: dict[str, str] = {}
+_MOST_KINDS = 10_000
+
 _sleeps: set[CodeType] = set()
 _runs_users: set[CodeType] = set()
 _dispatches: set[CodeType] = set()
@@ -97,24 +101,36 @@ class Place(Record):
 
 def kind_of(frame: FrameType) -> str:
     """The owner of the code that a frame runs. See Note [whose code]."""
-    if frame.f_code in _runs_users:
-        return USERS
     name = frame.f_globals.get("__name__")
     if type(name) is not str:
         return USERS
+    kind = _kinds.get(name)
+    if kind is None:
+        if len(_kinds) > _MOST_KINDS:
+            _kinds.clear()
+        kind = _kinds[name] = _kind_of_module(name)
+    # (Only now: the hash of a function's code takes longer than all of that.)
+    return USERS if kind == OWN and frame.f_code in _runs_users else kind
+
+
+def _kind_of_module(name: str) -> str:
     root = name.partition(".")[0]
     if root == "mray":
         return USERS if name.startswith(_PROGRAMS) else OWN
     return LIBRARY if root in _LIBRARIES else USERS
 
 
-def place_of(innermost: FrameType | None, is_locked: bool = False) -> Place:
-    """The place of a thread whose innermost frame this is; `is_locked`: it owns a lock of mray's, whatever code it runs."""
+def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -1) -> Place:
+    """The place of a thread whose innermost frame this is; `is_locked`: it owns a lock of mray's, whatever code it runs.
+
+    With `most`, of a thread in which mray does not dispatch, no more frames than that are looked at (-1: all of them): a signal that comes
+    often must not cost more the deeper the user's code is.
+    """
     if innermost is None:  # at the prompt of an interpreter
         return Place(True, False)
-    asleep = innermost.f_code in _sleeps and not _is_dispatching(innermost)
-    dropping = dropping_frame(innermost)
-    own = _outermost_own(innermost, is_locked) if dropping is None else None
+    asleep = kind_of(innermost) == OWN and innermost.f_code in _sleeps and not _is_dispatching(innermost)
+    dropping = dropping_frame(innermost, most)
+    own = _outermost_own(innermost, is_locked, most) if dropping is None else None
     if dropping is not None:
         frame: FrameType | None = dropping.f_back
         # Perhaps mray's code has dropped the object.
@@ -145,7 +161,7 @@ def _is_dispatching(innermost: FrameType) -> bool:
     return False
 
 
-def _outermost_own(innermost: FrameType, is_locked: bool) -> FrameType | None:
+def _outermost_own(innermost: FrameType, is_locked: bool, most: int) -> FrameType | None:
     """The outermost of mray's frames between the user's code that must wait and what goes on; None when the user's may be cut here."""
     frame: FrameType | None = innermost
     while frame is not None:
@@ -156,11 +172,22 @@ def _outermost_own(innermost: FrameType, is_locked: bool) -> FrameType | None:
             break
         frame = frame.f_back
     # The user's, which mray may have called in the middle of something.
-    while frame is not None and frame.f_code not in _runs_users:
-        if frame.f_code in _dispatches or (is_locked and kind_of(frame) == OWN):
-            return _region(frame)
+    while frame is not None and most:
+        if _is_mrays(frame):
+            code = frame.f_code
+            if code in _runs_users:
+                break
+            if code in _dispatches or (is_locked and kind_of(frame) == OWN):
+                return _region(frame)
         frame = frame.f_back
+        most -= 1
     return None
+
+
+def _is_mrays(frame: FrameType) -> bool:
+    """Whether one of mray's modules has the code of a frame."""
+    name = frame.f_globals.get("__name__")
+    return type(name) is str and name.startswith("mray")
 
 
 def _region(frame: FrameType) -> FrameType:

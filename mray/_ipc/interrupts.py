@@ -61,6 +61,8 @@ LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 0.02
 #: So many seconds a handler waits for mray's code to come to an end, which takes micro- or milliseconds: then it runs wherever that is.
 PATIENCE = 3.0
+#: Frames that are looked at while the thread does not dispatch: of mray's code that the user has called, or of a finalizer of mray's.
+MOST_FRAMES = 64
 
 T = TypeVar("T")
 Soon = Callable[[Callable[[], None]], None]
@@ -94,6 +96,7 @@ class InterruptGuard:
         "_since",
         "_trapped",
         "_was_look",
+        "_works",
         "again",
         "is_wanted",
         "landed",
@@ -101,6 +104,7 @@ class InterruptGuard:
         "later",
         "lock",
         "looks",
+        "reads",
         "serves",
         "terminated",
     )
@@ -121,10 +125,14 @@ class InterruptGuard:
         self._trapped: FrameType | None = None
         #: Whether Python has looked for signals since the byte code before, in a traced frame of the user's.
         self._was_look = False
+        #: `came` looks where the thread is: a signal that comes meanwhile is noted, and that call delivers it.
+        self._works = False
         #: Somebody looks again now and then, until no handler is due.
         self._queued = False
         #: Nobody sleeps while owning it.
         self.lock: QuietLock | None = None
+        #: Whether the thread that asks has the right to dispatch.
+        self.reads: Callable[[], bool] = lambda: False
         self.again, self.later = again, later
         #: Whether the main thread looks for signals now and then while it sleeps.
         self.looks = False
@@ -179,26 +187,35 @@ class InterruptGuard:
         if os.getpid() != self._pid:  # a fork that has not left the session yet: an error would be lost in a hook of the library's
             self._pending[number] = os.getpid()
             return
-        place = place_of(frame, self.owns_lock())
-        is_interrupt = current_handler(number) is signal.default_int_handler
-        if is_interrupt and ((self.serves and place.is_idle) or not self.is_wanted()):
-            self._pending.pop(number, None)
-            return
         if number not in self._pending:
             if not self._pending:
                 self._since = now()
             self._pending[number] = os.getpid()
+        # Signals may come faster than this function ends: each would interrupt the one before, until there is no stack left.
+        if self._works:
+            return
+        self._works = True
         try:
-            if place.is_open or place.sleeps or now() - self._since > PATIENCE:
-                self._run_at(place, frame)
-            else:
-                if is_interrupt:
-                    self.landed()
-                self._trap(place)
+            self._deliver(number, frame)
         finally:
-            if self._pending and not self._queued:  # another signal may come in the middle of that, and many would nest
+            self._works = False
+            if self._pending and not self._queued:
                 self._queued = True
                 self.again(self._look_later)
+
+    def _deliver(self, number: int, frame: FrameType | None) -> None:
+        """Run the handlers that are due, or see to it that they run when mray's code has come to its end."""
+        is_locked = self.owns_lock()
+        place = place_of(frame, is_locked, -1 if is_locked or self.reads() else MOST_FRAMES)
+        is_interrupt = current_handler(number) is signal.default_int_handler
+        if is_interrupt and ((self.serves and place.is_idle) or not self.is_wanted()):
+            self._pending.pop(number, None)
+        elif place.is_open or place.sleeps or now() - self._since > PATIENCE:
+            self._run_at(place, frame)
+        else:
+            if is_interrupt:
+                self.landed()
+            self._trap(place)
 
     def _run_at(self, place: Place, frame: FrameType | None) -> None:
         """Run the handlers that are due. Between two calls of a worker an error is the next call's, but SystemExit ends the worker."""
@@ -213,17 +230,21 @@ class InterruptGuard:
     def _run_due(self, frame: FrameType | None) -> None:
         """Run the handlers that are due, until one raises; raises that."""
         self._release()
-        pending = self._pending
-        while pending:
-            number = next(iter(pending))
-            del pending[number]
+        # Each once: there may be one that comes again as fast as it is run.
+        for number in tuple(self._pending):
+            if self._pending.pop(number, None) is None:
+                continue  # it came again while the one before ran, and has had its turn
             handler = current_handler(number)
             if handler is signal.default_int_handler:
                 if not self.is_wanted():
                     continue
                 self.landed()
             if callable(handler):  # else the user has taken it back meanwhile
-                run_handler(handler, number, frame)
+                works, self._works = self._works, False  # a signal that meets the user's handler interrupts it, as ever
+                try:
+                    run_handler(handler, number, frame)
+                finally:
+                    self._works = works
 
     def _look_later(self) -> None:
         self.later(AGAIN_SECONDS, self._look_again)

@@ -119,6 +119,7 @@ class Reactor:
         self.is_over = False
         self.closed_descriptors = ClosedDescriptors()
         self.guard = InterruptGuard(self.defer, self.call_later)
+        self.guard.reads = self._owns_reading
         #: Called with the part of this process that has failed, and its error, when that belongs to no conversation: the owner of the
         #: reactor ends whatever cannot go on.
         self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from signal import signal as install_handler
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -321,6 +321,80 @@ def test_signals_that_come_while_one_waits_do_not_nest(clockwork: Clockwork) -> 
     with pytest.raises(Alarm):
         own_signalled()
     assert deepest == 1
+
+
+def test_signals_that_come_faster_than_the_place_is_found_do_not_nest(clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    came = depth = deepest = looked = 0
+    find = interrupts.place_of
+
+    def place_of(*args: Any) -> Any:
+        nonlocal depth, deepest, looked
+        looked += 1
+        depth += 1
+        deepest = max(deepest, depth)
+        for _ in range(3 if looked < 100 else 0):
+            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGUSR2)
+        depth -= 1
+        return find(*args)
+
+    def note(_number: int, _frame: Any) -> None:
+        nonlocal came
+        came += 1
+
+    monkeypatch.setattr(interrupts, "place_of", as_own(place_of))
+    before = signal.signal(signal.SIGUSR2, note)
+    try:
+        signal.signal(signal.SIGUSR1, note)
+        signal.raise_signal(signal.SIGUSR1)
+        assert (looked, deepest, came) == (1, 1, 2), "the first one delivers both"
+        own_signalled()
+        assert deepest == 1 and came >= 4
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_a_signal_that_meets_the_users_handler_interrupts_it(clockwork: Clockwork) -> None:
+    said: list[str] = []
+
+    def outer(_number: int, _frame: Any) -> None:
+        said.append("begun")
+        signal.raise_signal(signal.SIGUSR2)
+        said.append("ended")
+
+    before = signal.signal(signal.SIGUSR2, lambda _number, _frame: said.append("inner"))
+    try:
+        signal.signal(signal.SIGUSR1, outer)
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert said == ["begun", "inner", "ended"]
+
+
+def test_a_signal_costs_no_more_the_deeper_the_users_code_is(clockwork: Clockwork) -> None:
+    seen: set[int] = set()
+    code = (lambda: None).__code__
+
+    class Frame:
+        """One of a function of the user's, so many calls deep."""
+
+        f_globals: ClassVar = {"__name__": "program"}
+        f_code = code
+
+        def __init__(self, depth: int) -> None:
+            self.depth = depth
+
+        @property
+        def f_back(self) -> Any:
+            seen.add(self.depth)
+            return Frame(self.depth - 1) if self.depth else None
+
+    came: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _frame: came.append(number))
+    innermost: Any = Frame(100_000)
+    clockwork.guard.came(signal.SIGUSR1, innermost)
+    assert came == [signal.SIGUSR1]
+    assert len(seen) < 100
 
 
 def test_a_handler_that_the_user_takes_back_does_not_run(clockwork: Clockwork) -> None:
