@@ -408,9 +408,8 @@ def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> di
 
 
 def complete_actor_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of an actor with a value. ``num_cpus`` stays ``None`` when it was not given; see `actor_resources`."""
+    """Every option of an actor with a value. ``num_cpus`` and ``num_gpus`` stay ``None`` when not given; see `actor_resources`."""
     merged = {name: _carried(option, given[name]) if name in given else option.default for name, option in ACTOR_OPTIONS.items()}
-    merged["num_gpus"] = merged["num_gpus"] or 0
     for name in ("max_restarts", "max_task_retries"):
         merged[name] = merged[name] or 0
     if merged["max_pending_calls"] is None:
@@ -438,14 +437,15 @@ def task_resources(options: Mapping[str, Any]) -> dict[str, float]:
 
 
 def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """Resources that must be free to place an actor with these complete options, and those that it holds while it lives.
+    """Resources that must be there to place an actor with these complete options, free or not, and those that it holds while it lives.
 
-    Without any wish an actor needs a CPU to be placed and holds none; with a GPU or a resource of its own it holds a CPU too.
+    Without any wish an actor holds none, and is placed where there is a CPU. With a wish for GPUs or resources, be it for 0 of them, it
+    holds a CPU too.
     """
     held = _named(options)
     num_cpus = options["num_cpus"]
     if num_cpus is None:
-        if set(held) - {"memory"}:
+        if options["num_gpus"] is not None or options["resources"] or options["accelerator_type"]:
             return {**held, "CPU": 1.0}, {**held, "CPU": 1.0}
         return {**held, "CPU": 1.0}, held
     if num_cpus:

@@ -238,6 +238,23 @@ def test_a_bundle_bounds_what_runs_in_it(ray_session, reserve):
     assert ray.get(second.ping.remote(), timeout=30) == 1
 
 
+def test_an_actor_without_options_runs_in_a_full_bundle(ray_session, reserve, kill_and_wait):
+    ray = ray_session
+    group = reserve([{"custom": 1}, {"CPU": 1}])
+
+    @ray.remote
+    class Default:
+        def f(self):
+            return ray.get_runtime_context().get_assigned_resources()
+
+    holder = Default.options(num_cpus=1, scheduling_strategy=In(group, 1)).remote()
+    assert ray.get(holder.f.remote(), timeout=60) == {"CPU": 1}
+    actors = [Default.options(scheduling_strategy=In(group, index)).remote() for index in (-1, 1)]
+    assert ray.get([actor.f.remote() for actor in actors], timeout=60) == [{}, {}]
+    for actor in (holder, *actors):
+        kill_and_wait(actor)
+
+
 def test_a_task_that_waits_frees_its_cpu_inside_of_the_group(ray_session, reserve):
     ray = ray_session
     group = reserve([{"CPU": 1}])

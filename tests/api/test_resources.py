@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import os
+import signal as signals
 import time
 
 import pytest
@@ -120,6 +123,128 @@ def test_an_actor_keeps_the_cpus_it_asked_for(ray_session, eventually):
     eventually(lambda: ray.available_resources().get("CPU") == 1)
     ray.kill(actor)
     eventually(lambda: ray.available_resources().get("CPU") == 4)
+
+
+@pytest.fixture
+def full_of_actors(ray_session, kill_and_wait, eventually):
+    """An actor that holds all CPUs; its `make()` makes an actor without options, and asks it."""
+    ray = ray_session
+
+    @ray.remote
+    class Default:
+        def f(self):
+            return 1
+
+    @ray.remote(num_cpus=4)
+    class Holder:
+        def make(self):
+            made = Default.remote()
+            return ray.get(made.f.remote(), timeout=60)
+
+    holder = Holder.remote()
+    eventually(lambda: ray.available_resources().get("CPU", 0) == 0)
+    yield holder
+    kill_and_wait(holder)
+    eventually(lambda: ray.available_resources().get("CPU") == 4)
+
+
+def test_actors_without_options_run_beside_those_that_hold_all_cpus(ray_session, full_of_actors):
+    ray = ray_session
+
+    @ray.remote
+    class Default:
+        def f(self):
+            return ray.get_runtime_context().get_assigned_resources()
+
+    affinity = importlib.import_module(f"{ray.__name__}.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    here = affinity(ray.get_runtime_context().get_node_id(), soft=False)
+    places = ({"scheduling_strategy": "SPREAD"}, {"scheduling_strategy": here})
+    options = ({}, {}, {"memory": 1000}, *places, {"name": "s", "get_if_exists": True})
+    actors = [Default.options(**given).remote() for given in options]
+    assert ray.get([actor.f.remote() for actor in actors], timeout=120) == [{}, {}, {"memory": 1000}, {}, {}, {}]
+    assert ray.available_resources().get("CPU", 0) == 0
+    assert ray.get(full_of_actors.make.remote(), timeout=60) == 1
+
+
+def test_a_queue_works_beside_actors_that_hold_all_cpus(ray_session, full_of_actors):
+    ray = ray_session
+    queue = importlib.import_module(f"{ray.__name__}.util.queue").Queue()
+    queue.put(1, timeout=60)
+    assert queue.get(timeout=60) == 1
+    queue.shutdown(force=True)
+
+
+def test_an_actor_without_options_is_restarted_beside_those_that_hold_all_cpus(ray_session, full_of_actors):
+    ray = ray_session
+
+    @ray.remote(max_restarts=1, max_task_retries=1)
+    class Default:
+        def pid(self):
+            return os.getpid()
+
+    actor = Default.remote()
+    first = ray.get(actor.pid.remote(), timeout=60)
+    os.kill(first, signals.SIGKILL)
+    assert ray.get(actor.pid.remote(), timeout=60) != first
+
+
+def test_an_actor_without_options_does_not_wait_behind_tasks(ray_session, signal):
+    ray = ray_session
+    gate = signal()
+    hold = holds(ray, gate)
+    refs = [hold.remote(gate) for _ in range(12)]
+
+    @ray.remote
+    class Default:
+        def f(self):
+            return 1
+
+    assert ray.get(Default.remote().f.remote(), timeout=60) == 1
+    ray.get(gate.send.remote())
+    ray.get(refs)
+
+
+def test_a_resource_that_an_actor_names_brings_a_cpu_that_it_waits_for(ray_session, full_of_actors):
+    ray = ray_session
+
+    @ray.remote(resources={"custom": 1})
+    class Named:
+        def f(self):
+            return ray.get_runtime_context().get_assigned_resources()
+
+    assert ray.get(Named.options(num_cpus=0).remote().f.remote(), timeout=60) == {"custom": 1}
+    waiting = Named.remote().f.remote()
+    assert ray.wait([waiting], timeout=0.5) == ([], [waiting])
+
+
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [({}, {}), ({"memory": 0}, {}), ({"num_gpus": 0}, {"CPU": 1}), ({"resources": {"custom": 0}}, {"CPU": 1}), ({"resources": {}}, {})],
+    ids=str,
+)
+def test_an_actor_that_asks_for_none_of_something_has_asked_and_holds_a_cpu(ray_session, options, held):
+    ray = ray_session
+
+    @ray.remote
+    class A:
+        def f(self):
+            return ray.get_runtime_context().get_assigned_resources()
+
+    assert ray.get(A.options(**options).remote().f.remote(), timeout=60) == held
+
+
+def test_who_does_not_wait_for_a_place_wants_a_free_cpu_even_for_an_actor_without_options(ray_session, full_of_actors):
+    ray = ray_session
+
+    @ray.remote
+    class Default:
+        def f(self):
+            return 1
+
+    affinity = importlib.import_module(f"{ray.__name__}.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    at_once = affinity(ray.get_runtime_context().get_node_id(), soft=False, _fail_on_unavailable=True)
+    with pytest.raises(ray.exceptions.ActorUnschedulableError):
+        ray.get(Default.options(scheduling_strategy=at_once).remote().f.remote(), timeout=60)
 
 
 def test_what_waits_for_resources_runs_when_they_are_free(ray_session):

@@ -182,6 +182,11 @@ def test_resources_of_tasks() -> None:
         ({"resources": {"a": 1}}, {"CPU": 1, "a": 1}, {"CPU": 1, "a": 1}),
         ({"memory": 10}, {"CPU": 1, "memory": 10}, {"memory": 10}),
         ({"num_gpus": 1, "num_cpus": 0}, {"GPU": 1}, {"GPU": 1}),
+        ({"num_gpus": 0}, {"CPU": 1}, {"CPU": 1}),
+        ({"num_gpus": 0, "num_cpus": 0}, {}, {}),
+        ({"resources": {"a": 0}}, {"CPU": 1}, {"CPU": 1}),
+        ({"num_gpus": None, "resources": {}, "memory": 0}, {"CPU": 1}, {}),
+        ({"accelerator_type": "A100"}, {"CPU": 1, "accelerator_type:A100": 0.001}, {"CPU": 1, "accelerator_type:A100": 0.001}),
     ],
     ids=str,
 )

@@ -128,6 +128,34 @@ def test_any_bundle_means_one_that_has_room_for_everything():
     assert free == [{"CPU": 1}, {"CPU": 0, "r": 1}]
 
 
+def test_an_actor_that_holds_nothing_runs_in_a_full_bundle_and_in_no_bundle_without_a_cpu():
+    stage = GroupStage({"CPU": 2, "r": 1})
+    stage.ask(CPU=1)
+    group = stage.reserve({"r": 1}, {"CPU": 1})
+    stage.create(b"f" * 16, group=(group, 1), resources={"CPU": 1})
+    actors = [bytes([index + 1]) * 16 for index in (-1, 0, 1)]
+    for index, actor in zip((-1, 0, 1), actors, strict=True):
+        stage.create(actor, group=(group, index), resources={}, placement={"CPU": 1})
+    stage.join_all()
+    assert {told for _to, (code, told, *_) in stage.told if code == m.ACTOR_START} == {b"f" * 16, actors[0], actors[2]}
+    users = [pool.users for pool in stage.scheduler.groups.records[group].pools]
+    assert users == [0, 3]
+    stage.scheduler.validate()
+
+
+def test_an_actor_that_holds_nothing_waits_for_its_group():
+    stage = GroupStage({"CPU": 1})
+    stage.ask(CPU=1)
+    ((_, lease, *_),) = stage.grants()
+    group = stage.reserve({"CPU": 1})
+    stage.create(b"a" * 16, group=(group, -1), resources={}, placement={"CPU": 1})
+    stage.join_all()
+    assert m.ACTOR_START not in {code for _to, (code, *_) in stage.told}
+    stage.give_back(lease)
+    stage.join_all()
+    assert m.ACTOR_START in {code for _to, (code, *_) in stage.told}
+
+
 def test_demands_of_a_pending_group_wait_for_it():
     stage = GroupStage({"CPU": 1})
     stage.ask(CPU=1)

@@ -39,17 +39,50 @@ class Actors(Stage):
         return self.heard(m.ACTOR_STATE)[-1][4]
 
 
-def test_an_actor_needs_a_cpu_to_be_placed_and_holds_none():
+@pytest.mark.parametrize("holder", ["lease", "actor"])
+def test_an_actor_that_holds_no_cpu_is_placed_where_all_cpus_are_held(holder: str) -> None:
     stage = Actors({"CPU": 1})
-    stage.ask(CPU=1)
-    [(_, lease, *_)] = stage.grants()
-    stage.create()
-    assert stage.states() == ["pending"]
-    assert stage.heard(m.LEASE_RECALL) == [(lease,)]
-    stage.give_back(lease)
+    if holder == "lease":
+        stage.ask(CPU=1)
+        stage.grants()
+    else:
+        stage.start(b"holder", resources={"CPU": 1})
+    assert stage.available() == {}
+    stage.create(max_restarts=1)
     process = stage.construct()
-    assert stage.heard(m.ACTOR_STATE) == [(b"a", "alive", process, 0, None)]
-    assert stage.available() == {"CPU": 1.0}
+    assert stage.heard(m.LEASE_RECALL) == []
+    stage.heard(m.ACTOR_STATE)
+    stage.die(process)
+    assert stage.construct() != process
+    assert stage.states() == ["restarting", "alive"]
+    assert stage.available() == {}
+
+
+def test_an_actor_that_holds_no_cpu_waits_for_what_it_holds():
+    stage = Actors({"CPU": 1, "memory": 10})
+    stage.start(b"holder", resources={"CPU": 1, "memory": 6})
+    stage.create(resources={"memory": 5}, placement={"CPU": 1, "memory": 5})
+    stage.join_all()
+    assert stage.states() == ["pending"]
+    [wait] = stage.scheduler.waits()
+    assert "it asks for {'memory': 5.0}, 4 of 10 memory are free" in wait
+    stage(events.ActorKilled(b"holder", True))
+    stage.die(stage.killed[-1])
+    stage.construct()
+    assert stage.available() == {"CPU": 1.0, "memory": 5.0}
+
+
+def test_many_actors_that_hold_no_cpu_are_placed_at_once_before_tasks_that_wait():
+    stage = Actors({"CPU": 1})
+    stage.start(b"holder", resources={"CPU": 1})
+    for _ in range(5):
+        stage.ask(CPU=1)
+    actors = [bytes([number]) for number in range(20)]
+    for actor in actors:
+        stage.create(actor)
+    for actor in actors:
+        stage.construct(actor)
+    assert stage.grants() == []
 
 
 @pytest.mark.parametrize("comes_back", [True, False])

@@ -59,8 +59,6 @@ def _translated(options: Mapping[str, Any], declared: Mapping[str, Option]) -> d
         option = declared.get(name)
         if value is None or option is None or (value is option.default or value == option.default):
             continue
-        if name == "num_gpus" and not value:
-            continue  # to Ray, an actor that asks for 0 GPUs has asked for something, and holds a CPU for as long as it lives
         if name in _MISSING:
             raise NotImplementedError(f"the option {name!r}, which {_MISSING[name]}, is not there on Ray (mray-on-Ray: {ray.__version__}).")
         if name == "scheduling_strategy":

@@ -94,18 +94,23 @@ class BundleSite:
         self.key = (group.id, index)
         self.scope = group.scope
 
-    def lacking(self, amounts: Amounts) -> str | None:
+    def lacking(self, tenant: Tenant) -> str | None:
         """The group's scope when no bundle has room now, or there are none yet."""
-        return None if any(pool.lacking(amounts) is None for pool in self._pools()) else self.scope
+        return self.scope if self._open_to(tenant) is None else None
 
     def take(self, tenant: Tenant) -> Holding:
-        """Take what the tenant holds from the first bundle that has room for all it needs."""
-        needs = tenant.needs
-        return next(pool for pool in self._pools() if pool.lacking(needs) is None).take(tenant.amounts)
+        """Take what the tenant holds from the first bundle that has room for it."""
+        pool = self._open_to(tenant)
+        assert pool is not None
+        return pool.take(tenant.amounts)
 
-    def _pools(self) -> list[BundlePool]:
+    def _open_to(self, tenant: Tenant) -> BundlePool | None:
+        """The first bundle that has what the tenant needs, and what it holds free."""
         pools = self.group.pools
-        return pools if self.index < 0 else pools[self.index : self.index + 1]
+        for pool in pools if self.index < 0 else pools[self.index : self.index + 1]:
+            if pool.has(tenant.needs) and pool.lacking(tenant.needs_free) is None:
+                return pool
+        return None
 
     def shortage(self, amounts: Amounts) -> str | None:
         """Why these amounts can never be given here, or ``None`` when they can."""
@@ -139,7 +144,7 @@ class _Reservation:
         self.key = group.id
         self.scope = ""
 
-    def lacking(self, _amounts: Amounts) -> str | None:
+    def lacking(self, _tenant: Tenant) -> str | None:
         outcome = self._machine.try_take_all(self._group.bundles)
         if isinstance(outcome, str):
             return outcome

@@ -16,7 +16,7 @@ An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and p
 
 ``label``          the class's name, for texts
 ``resources``      name to float: held while the actor lives
-``placement``      name to float: must be free when it is placed (defaults to `resources`)
+``placement``      name to float: what the machine, or its bundle, must have for it, free or not (defaults to `resources`)
 ``env, group, affinity, hasty``  as in a demand
 ``name, namespace``  ``name`` is ``None`` for an anonymous actor
 ``get_if_exists``  answer with the actor that has the name instead of refusing
@@ -40,7 +40,7 @@ from mray._decide.scheduler.root_names import Environment, stamped
 
 _Item = TypeVar("_Item")
 
-#: Resources held, resources needed when placed, environment, what else makes demands differ: placement group and bundle, CPUs.
+#: Resources held, resources that must be there, environment, what else makes demands differ: placement group and bundle, CPUs.
 ClassKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], Environment, tuple[Any, ...]]
 
 
@@ -88,7 +88,7 @@ class LaunchSite(Protocol):
     key: Any
     scope: str
 
-    def lacking(self, amounts: Amounts) -> str | None: ...
+    def lacking(self, tenant: Tenant) -> str | None: ...
     def shortage(self, amounts: Amounts) -> str | None: ...
     def take(self, tenant: Tenant) -> Holding: ...
 
@@ -112,7 +112,7 @@ class Tenant:
     ) -> None:
         #: Held while it lives.
         self.amounts = amounts
-        #: Must be free when it is placed.
+        #: Must be there when it is placed, free or not: an actor that holds no CPU runs where there are CPUs, whoever has these.
         self.placement = placement
         self.environment = environment
         self.label = label
@@ -138,8 +138,13 @@ class Tenant:
 
     @property
     def needs(self) -> Amounts:
-        """The resources that must be free when it is placed, or that it holds then: the larger of both."""
+        """The resources that must be there, whoever has them, for it to be placed at all: what it holds among them."""
         return {**self.placement, **{name: max(units, self.placement.get(name, 0)) for name, units in self.amounts.items()}}
+
+    @property
+    def needs_free(self) -> Amounts:
+        """The resources that must be free when it is placed: what it will hold. For one that does not wait, all that must be there."""
+        return self.needs if self.hasty else self.amounts
 
     @property
     def sources(self) -> Iterable[str]:

@@ -126,6 +126,10 @@ class ResourcePool:
                 return f"of {kind} it has {[from_units(each) for each in devices.total]}, which does not give {from_units(units)}"
         return None
 
+    def has(self, amounts: Mapping[str, int]) -> bool:
+        """Whether these amounts are there, free or not."""
+        return all(units <= self.total.get(name, 0) for name, units in amounts.items())
+
     def shortage_of_all(self, wanted: Sequence[Amounts]) -> str | None:
         """Why these can never be given all at once, or ``None``."""
         for amounts in wanted:

@@ -509,8 +509,8 @@ class Scheduler:
         tenant: Tenant | None = known.get(event.tenant)  # type: ignore[arg-type]
         if tenant is None or tenant.over or tenant.holding is not None or tenant.worker is not None:
             return
-        lacking = self.pool.lacking(tenant.needs) or ""
-        there = f"it asks for {describe(tenant.needs)}, and of {lacking!r} only {self.pool.available().get(lacking, 0)} is free"
+        lacking = self.pool.lacking(tenant.needs_free) or ""
+        there = f"it asks for {describe(tenant.needs_free)}, and of {lacking!r} only {self.pool.available().get(lacking, 0)} is free"
         self.evict(tenant, CAUSE_REFUSED, f"{tenant.label}: {_FULL}: {there}.")
 
     def _seat(self, tenant: Tenant) -> None:

@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from mray._decide.scheduler.records import ClassKey, GrantedLease, LaunchSite, Tally, Tenant
-from mray._decide.scheduler.resources import Amounts, ResourcePool
+from mray._decide.scheduler.records import ClassKey, GrantedLease, Tally, Tenant
+from mray._decide.scheduler.resources import ResourcePool
 
 
 class _Class:
-    __slots__ = ("clients", "needs", "queue", "site", "waits_for")
+    __slots__ = ("clients", "queue", "waits_for")
 
-    def __init__(self, needs: Amounts, site: LaunchSite | None) -> None:
-        self.needs = needs
-        #: The source of its tenants' resources instead of the machine.
-        self.site = site
+    def __init__(self) -> None:
         #: May hold tenants that are over: they are dropped when they reach the head.
         self.queue: deque[Tenant] = deque()
         #: How many in `queue` are not over, per client. Invariant: never empty.
@@ -48,7 +45,7 @@ class DemandQueue:
         key = tenant.key
         scheduling_class = self._classes.get(key)
         if scheduling_class is None:
-            scheduling_class = self._classes[key] = self._ready[key] = _Class(tenant.needs, tenant.site)
+            scheduling_class = self._classes[key] = self._ready[key] = _Class()
         scheduling_class.queue.append(tenant)
         scheduling_class.clients.add(tenant.client_process)
 
@@ -83,16 +80,16 @@ class DemandQueue:
         while self._ready:
             key, scheduling_class = next(iter(self._ready.items()))
             del self._ready[key]
-            site = scheduling_class.site
-            lacking = pool.lacking(scheduling_class.needs) if site is None else site.lacking(scheduling_class.needs)
+            queue = scheduling_class.queue
+            while queue[0].over:
+                queue.popleft()
+            tenant = queue[0]
+            lacking = pool.lacking(tenant.needs_free) if tenant.site is None else tenant.site.lacking(tenant)
             if lacking is not None:
                 scheduling_class.waits_for = lacking
                 self._asleep.setdefault(lacking, {})[key] = scheduling_class
                 continue
-            queue = scheduling_class.queue
-            while queue[0].over:
-                queue.popleft()
-            tenant = queue.popleft()
+            queue.popleft()
             scheduling_class.clients.remove(tenant.client_process)
             if scheduling_class.clients:
                 self._ready[key] = scheduling_class

@@ -69,7 +69,7 @@ def sentence(scheduler: WaitsContext, wait: Wait) -> str:
     lacks, (tenant, *others) = wait
     labels = Counter(other.label for other in others).most_common(_MOST_NAMED)
     behind = f" (nor can, behind it, {', '.join(f'{count} x {label}' for label, count in labels)})" if labels else ""
-    wanted = describe({name: units for name, units in tenant.needs.items() if name != FREE})
+    wanted = describe({name: units for name, units in tenant.needs_free.items() if name != FREE})
     total = scheduler.pool.total.get(lacks)
     if total is None:  # in a placement group
         what = "its placement group has not so much free"

@@ -147,5 +147,5 @@ def dead_worker(worker: WorkerRecord | None, process: str, cause: Cause) -> dict
 
 def describe_demand(tenant: Any) -> dict[str, Any]:
     """A row of ``demands``."""
-    placement = {name: units for name, units in tenant.placement.items() if name != FREE}
-    return {"label": tenant.label, "resources": to_quantities(placement), "client": tenant.client_process}
+    amounts = {name: units for name, units in tenant.needs_free.items() if name != FREE}
+    return {"label": tenant.label, "resources": to_quantities(amounts), "client": tenant.client_process}

@@ -49,7 +49,7 @@ class UnmetWaits:
         self._seen = []
         for wait in waits(scheduler):
             tenant = wait.tenants[0]
-            like = (tenant.label, tuple(sorted(tenant.needs.items())))
+            like = (tenant.label, tuple(sorted(tenant.needs_free.items())))
             if like in self._told:
                 continue
             if id(tenant) not in before:
