@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import time
 from typing import Any
@@ -48,6 +49,40 @@ def test_a_blocked_group_blocks_no_other(ray_session: Any) -> None:
     ray.get(actor.release.remote(), timeout=60)
     threads = ray.get(waiting, timeout=60)
     assert len(set(threads)) == 2 and ray.get(in_the_blocked, timeout=60) in threads
+
+
+def test_a_group_of_one_thread_has_the_same_thread_for_all_its_calls(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(concurrency_groups={"io": 1})
+    class Store:
+        def __init__(self) -> None:
+            self.local = threading.local()
+
+        @ray.method(concurrency_group="io")
+        def open(self) -> None:
+            self.local.value = 7
+            self.rows = sqlite3.connect(":memory:")  # it serves the thread that made it alone
+
+        @ray.method(concurrency_group="io")
+        def value(self) -> int | None:
+            return getattr(self.local, "value", None)
+
+        @ray.method(concurrency_group="io")
+        def one(self) -> int:
+            number: int = self.rows.execute("select 1").fetchone()[0]
+            return number
+
+        def plain(self) -> tuple[int, bool]:
+            return threading.get_ident(), threading.current_thread() is threading.main_thread()
+
+    store = Store.remote()
+    ray.get(store.open.remote(), timeout=60)
+    assert {ray.get(store.value.remote(), timeout=60) for _ in range(1000)} == {7}
+    assert {ray.get(store.one.remote(), timeout=60) for _ in range(1000)} == {1}
+    # So has the default group beside it.
+    ((_thread, is_main),) = {ray.get(store.plain.remote(), timeout=60) for _ in range(1000)}
+    assert not is_main
 
 
 def test_async_methods_of_a_group_share_its_own_loop(ray_session: Any) -> None:

@@ -241,169 +241,29 @@ def test_a_child_that_a_method_forks_is_ended_by_sigterm(ray_session: Any) -> No
     assert ray.get(Actor.remote().fork.remote(), timeout=30)
 
 
-def call_brief_what_takes_less_than(seconds: float) -> None:
-    """On a busy machine no call takes as little time as it does by itself. (In an actor.)"""
-    import mray._runtime.worker.thread_group
-
-    mray._runtime.worker.thread_group.BRIEF = seconds
-
-
-@pytest.fixture
-def brief_actor(ray_session: Any) -> Any:
-    """An actor of two threads whose methods `name` and `pause` have been brief so often that they run on its main thread."""
+def test_methods_however_brief_run_on_no_other_thread_than_the_actors_own(ray_session: Any) -> None:
     ray = ray_session
 
-    @ray.remote(max_concurrency=2)
+    @ray.remote(max_concurrency=3)
     class Actor:
         def __init__(self) -> None:
-            call_brief_what_takes_less_than(10)
-            self.gate = threading.Event()
-            self.inside = self.most_inside = 0
-            self.waits_on = ""
+            self.local = threading.local()
+            self.barrier = threading.Barrier(3)
 
-        def name(self) -> str:
-            return threading.current_thread().name
-
-        def pause(self, wait: bool) -> str:
-            self.inside += 1
-            self.most_inside = max(self.most_inside, self.inside)
-            if wait:
-                self.waits_on = threading.current_thread().name
-                self.gate.wait(30)
-            self.inside -= 1
-            return threading.current_thread().name
-
-        def opened(self) -> int:
-            self.gate.set()
-            return self.most_inside
-
-        def thread_that_waits(self) -> str:
-            return self.waits_on
-
-        def shut(self) -> None:
-            self.gate.clear()
-            self.waits_on = ""
-
-    actor = Actor.remote()
-    for method in (actor.name.remote, lambda: actor.pause.remote(False)):
-        names = [ray.get(method(), timeout=30) for _ in range(64)]
-        assert "MainThread" not in names  # it has not shown yet that it is brief
-        await_main_thread(ray, method)
-    return actor
-
-
-def await_main_thread(ray: Any, method: Any) -> None:
-    """Call a method until a call of it has run on the main thread, of which the next one finds the thread idle again."""
-    deadline = time.monotonic() + 60
-    while ray.get(method(), timeout=30) != "MainThread":
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    time.sleep(0.005)
-
-
-def pausing_on_main_thread(ray: Any, actor: Any) -> Any:
-    """A call of `pause` that waits on the main thread. (On a busy machine the thread may not be idle again when one comes.)"""
-    while True:
-        waiting = actor.pause.remote(True)
-        while not (thread := ray.get(actor.thread_that_waits.remote(), timeout=30)):
-            time.sleep(0.005)
-        if thread == "MainThread":
-            return waiting
-        ray.get(actor.opened.remote(), timeout=30)
-        assert ray.get(waiting, timeout=30) == thread
-        ray.get(actor.shut.remote(), timeout=30)
-        await_main_thread(ray, lambda: actor.pause.remote(False))
-
-
-@pytest.mark.only("mray")
-def test_a_brief_method_that_comes_to_wait_holds_up_no_other_call(ray_session: Any, brief_actor: Any) -> None:
-    ray = ray_session
-    waiting = pausing_on_main_thread(ray, brief_actor)
-    with pytest.raises(ray.exceptions.GetTimeoutError):
-        ray.get(waiting, timeout=0.2)
-    beside = [ray.get(brief_actor.name.remote(), timeout=30) for _ in range(300)]
-    assert set(beside) <= {"mray-default-1", "mray-default-2"}
-    assert ray.get(brief_actor.opened.remote(), timeout=30) == 1
-    assert ray.get(waiting, timeout=30) == "MainThread"
-
-
-@pytest.mark.only("mray")
-def test_the_main_thread_runs_the_brief_call_and_not_one_that_came_with_it(ray_session: Any) -> None:
-    ray = ray_session
-
-    @ray.remote(max_concurrency=2)
-    class Actor:
-        def __init__(self) -> None:
-            call_brief_what_takes_less_than(10)
-            self.barrier = threading.Barrier(2)
-
-        def name(self) -> str:
-            return threading.current_thread().name
-
-        def meet(self) -> str:
+        def meet(self) -> int:
             self.barrier.wait(30)
-            return threading.current_thread().name
+            self.local.number = threading.get_ident()
+            return threading.get_ident()
 
-        def new(self) -> str:
-            return threading.current_thread().name
+        def number(self) -> int | None:
+            return getattr(self.local, "number", None)
 
-    actor = Actor.remote()
-    ray.get([actor.meet.remote() for _ in range(2)], timeout=60)  # two threads, idle from now on
-    for _ in range(64):
-        ray.get(actor.name.remote(), timeout=30)
-    names = []
-    for _ in range(30):
-        await_main_thread(ray, actor.name.remote)
-        new, name = actor.new.remote(), actor.name.remote()
-        names.append(ray.get([new, name], timeout=30))
-    assert not any(new == "MainThread" for new, _name in names)
-
-
-@pytest.mark.only("mray")
-def test_the_main_thread_is_one_of_so_many(ray_session: Any, brief_actor: Any) -> None:
-    ray = ray_session
-    calls = [brief_actor.pause.remote(True) for _ in range(8)]
-    ready, _rest = ray.wait(calls, num_returns=1, timeout=1)
-    assert ready == []
-    opened = brief_actor.opened.remote()  # waits for its turn, which comes with the end of a pause
-    ready, _rest = ray.wait([opened], timeout=0.5)
-    assert ready == []
-    ray.kill(brief_actor)
-
-
-@pytest.mark.only("mray")
-def test_a_brief_call_may_end_the_actor_and_be_cancelled_before_it_begins(ray_session: Any, brief_actor: Any) -> None:
-    ray = ray_session
-    waiting = brief_actor.pause.remote(True)
-    second = brief_actor.pause.remote(True)
-    queued = brief_actor.name.remote()
-    time.sleep(0.1)
-    ray.cancel(queued)
-    with pytest.raises(ray.exceptions.TaskCancelledError):
-        ray.get(queued, timeout=30)
-    del waiting, second
-    ray.kill(brief_actor)
-    with pytest.raises(ray.exceptions.RayActorError):
-        ray.get(brief_actor.name.remote(), timeout=30)
-
-
-@pytest.mark.only("mray")
-def test_a_method_that_runs_on_the_main_thread_may_exit_the_actor(ray_session: Any) -> None:
-    ray = ray_session
-
-    @ray.remote(max_concurrency=2)
-    class Actor:
-        def __init__(self) -> None:
-            call_brief_what_takes_less_than(10)
-
-        def step(self, last: bool) -> str:
-            if last:
-                ray.actor.exit_actor()
-            return threading.current_thread().name
+        def is_main(self) -> bool:
+            return threading.current_thread() is threading.main_thread()
 
     actor = Actor.remote()
-    await_main_thread(ray, lambda: actor.step.remote(False))
-    with pytest.raises(ray.exceptions.RayActorError):
-        ray.get(actor.step.remote(True), timeout=30)
-    with pytest.raises(ray.exceptions.RayActorError):
-        ray.get(actor.step.remote(False), timeout=30)
+    threads = ray.get([actor.meet.remote() for _ in range(3)], timeout=60)
+    one_by_one = {ray.get(actor.number.remote(), timeout=60) for _ in range(1500)}
+    at_once = set(ray.get([actor.number.remote() for _ in range(1500)], timeout=60))
+    assert one_by_one | at_once <= set(threads)
+    assert not any(ray.get(actor.is_main.remote(), timeout=60) for _ in range(300))

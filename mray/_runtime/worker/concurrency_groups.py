@@ -112,7 +112,6 @@ class ConcurrencyGroups:
 
     def rest(self) -> None:
         """The main thread is about to sleep: show that, and what the calls have written."""
-        self.main_thread.rests = True
         if not self.running:
             self.executor.idle_title()
         flush_output()
@@ -189,7 +188,7 @@ class ConcurrencyGroups:
         """Record a call that was answered. The group's thread."""
         main = self.main_thread
         del self.running[running.task_id]
-        if main.rests and not self.running and self.main is None:  # else before the main thread sleeps
+        if not self.running and self.main is None:  # else before the main thread sleeps
             self.executor.idle_title()
         main.recent.append((running.task_id, running.name, running.began, perf_counter(), None))
         with self._lock:

@@ -19,7 +19,6 @@ from mray._runtime.worker.running import GroupCall
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
     from mray._runtime.worker.executor import Executor
-    from mray._runtime.worker.main_thread import MainThread
 
 #: A call, and the connection that it came on.
 Arrival = tuple[Connection, MethodInvocation]
@@ -32,7 +31,6 @@ class GroupsOfActor(Protocol):
 
     client: Client
     executor: Executor
-    main_thread: MainThread
 
     def begin(self, group: GroupExecutor, arrival: Arrival, kind: type[_Call]) -> _Call: ...
 

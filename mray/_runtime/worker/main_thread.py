@@ -5,18 +5,14 @@ The inbox is a deque; both sides use single C calls on it.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mray._ipc.connection import Connection
-    from mray._runtime.client.client import Client
     from mray._runtime.worker.running import Done
 
-#: The code of work in the inbox that is no message, but a function.
-WORK = -1
 #: The connection that a message came on, its code, and its fields: of CALL and TASK the record.
 Arrived = tuple["Connection", int, Any]
 #: Finished calls that a timeline shows.
@@ -40,16 +36,13 @@ class GraphRunner(Protocol):
 class MainThread:
     """The messages and the state of a worker's main thread."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self) -> None:
         #: Messages for it, in the order of arrival.
         self.inbox: deque[Arrived] = deque()
         #: Graphs of the actor that lives here; set by the module that connects the process's parts.
         self.service: GraphRunner | None = None
-        #: Its number, once it serves; whether it waits for work; and whether it sleeps then, or is about to.
+        #: Its number, once it serves.
         self.ident = 0
-        self.waits = False
-        self.rests = False
         #: The number of calls that have been run, and the last of them: all that a call records for observers.
         self.served = 0
         self.recent: deque[Done] = deque(maxlen=RECENT)
@@ -62,15 +55,3 @@ class MainThread:
             append((connection, code, fields))
 
         return enqueue
-
-    def take_up(self, work: Callable[[], None]) -> bool:
-        """Have the main thread call this next, if it is the thread that asks, has no graphs and nothing else to do; whether it will.
-
-        (Behind other work it could be left undone: that may be the end.)
-        """
-        if not self.waits or self.inbox or threading.get_ident() != self.ident:
-            return False
-        if self.service is not None and self.service.is_active:
-            return False
-        self.inbox.append((self._client.node, WORK, work))
-        return True

@@ -42,7 +42,7 @@ from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor, end_fork
 from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated, flush_output
 from mray._runtime.worker.finalizing import end_children, finalize
-from mray._runtime.worker.main_thread import WORK, Arrived, GraphRunner, MainThread
+from mray._runtime.worker.main_thread import Arrived, GraphRunner, MainThread
 from mray._runtime.worker.pinning import Pinning
 from mray._runtime.worker.running import current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
@@ -69,7 +69,7 @@ class Worker(Resident):
         self.client = client
         self.context = CallContext()
         self.interrupts = self.interrupts_class(client, client.cancelling, self.context)
-        self.main_thread = main = MainThread(client)
+        self.main_thread = main = MainThread()
         self.inbox = main.inbox
         self.executor = self.executor_class(client, self.context, self.interrupts, main)
         #: Runs the calls of an actor that runs several at once; it handles CALL then.
@@ -290,8 +290,6 @@ class Worker(Resident):
     def _await(self, pending: Callable[[], object], service: GraphRunner | None) -> None:
         wait_until = self.client.reactor.wait_until
         loop = self.groups.main
-        main = self.main_thread
-        main.waits = True
         try:
             if loop is not None:
                 if service is None or not service.is_active:
@@ -306,8 +304,6 @@ class Worker(Resident):
                 wait_until(lambda: pending() or ready(), spin=False, before_sleep=self.groups.rest)
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
-        finally:
-            main.waits = main.rests = False
 
     def _serve(self, connection: Connection, code: int, fields: Any) -> str | None:
         """Handle one message. Returns the name of a call, None for other messages."""
@@ -330,8 +326,6 @@ class Worker(Resident):
                 self._graph(connection, *fields)
             elif code == m.EXIT:
                 executor.end = executor.end or fields
-            elif code == WORK:
-                fields()
         except KeyboardInterrupt:
             pass  # a cancellation that came after its task had ended
         except Exception as error:
