@@ -630,6 +630,61 @@ def test_a_program_that_a_worker_starts_joins_the_session_by_the_address_of_its_
 
 
 @pytest.mark.only("mray")
+@pytest.mark.processes("another process")
+def test_a_guests_workers_have_nothing_of_what_the_starter_preloads_with_its_variables(run_program, tmp_path):
+    (tmp_path / "reads.py").write_text(
+        "import os; TOKEN, NAME = os.environ.get('TOKEN'), os.urandom(8); POPPED = os.environ.pop('POPPED', None)"
+    )
+    (tmp_path / "guest.py").write_text(
+        textwrap.dedent(
+            """
+            import json, os, sys
+            import ENGINE as ray
+            address, variables = sys.argv[1:]
+            ray.init(address=address, runtime_env={"env_vars": json.loads(variables)}, logging_level="ERROR")
+
+            @ray.remote
+            def look():
+                import reads
+                shown = [open(f"/proc/{process}/environ").read() for process in ("self", os.getppid())]
+                return (reads.TOKEN, os.environ.get("TOKEN"), reads.POPPED, any("of the starter" in each for each in shown)), reads.NAME
+
+            (seen, name), *rest = ray.get([look.remote() for _ in range(3)])
+            print(json.dumps([seen, name.hex()]))
+            ray.shutdown()
+            """
+        ).replace("ENGINE", MODULE)
+    )
+    program = """
+    import json, subprocess, sys
+    import ENGINE as ray
+    job = {"TOKEN": "of the starter", "POPPED": "1"}
+    context = ray.init(num_cpus=2, preload=["reads"], runtime_env={"env_vars": job}, logging_level="ERROR")
+
+    @ray.remote
+    def look():
+        import reads
+        return reads.TOKEN, reads.POPPED, reads.NAME.hex()
+
+    *mine, name = ray.get(look.remote())
+    print(json.dumps(mine))
+    for variables in ({}, {"TOKEN": "of the guest"}, {"OTHER": "1"}, job):
+        words = [context.address_info["gcs_address"], json.dumps(variables)]
+        seen, guests = json.loads(subprocess.check_output([sys.executable, sys.argv[1], *words], text=True))
+        print(json.dumps([*seen, guests == name]))
+    """
+    printed = run_program(program, str(tmp_path / "guest.py")).stdout.splitlines()
+    starter, *guests = map(json.loads, printed)
+    assert starter == ["of the starter", "1"]
+    assert guests[:3] == [
+        [None, None, None, False, False],
+        ["of the guest", "of the guest", None, False, False],
+        [None, None, None, False, False],
+    ]
+    assert guests[3] == ["of the starter", "of the starter", "1", True, False]  # its own variables, in an import of its own
+
+
+@pytest.mark.only("mray")
 def test_a_driver_that_has_joined_anothers_session_is_told_when_that_one_ends_it(run_program, tmp_path):
     (tmp_path / "guest.py").write_text(
         textwrap.dedent(

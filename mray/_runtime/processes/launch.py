@@ -17,8 +17,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mray._common.kept import io, os, socket
+from mray._common.ids import JobID
+from mray._common.kept import fcntl, io, os, socket
 from mray._common.record import Record
+from mray._decide.scheduler.root_names import job_of
 from mray._ipc.frames import from_text, to_text
 from mray._ipc.process import TITLE_ROOM, spawn
 
@@ -39,6 +41,8 @@ RECIPE_VARIABLE = "MRAY_WORKER_RECIPE"
 #: In a worker with an interpreter of its own: the driver's interpreter and folders of packages.
 BASE_VARIABLE = "MRAY_WORKER_BASE"
 PYTHON_PATH = "PYTHONPATH"
+#: The job that a private session begins with.
+FIRST_JOB = JobID.from_int(1).hex()
 #: File in the folder of a virtual environment once all packages are installed.
 COMPLETE = "complete.json"
 #: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
@@ -82,10 +86,27 @@ def write_options(session_dir: str, options: dict[str, Any]) -> None:
 def hold_options(options: dict[str, Any]) -> int:
     """The same for a process without a directory; returns the descriptor of an open file, which is the caller's to close."""
     _complete(options)
+    return _as_file(options)
+
+
+def _as_file(options: dict[str, Any]) -> int:
     fd = os.memfd_create("mray-options", os.MFD_CLOEXEC)
     with os.fdopen(fd, "wb", closefd=False) as file:
         marshal.dump(options, file)
     return fd
+
+
+def preloaded(options: Mapping[str, Any], root: str) -> list[str]:
+    """The modules that a worker of this root begins with: those of `init` are of the job that has started the session, and of no other.
+
+    They have read that job's variables, and lie in its folders. Those of `mray start` are of all jobs.
+    """
+    return [] if is_of_a_guest(options, root) else [*options.get("preload", ()), *options.get("left", ())]
+
+
+def is_of_a_guest(options: Mapping[str, Any], root: str) -> bool:
+    """Whether a worker of this root works for a driver that has joined the private session of another."""
+    return options.get("job") is not None and job_of(root) not in ("", FIRST_JOB)
 
 
 def _complete(options: dict[str, Any]) -> None:
@@ -235,6 +256,17 @@ def start_zygote(session_dir: str, variables: Mapping[str, str], node: int, life
     """Start a zygote by exec, with these variables beside this process's, and its ends; returns its pid. `options`: as of `launch`."""
     descriptors = dict(zip((0, *ZYGOTES), (0, node, lifeline, lock), strict=True))
     return launch("zygote", session_dir, "-", {**os.environ, **variables}, descriptors, options=options)
+
+
+def start_anew(session_dir: str, variables: Mapping[str, str], ends: tuple[int, int, int], options: dict[str, Any]) -> None:
+    """In a zygote: become one that begins now, with these variables, ends (as `ZYGOTES`) and options. Does not return."""
+    sources = [*ends, _as_file(options)]
+    # Through high numbers first: a source may be another one's target.
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in sources]
+    for fd, target in zip(high, (*ZYGOTES, _OPTIONS_FD), strict=True):
+        os.dup2(fd, target)
+    arguments = _arguments("zygote", session_dir, "-", (sys.executable, *_flags(sys.executable)), str(_OPTIONS_FD))
+    os.execve(arguments[0], arguments, dict(variables))
 
 
 def launch_wrapped(

@@ -6,6 +6,8 @@ A library reads OMP_NUM_THREADS when it is loaded, or when it first computes, an
 CPUs of a task are known: these are loaded with one thread, the number of most tasks, so that they start none in the zygote, of which a
 forked process would have none. Where a task or an actor has more CPUs, the libraries that are loaded are told by functions of their own.
 Else two workers of two threads each, on two cores, wait for each other in busy loops, many times as long as they compute.
+
+`lasting_threads` are those that a forked process would lack: OpenMP in it waits for them in its first parallel operation, for ever.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ _SETTERS = (
     (re.compile(r"lib\w*openblas"), tuple(f"{scipys}openblas_set_num_threads{wide}" for scipys in ("", "scipy_") for wide in ("", "64_"))),
     (re.compile(r"libmkl_rt\b"), ("MKL_Set_Num_Threads",)),
 )
+
+#: How the names of threads begin that an allocator starts for itself.
+_ALLOCATORS = ("jemalloc_bg_thd",)
 
 
 class NativeThreads:
@@ -85,6 +90,30 @@ class NativeThreads:
             self._looked_at = len(sys.modules)
             self._setters = [setter for path in sorted(loaded_libraries()) for setter in _setters_of(path)]
         return self._setters
+
+
+def lasting_threads() -> set[int]:
+    """The kernel's ids of this process's other threads whose work waits for them in a forked process.
+
+    Some libraries see to forks: an allocator takes its threads up again, and OpenBLAS has ended its own when a fork returns. So, where there
+    are threads, a fork is tried. Main thread only.
+    """
+    if not (found := _other_threads()):
+        return found
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return found & _other_threads()
+
+
+def _other_threads() -> set[int]:
+    found = set()
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), io.open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+            if int(thread) != os.getpid() and not file.read().startswith(_ALLOCATORS):
+                found.add(int(thread))
+    return found
 
 
 def loaded_libraries() -> set[str]:

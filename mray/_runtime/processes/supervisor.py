@@ -37,7 +37,17 @@ from mray._ipc.limits import advice, exhausted, is_passing
 from mray._ipc.output import TAIL_BYTES, last_lines
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.interpreters import Interpreters
-from mray._runtime.processes.launch import OPTIONS, PACKET, WORKER_VARIABLE, LaunchedInterpreter, Wrapper, launch, new_channel, start_zygote
+from mray._runtime.processes.launch import (
+    OPTIONS,
+    PACKET,
+    WORKER_VARIABLE,
+    LaunchedInterpreter,
+    Wrapper,
+    is_of_a_guest,
+    launch,
+    new_channel,
+    start_zygote,
+)
 from mray._runtime.processes.worker_process import OutputStream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
 from mray.exceptions import describe_status
@@ -240,7 +250,8 @@ class Supervisor:
         own = {**environment, **processes.expand_all(public, os.environ)}
         packet = marshal.dumps((SPAWN, process, own))
         is_preloaded = any(map(self._options.get, ("preload", "note")))
-        if needs_fresh_interpreter(own, self._zygotes, os.environ, is_preloaded) or len(packet) > _LARGEST_SPAWN:
+        is_guests = is_preloaded and is_of_a_guest(self._options, worker.work)
+        if is_guests or needs_fresh_interpreter(own, self._zygotes, os.environ, is_preloaded) or len(packet) > _LARGEST_SPAWN:
             self._exec(worker, environment)
             return
         self._waiting.append((process, packet))

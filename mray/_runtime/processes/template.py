@@ -51,7 +51,7 @@ from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
 from mray._runtime.processes.host_program import interpreter
 from mray._runtime.processes.launch import OPTIONS, PACKET, hold_options, launch, new_channel, path_of_session, write_options
-from mray._runtime.processes.native_threads import native_threads
+from mray._runtime.processes.native_threads import lasting_threads, native_threads
 
 #: Descriptors of the template, and of nodes that it forks: as those of a node that was started by exec, and the driver's pidfd.
 TEMPLATE_DRIVER = 3
@@ -231,7 +231,7 @@ class HeadStart(Template):
 
         `serve_as_template` is called there, and does not return.
         """
-        if len(sys._current_frames()) > 1:
+        if lasting_threads():
             return False
         try:
             self._running = self._informed = _Running(lambda descriptors: _fork(descriptors, serve_as_template))
@@ -350,7 +350,7 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
             _answer(driver, *_reaped(message[1]))
             continue
         try:
-            if len(sys._current_frames()) > 1:  # those of Python: allocators have threads, and see to forks themselves
+            if lasting_threads():
                 raise OSError(errno.EBUSY, "")
             pid = os.fork()
         except OSError as error:

@@ -6,6 +6,10 @@
 It never runs user code (the modules that the session preloads apart), starts no thread and touches no GPU. The two talk over a
 pair of packet sockets, one marshalled tuple a packet.
 
+A module that starts threads when it is imported, Python's or those of a library that computes (OpenMP's), is not for it: a forked process
+has one thread, and would wait for the others for ever. The zygote names such a module and begins anew without it: the same process, which
+executes its interpreter once more. Workers import that module themselves.
+
 No exit status is ever lost: a dead child's status is read, reported, and only then is the child reaped. If the zygote dies in between, the
 child becomes the node's, which reaps it. When the node hangs up, the zygote ends every worker and cleans the session.
 """
@@ -20,20 +24,21 @@ import marshal
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mray._common.kept import os, socket
 from mray._common.messages import NOT_SPAWNED, REAPED, SPAWN, SPAWNED
 from mray._common.protocol import misfit
+from mray._decide.scheduler.root_names import ROOT_VARIABLE
 from mray._ipc import process as processes
 from mray._ipc.connection import receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
 from mray._runtime.processes.foresight import Foresight, seed_anew
-from mray._runtime.processes.launch import PACKET, PYTHON_PATH, with_python_path
-from mray._runtime.processes.native_threads import native_threads
+from mray._runtime.processes.launch import PACKET, PYTHON_PATH, preloaded, start_anew, with_python_path
+from mray._runtime.processes.native_threads import lasting_threads, native_threads
 
 #: Runs a worker: takes the facts to join by, ``session_dir, process, environment, options, node``. Returns its exit code.
 WorkerMain = Callable[[dict[str, Any]], "int | None"]
@@ -65,10 +70,11 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda *_args: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         speak_utf8()
+        around = dict(os.environ)
         worker_main = load_worker_main()
         self._take_variables()
         with native_threads.one_while_loading():
-            self._preload()
+            self._preload(around)
         # Objects that are alive now are never collected: a collection in a worker would write to, and so copy, every page.
         gc.collect()
         gc.freeze()
@@ -87,6 +93,7 @@ class Zygote:
                     signal.set_wakeup_fd(-1)
                     os.close(wake_read)
                     os.close(wake_write)
+                    import_all(self._options.get("left", ()))
                     return _work(worker_main, start)
 
     def _take_variables(self) -> None:
@@ -97,25 +104,42 @@ class Zygote:
         if PYTHON_PATH in self._options["at_start"]:
             search_python_path(self._options)
 
-    def _preload(self) -> None:
+    def _preload(self, around: dict[str, str]) -> None:
+        """Import what workers begin with. `around`: the variables that this process has begun with."""
         if self._options.get("coverage") is not None:
             with contextlib.suppress(ImportError):
                 importlib.import_module("coverage")
-        threads = set(sys._current_frames())
+        known = lasting_threads()
         for module in self._options.get("preload", ()):
             try:
                 importlib.import_module(module)
             except BaseException as error:  # any exception, SystemExit too: workers do without the module
                 sys.excepthook(*sys.exc_info())
                 self._tell("preload failed", module, f"could not be imported: {type(error).__name__}: {error}")
-            threads, known = set(sys._current_frames()), threads
-            if threads - known:
-                self._tell("preload failed", module, "has started a thread, which no worker has: a forked process has one thread")
+            count = len(lasting_threads() - known)
+            if count:
+                threads = "a thread" if count == 1 else f"{count} threads"
+                self._tell(
+                    "preload failed", module, f"has started {threads}, which no forked process has: each worker imports it by itself"
+                )
+                self._begin_without(module, around)
         if self._options.get("note"):
             Foresight(self._options["note"]).import_noted()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 stream.flush()  # else each worker would print it again
+
+    def _begin_without(self, module: str, around: dict[str, str]) -> None:
+        """Execute this interpreter once more, and leave the module to the workers. Does not return."""
+        options = {
+            **self._options,
+            "preload": [name for name in self._options["preload"] if name != module],
+            "left": [*self._options.get("left", ()), module],
+        }
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, ValueError, OSError):
+                stream.flush()
+        start_anew(self._session_dir, around, (self._node.fileno(), self._lifeline, self._lock), options)
 
     def _tell(self, *message: Any) -> None:
         try:
@@ -158,7 +182,7 @@ class Zygote:
         os.close(self._lock)
         stdout, stderr, node = fds
         for name in self._before.keys() - environment.keys():  # another job's worker
-            os.environ.pop(name)
+            os.environ.pop(name, None)
             os.environ.update({name: value} if (value := self._before[name]) is not None else {})
         become_worker(self._lifeline, stdout, stderr, environment)
         return {"session_dir": self._session_dir, "process": process, "environment": environment, "options": self._options, "node": node}
@@ -223,6 +247,14 @@ def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str
     seed_anew(sys.modules)
 
 
+def import_all(modules: Iterable[str]) -> None:
+    """Import modules in a worker; it does without those that cannot be imported."""
+    with native_threads.one_while_loading():
+        for module in modules:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(module)
+
+
 def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
     """Run the worker; no exception of it may come back into the zygote's loop."""
     try:
@@ -246,8 +278,5 @@ def run_fresh_worker(
     become_worker(lifeline, stdout, stderr, {})
     if PYTHON_PATH in environment:
         search_python_path(options)
-    with native_threads.one_while_loading():
-        for module in options.get("preload", ()):
-            with contextlib.suppress(Exception, SystemExit):
-                importlib.import_module(module)
+    import_all(preloaded(options, environment.get(ROOT_VARIABLE, "")))
     return _work(main, {"session_dir": session_dir, "process": process, "environment": environment, "options": options, "node": node})

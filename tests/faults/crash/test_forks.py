@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 LIMITED = """
 import os, sys
 import mray
@@ -104,6 +106,8 @@ MODULES = {
     "exits": "import sys; sys.exit(3)",
     "interrupts": "raise KeyboardInterrupt",
     "threads": "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
+    "natives": "import ctypes; libc = ctypes.CDLL(None); ids = (ctypes.c_ulong * 2)()\n"
+    "for i in (0, 8): libc.pthread_create(ctypes.byref(ids, i), None, libc.pause, None)",
     "leaks": "import os; fds = [os.open('/dev/null', os.O_RDONLY) for _ in range(50)]; closed = os.closerange",
     "children": "import os; child = os.fork()\nif not child: os._exit(5)",
 }
@@ -175,10 +179,47 @@ def test_modules_that_misbehave_when_they_are_preloaded_keep_no_worker_from_work
         ("raises", "could not be imported: ValueError: no good"),
         ("exits", "could not be imported: SystemExit: 3"),
         ("interrupts", "could not be imported: KeyboardInterrupt"),
-        ("threads", "has started a thread"),
+        ("threads", "has started a thread, which no forked process has: each worker imports it by itself"),
+        ("natives", "has started 2 threads, which no forked process has: each worker imports it by itself"),
     ):
         assert f"preload: module {name!r} {why}" in stderr, run.output()
+    assert stderr.count("has started") == 2, run.output()
     assert "said once" not in run.output()  # not each worker's word
+    run.assert_nothing_left()
+
+
+COMPUTES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import mray
+mray.init(num_cpus=2, logging_level="ERROR", preload=["colorsys", "model"])
+
+@mray.remote(num_cpus=2)
+def work(threads):
+    import sys, torch
+    if threads:
+        torch.set_num_threads(threads)
+    before = "model" in sys.modules, "colorsys" in sys.modules
+    ones = torch.ones(800, 800)
+    return *before, int((ones @ ones).relu().sum()), len(torch.sort(torch.randn(500_000))[0])
+
+for threads in (0, 2, 4):
+    print("WORK", mray.get(work.remote(threads)), flush=True)
+mray.shutdown()
+"""
+
+
+def test_workers_compute_where_a_preloaded_module_has_computed_with_several_threads(run_text, tmp_path):
+    pytest.importorskip("torch")
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    (folder / "model.py").write_text(
+        "import torch; torch.set_num_threads(4); W = torch.randn(800, 800); Y = (W @ W).relu().sum(); V = torch.sort(torch.randn(500_000))"
+    )
+    run = run_text(COMPUTES, str(folder))
+    assert run.wait() == 0, run.output()
+    assert run.said()["WORK"] == str((True, True, 800**3, 500_000)), run.output()
+    assert "preload: module 'model' has started" in (tmp_path / "stderr").read_text(), run.output()
     run.assert_nothing_left()
 
 
