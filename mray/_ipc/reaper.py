@@ -34,6 +34,8 @@ _ZYGOTE_LOOKS = 100
 LOCAL = "session_local_"
 #: How names of CUDA's interprocess events begin.
 _EVENTS = "cuda.shm."
+#: Descriptors of the locks that this process has taken and not released.
+_taken: set[int] = set()
 #: Folders of a session's ``logs`` that are not removed with it.
 KEPT_LOGS = ("nsight", "profiles")
 
@@ -197,7 +199,7 @@ def while_locked(path: str, flags: int) -> Iterator[None]:
     try:
         yield
     finally:
-        os.close(fd)
+        release(fd)
 
 
 def _keep_profiles(directory: str) -> str | None:
@@ -280,7 +282,7 @@ def is_held(path: str) -> bool | None:
     """Whether a process holds the lock of this directory or file; None where it is not there, or can have none."""
     try:
         # Shared: else two that look at the same time would take each other for the holder.
-        os.close(_locked(path, os.O_RDONLY, fcntl.LOCK_SH | fcntl.LOCK_NB))
+        release(_locked(path, os.O_RDONLY, fcntl.LOCK_SH | fcntl.LOCK_NB))
     except BlockingIOError:
         return True
     except OSError:
@@ -291,12 +293,28 @@ def is_held(path: str) -> bool | None:
 def _locked(path: str, flags: int, how: int) -> int:
     """A descriptor that holds the lock. OSError when it is not there or can have no lock: BlockingIOError when others hold it (LOCK_NB)."""
     fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    _taken.add(fd)
     try:
         fcntl.flock(fd, how)
     except BaseException:
-        os.close(fd)
+        release(fd)
         raise
     return fd
+
+
+def release(lock: int) -> None:
+    """Let go of a lock: it is free when the processes that have got the same descriptor have, too."""
+    _taken.discard(lock)
+    os.close(lock)
+
+
+def _after_fork() -> None:
+    """The child of a fork would hold its parent's locks for as long as it lives."""
+    while _taken:
+        os.close(_taken.pop())
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def keep_young(directory: str) -> None:
@@ -337,7 +355,7 @@ def sweep(parent: str) -> None:
             lock = take_lock(directory)
             if lock is not None:
                 clean_after_node(directory)
-                os.close(lock)
+                release(lock)
 
 
 # ---------------------------------------------------------------------------------- sessions of one process

@@ -107,7 +107,7 @@ def start_persistent(options: SessionOptions) -> Address:
             if isinstance(error, Exception):
                 raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
             raise
-        os.close(lock)
+        reaper.release(lock)
         found = running_in(parent)
     if found is None:
         raise RaySystemError("the session has ended as it started")

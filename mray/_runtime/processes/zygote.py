@@ -61,6 +61,8 @@ class Zygote:
         #: The variables that those of a private session's job have replaced; None: there was none.
         self._before: dict[str, str | None] = {}
         self._children: set[int] = set()
+        # No worker has it, nor a process that a preloaded module forks.
+        os.register_at_fork(after_in_child=self._let_go)
 
     def run(self, load_worker_main: Callable[[], WorkerMain]) -> int:
         """Serve until the node hangs up. Returns in a forked worker: with its exit code."""
@@ -179,13 +181,17 @@ class Zygote:
             self._tell(SPAWNED, process, pid)
             return None
         self._node.close()
-        os.close(self._lock)
         stdout, stderr, node = fds
         for name in self._before.keys() - environment.keys():  # another job's worker
             os.environ.pop(name, None)
             os.environ.update({name: value} if (value := self._before[name]) is not None else {})
         become_worker(self._lifeline, stdout, stderr, environment)
         return {"session_dir": self._session_dir, "process": process, "environment": environment, "options": self._options, "node": node}
+
+    def _let_go(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _reap(self) -> None:
         while True:

@@ -4,8 +4,9 @@ In the driver. `start_session` makes the session's directory and its listening s
 connection waits in the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's
 log has the reason.
 
-The directory is locked (flock) before it gets its name. The open file is inherited by node and zygote, so the lock is free only when all
-three are dead, and then the next `init` removes the directory.
+The directory is locked (flock) before it gets its name. Node and zygote inherit the open file, and the driver closes it when the node has
+answered: so the lock is free only when both are dead, and then the next `init` removes the directory. The driver does not keep it, since
+each process that it forks would hold it too, for as long as it lives.
 """
 
 from __future__ import annotations
@@ -151,10 +152,9 @@ class SessionHold(Resident, ABC):
 class Session(SessionHold):
     """The driver's hold on a session of its own."""
 
-    def __init__(self, directory: str, node_pid: int, lock: int, client: Client) -> None:
+    def __init__(self, directory: str, node_pid: int, client: Client) -> None:
         super().__init__(directory, client)
         self.node_pid = node_pid
-        self._lock = lock
         #: Whether it is the reset that has the node hang up.
         self._resetting = False
         #: How the lines of this process and of its workers are measured (see `mray._runtime.processes.line_coverage`).
@@ -179,8 +179,6 @@ class Session(SessionHold):
             reaper.unlink_segments(reaper.session_of(self.directory))
         if self.coverage is not None:
             line_coverage.collect(self.coverage, reaper.session_of(self.directory))
-        if self.client.reactor.closed_descriptors.error is None:
-            os.close(self._lock)
 
     def reset(self) -> Client:
         """End all work of this driver, and return a new client in the same session, with idle workers.
@@ -243,7 +241,7 @@ def start_session(options: SessionOptions) -> Session:
     try:
         failed_calls.clear()
         client = Client(directory, new_process_id(session_mark(directory)), m.ROLE_DRIVER)
-        session = Session(directory, pid, lock, client)
+        session = Session(directory, pid, client)
         session.coverage = chosen["coverage"]
     except BaseException:
         end_node(directory, lock, pid)
@@ -260,6 +258,7 @@ def start_session(options: SessionOptions) -> Session:
         if isinstance(error, Exception):
             raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
         raise
+    reaper.release(lock)
     client.reactor.guard.install()
     return session
 
@@ -327,7 +326,7 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
                 # POINT node launched
     except BaseException:
         reaper.remove_session(directory)
-        os.close(lock)
+        reaper.release(lock)
         raise
     return directory, lock, pid
 
@@ -346,7 +345,7 @@ def end_node(directory: str, lock: int, pid: int) -> str:
     kill(pid)
     reap_node(pid, _END_SECONDS)
     reaper.clean_after_node(directory)
-    os.close(lock)
+    reaper.release(lock)
     return log_text
 
 
@@ -478,7 +477,7 @@ def make_directory(base: str | None) -> tuple[str, int]:
     except BaseException:
         reaper.remove_session(hidden)
         if lock >= 0:
-            os.close(lock)
+            reaper.release(lock)
         raise
     return directory, lock
 

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import os
 
-from mray._ipc.reaper import LOCAL, clean_after_node, remove_local, take_lock
+from mray._ipc.reaper import LOCAL, clean_after_node, release, remove_local, take_lock
 from mray._ipc.segment import SHM
 from mray.cli.checks import BAD, OK, WARNING, dead_sessions, examine, orphaned_events, orphaned_segments
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, parser, run_command, show
@@ -53,7 +53,7 @@ def clean() -> list[str]:
         if lock is None:  # somebody else is cleaning, or it has just gone
             continue
         clean_after_node(directory)
-        os.close(lock)
+        release(lock)
         removed.append(directory)
     for name in [*orphaned_segments(), *orphaned_events()]:
         with contextlib.suppress(OSError):

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
+import pytest
+
+from mray._ipc.reaper import sweep
+
 #: A fork has its files open through forks of its own, and the standard library's processes work there.
 ASKED = """
 import gc, multiprocessing, os, select, subprocess, sys, tempfile
@@ -205,6 +213,64 @@ for how in ("returns", "exits", "raises"):
     print(how.upper(), statuses, open(notes).read().split().count("once"), flush=True)
 mray.shutdown()
 """
+
+
+KEPT = """
+import ctypes, multiprocessing, os, signal, sys
+sys.path.insert(0, sys.argv[2])
+import numpy
+import mray
+
+mray.init(num_cpus=1, logging_level="ERROR", preload=["forks"])
+ref = mray.put(numpy.ones(1_000_000))
+
+def stay():
+    while True:
+        signal.pause()
+
+def plain():
+    if not (child := os.fork()):
+        stay()
+    return child
+
+def within_c():
+    if not (child := ctypes.PyDLL(None).fork()):
+        stay()
+    return child
+
+def of_multiprocessing():
+    child = multiprocessing.get_context("fork").Process(target=stay)
+    child.start()
+    return child.pid
+
+child = {"plain": plain, "within_c": within_c, "of_multiprocessing": of_multiprocessing}[sys.argv[1]]()
+assert mray.get(mray.remote(lambda: 7).remote()) == 7
+open(os.path.join(sys.argv[3], "begun"), "w").write(str(child))
+open(os.path.join(sys.argv[3], "ready"), "w").close()
+stay()
+"""
+
+
+@pytest.mark.parametrize("way", ["plain", "within_c", "of_multiprocessing"])
+def test_a_fork_that_lives_on_keeps_nothing_of_a_session_that_is_killed_as_a_whole(run_text, tmp_path, way):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "forks.py").write_text("import os, signal\nif not os.fork():\n    while True:\n        signal.pause()\n")
+    run = run_text(KEPT, way, str(tmp_path / "modules"))
+    run.wait_for("ready")
+    child = int((tmp_path / "begun").read_text())
+    (directory,) = [path for path in run.paths() if path.name.startswith("session_")]
+    killed = [run.pid_of("node"), run.pid_of("zygote"), run.pid]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody sees another one end
+        for pid in killed:
+            os.kill(pid, number)
+    run.wait()
+    while not set(killed[:2]).isdisjoint(run.processes()):
+        time.sleep(0.005)
+    assert directory.exists() and [name for name in os.listdir("/dev/shm") if directory.name.rpartition("_")[2] in name]
+    sweep(str(directory.parent))  # as the next `init`
+    assert list(run.processes()) == [child]
+    run.kill(child)
+    run.assert_nothing_left()
 
 
 def test_a_process_that_is_forked_once_or_twice_is_like_any_other(run_text):
