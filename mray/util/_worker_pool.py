@@ -10,8 +10,9 @@ the wait for the next one; when a member is free, the queue is empty and another
 ahead are taken back. So no job waits behind a long one while a member idles, and jobs that wait for each other meet. (Taking back is
 cancelling: a call that has not begun comes back, one that has goes on.)
 
-A function is pickled once per worker pool and sent once to each member. One with a closure is pickled each time: its cells may have
-changed.
+A function is pickled when it is given, once for all jobs of a `map`, and its pickle goes with each job; a large one lies in shared memory.
+No process keeps one for later: what it uses (a global, a default, the attribute of a class) may be another by the next time, and a program
+may make new ones without end. A member unpickles it for each job, as Ray's do; one that can be imported is looked up.
 
 Rejected: the state machine of leased workers (`mray._decide.caller.lease_pool`), which sends tasks ahead and takes them back as well. A
 lease is asked for, shared with other processes and given back, a member stays. A task without retries is pushed to idle workers only; jobs
@@ -29,9 +30,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from types import BuiltinFunctionType, FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary, WeakMethod, ref
+from weakref import WeakMethod, ref
 
 from mray._api.actor import exit_actor
 from mray._api.backend import Backend
@@ -44,8 +44,8 @@ from mray._common.kept import os
 from mray._objects.serializer import PLAIN_TYPES, dumps
 from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 
-#: Functions that a member remembers.
-_MOST_FUNCTIONS = 256
+#: Pickles of functions above this many bytes are put once, for all jobs.
+_LARGE = 100 * 1024
 #: Jobs that a member is sent ahead, at most, and how long such jobs take: below the first they are sent further ahead, above the second
 #: none is. In seconds.
 _MOST_AHEAD = 16
@@ -59,54 +59,42 @@ class EscapeError(Exception):
 class PoolMember:
     """The class of a worker pool's actors."""
 
-    def __init__(self) -> None:
-        self._functions: dict[int, Any] = {}
-
     def begin(self, initializer: bytes | None, initargs: Sequence[Any]) -> int:
         """Run the initializer; returns the pid."""
         if initializer is not None:
             pickle.loads(initializer)(*initargs)
         return os.getpid()
 
-    def learn(self, number: int, code: bytes) -> None:
-        """A function that jobs will name by its number."""
-        if len(self._functions) >= _MOST_FUNCTIONS:
-            self._functions.clear()
-        try:
-            self._functions[number] = pickle.loads(code)
-        except Exception as error:
-            self._functions[number] = _Unloadable(error)
+    def call(self, code: bytes, *args: Any) -> Any:
+        return self.call_with(code, args, {})
 
-    def call(self, number: int, *args: Any) -> Any:
-        return self.call_with(number, args, {})
-
-    def call_with(self, number: int, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        function = self._begin(number)
+    def call_with(self, code: bytes, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        function = self._begin(code)
         try:
             return function(*args, **kwargs)
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
-    def map(self, number: int, items: bytes | list[Any]) -> bytes | list[Any]:
-        function = self._begin(number)
+    def map(self, code: bytes, items: bytes | list[Any]) -> bytes | list[Any]:
+        function = self._begin(code)
         try:
             return pack([function(item) for item in unpack(items)])
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
-    def starmap(self, number: int, items: bytes | list[Any]) -> bytes | list[Any]:
-        function = self._begin(number)
+    def starmap(self, code: bytes, items: bytes | list[Any]) -> bytes | list[Any]:
+        function = self._begin(code)
         try:
             return pack([function(*item) for item in unpack(items)])
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
-    def _begin(self, number: int) -> Callable[..., Any]:
+    def _begin(self, code: bytes) -> Callable[..., Any]:
         """The function of a job that is about to run. Answers of earlier jobs are sent first: the first job without one is the one that ran
         when this process dies, and those behind it may be given to others.
         """
         current_backend().flush()
-        function: Callable[..., Any] = self._functions[number]
+        function: Callable[..., Any] = pickle.loads(code)
         return function
 
     def leave(self) -> None:
@@ -123,23 +111,14 @@ def unpack(packed: bytes | list[Any]) -> list[Any]:
     return pickle.loads(packed) if isinstance(packed, bytes) else packed
 
 
-class _Unloadable:
-    """Stands for a function that this process cannot import."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        raise self._error
-
-
 class SentFunction:
-    """A function on its way: its number for members, and its pickle."""
+    """A function on its way, for as long as jobs want it."""
 
-    __slots__ = ("number", "pickled")
+    __slots__ = ("_function", "pickled")
 
-    def __init__(self, number: int, pickled: bytes) -> None:
-        self.number = number
+    def __init__(self, function: Callable[..., Any], pickled: bytes | ObjectRef) -> None:
+        #: It keeps the objects that it has refs of.
+        self._function = function
         self.pickled = pickled
 
 
@@ -187,20 +166,11 @@ class PoolWorker:
         self.since = 0.0
         #: Jobs it has been given.
         self.taken = 0
-        self.known: set[int] = set()
         #: Its process, once it is ready.
         self.pid: int | None = None
         #: A job has failed with the death of its process; the process has died.
         self.lost = False
         self.dead = False
-
-    def teach(self, code: SentFunction) -> None:
-        """Send it the function, if it does not have it."""
-        if code.number not in self.known:
-            if len(self.known) >= _MOST_FUNCTIONS:
-                self.known.clear()
-            self.handle.learn.options(num_returns=0).remote(code.number, code.pickled)
-            self.known.add(code.number)
 
     def is_alive(self) -> bool:
         """Whether its process has not ended, as far as this one knows."""
@@ -231,7 +201,8 @@ class MemberPool:
     ) -> None:
         self.backend: Backend = current_backend()
         self._size = size
-        self._initializer = None if initializer is None else dumps(initializer)
+        #: It, for the objects that it has refs of, and its pickle.
+        self._initializer = initializer, None if initializer is None else dumps(initializer)
         self._initargs = list(initargs)
         self._jobs_each = jobs_each
         #: Jobs that a member may have.
@@ -249,28 +220,15 @@ class MemberPool:
         self._closed = False
         #: Why no job can succeed any more.
         self.broken: BaseException | None = None
-        self._codes: WeakKeyDictionary[Any, SentFunction] = WeakKeyDictionary()
-        self._numbers = 0
         if not lazily:
             for _ in range(size):
                 self._hire()
 
     # ------------------------------------------------------------------------------------ functions
     def code_of(self, function: Callable[..., Any]) -> SentFunction:
-        """The function as jobs name it; raises what pickling it raises."""
-        kept = isinstance(function, (FunctionType, BuiltinFunctionType, type)) and getattr(function, "__closure__", None) is None
-        code = self._codes.get(function) if kept else None
-        if code is None:
-            pickled = dumps(function)
-            with self._lock:
-                self._numbers += 1
-                code = SentFunction(self._numbers, pickled)
-                if kept:
-                    try:
-                        self._codes[function] = code
-                    except TypeError:  # it cannot be referred to weakly
-                        pass
-        return code
+        """The function as it is now, for jobs; raises what pickling it raises."""
+        pickled = dumps(function)
+        return SentFunction(function, pickled if len(pickled) <= _LARGE else self.backend.put(pickled))
 
     # ----------------------------------------------------------------------------------------- jobs
     def submit(self, *jobs: PoolJob) -> None:
@@ -289,8 +247,7 @@ class MemberPool:
         """Have every member call the function, after what it has been sent; nobody learns what comes of it."""
         with self._lock:
             for worker in self.workers:
-                worker.teach(code)
-                worker.handle.call.options(num_returns=0).remote(code.number)
+                worker.handle.call.options(num_returns=0).remote(code.pickled)
 
     def _fail(self, job: PoolJob) -> None:
         assert self.broken is not None
@@ -367,8 +324,7 @@ class MemberPool:
 
     def _send(self, worker: PoolWorker, job: PoolJob) -> None:
         try:
-            worker.teach(job.code)
-            answer = getattr(worker.handle, job.method).remote(job.code.number, *job.arguments)
+            answer = getattr(worker.handle, job.method).remote(job.code.pickled, *job.arguments)
         except BaseException as error:  # most of all: something that cannot be pickled
             with self._lock:
                 worker.jobs.remove(job)
@@ -451,7 +407,7 @@ class MemberPool:
         worker = PoolWorker(self._class.remote())
         self.workers.append(worker)
         self.backend.on_death(worker.handle, _teller(self._died, worker))
-        ready = worker.handle.begin.remote(self._initializer, self._initargs)
+        ready = worker.handle.begin.remote(self._initializer[1], self._initargs)
         self.backend.on_ready(ready, lambda: self._ready(worker, ready), soon=False)
 
     def _ready(self, worker: PoolWorker, answer: ObjectRef) -> None:

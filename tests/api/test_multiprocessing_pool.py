@@ -7,6 +7,8 @@ here is `test_a_pool_that_nobody_closes_ends_with_its_program`.
 
 from __future__ import annotations
 
+import functools
+import gc
 import importlib
 import multiprocessing
 import os
@@ -14,6 +16,7 @@ import sys
 import threading
 import time
 import unittest
+import weakref
 from unittest import mock
 
 import pytest
@@ -295,3 +298,113 @@ def test_of_short_jobs_sent_ahead_to_a_member_that_dies_each_runs_once(ray_sessi
                     ended.append("died")
             assert sorted(map(int, log.read_text().split())) == list(range(12))
             assert ended == [*range(5), "died", *range(6, 12)]
+
+
+# ---------------------------------------------------------------------------------------------- functions
+#: A function that cannot be imported, and so travels with what it uses.
+BY_VALUE = """
+factor = 1
+
+class Scaled:
+    factor = 1
+    def __init__(self, number):
+        self.value = self.factor * number
+
+def by_global(number):
+    return factor * number
+
+def by_helper(number):
+    return by_global(number)
+
+def by_default(number, scale={"factor": 1}):
+    return scale["factor"] * number
+
+def by_class(number):
+    return Scaled(number).value
+
+def by_attribute(number):
+    return by_attribute.factor * number
+
+by_attribute.factor = 1
+"""
+
+
+@pytest.mark.parametrize("ask", ["map", "starmap", "imap", "imap_unordered", "apply"])
+def test_a_function_is_what_it_is_when_it_is_given(pool, ask):
+    made = {"__name__": "made_by_the_test"}
+    exec(BY_VALUE, made)
+
+    def answers(name):
+        function = made[name]
+        if ask == "apply":
+            return [pool.apply(function, (number,)) for number in (1, 2)]
+        return sorted(getattr(pool, ask)(function, [(1,), (2,)] if ask == "starmap" else [1, 2]))
+
+    names = ["by_global", "by_helper", "by_default", "by_class", "by_attribute"]
+    assert [answers(name) for name in names] == [[1, 2]] * 5
+    made["factor"] = made["Scaled"].factor = made["by_default"].__defaults__[0]["factor"] = made["by_attribute"].factor = 10
+    assert [answers(name) for name in names] == [[10, 20]] * 5
+    assert [made["Scaled"](2).value, *(each.value for each in pool.map(made["Scaled"], [2]))] == [20, 20]
+
+
+def test_what_a_function_does_to_itself_in_a_process_is_not_there_for_the_next_call(pool):
+    def count(number, seen=[]):  # noqa: B006
+        seen.append(number)
+        return len(seen)
+
+    assert [pool.apply(count, (number,)) for number in range(6)] == [1] * 6
+
+
+class Burden:
+    """Captured by functions, and counted in the processes that have them."""
+
+    def __init__(self):
+        self.content = bytes(1_000_000)
+
+
+def burdens():
+    import gc
+
+    return sum(type(each).__name__ == "Burden" for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("kind", ["closure", "default", "partial", "bound method"])
+def test_a_process_of_a_pool_keeps_no_function_whose_calls_are_over(ray_session, pool_class, eventually, kind):
+    def give():
+        burden = Burden()
+
+        class Model:
+            def __init__(self):
+                self.burden = burden
+
+            def size(self, _number):
+                return len(self.burden.content)
+
+        made = {
+            "closure": lambda _number: len(burden.content),
+            "default": lambda _number, burden=burden: len(burden.content),
+            "partial": functools.partial(lambda burden, _number: len(burden.content), burden),
+            "bound method": Model().size,
+        }[kind]
+        assert pool.map(made, [1, 2]) == [1_000_000] * 2
+        return weakref.ref(burden)
+
+    with pool_class(1) as pool:
+        given = [give() for _ in range(8)]
+        eventually(lambda: gc.collect() is None or not any(burden() for burden in given))
+
+        def left():
+            import gc
+
+            gc.collect()
+            return burdens()
+
+        assert pool.apply(left) == 0
+
+
+def test_refs_in_a_function_are_there_while_it_runs(ray_session, pool):
+    def summing(ref):
+        return lambda number: number + len(ray_session.get(ref))
+
+    results = [pool.map_async(summing(ray_session.put(bytes(200_000))), range(3), chunksize=1) for _ in range(3)]
+    assert [result.get() for result in results] == [[200_000, 200_001, 200_002]] * 3

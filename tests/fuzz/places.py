@@ -83,7 +83,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_gpu.registered_transports:decode_transport",
         "proxy._interpreter:Interpreter.serve",
         "util._worker_pool:PoolMember.begin",
-        "util._worker_pool:PoolMember.learn",
+        "util._worker_pool:PoolMember._begin",
         "util._worker_pool:PoolMember.map",
         "util._worker_pool:PoolMember.starmap",
         "util._worker_pool:unpack",
