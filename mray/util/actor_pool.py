@@ -1,11 +1,13 @@
 """`ActorPool`: a fixed set of actors that share a queue of calls.
 
 For users, in the process that made the pool. An actor has one call of the pool at a time; the next one leaves when a result is taken.
+
+Attributes and the methods `_get_result` and `_return_actor` have Ray's names, meanings and signatures: libraries subclass the class, read
+and write these, and override its methods (Flower, p2pfl, NeMo Curator). So its methods call each other as Ray's do.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -27,15 +29,15 @@ class ActorPool:
     """
 
     def __init__(self, actors: Iterable[ActorHandle]) -> None:
-        self._idle = list(actors)
+        self._idle_actors: list[ActorHandle] = list(actors)
         #: ref (or tuple of refs) -> number of the call and its actor, for calls whose result was not taken.
-        self._flying: dict[Any, tuple[int, ActorHandle]] = {}
+        self._future_to_actor: dict[Any, tuple[int, ActorHandle]] = {}
         #: number of the call -> what the function returned.
-        self._refs: dict[int, Any] = {}
-        self._submitted = 0
-        self._returned = 0
-        #: Calls that wait for an actor.
-        self._queue: deque[tuple[Function, Any]] = deque()
+        self._index_to_future: dict[int, Any] = {}
+        self._next_task_index = 0
+        self._next_return_index = 0
+        #: The arguments of `submit` for calls that wait for an actor.
+        self._pending_submits: list[Any] = []
 
     # ------------------------------------------------------------------------------------ many
     def map(self, fn: Function, values: Iterable[Any]) -> Iterator[Any]:
@@ -57,11 +59,11 @@ class ActorPool:
         return self._results(self.get_next_unordered)
 
     def _results(self, take: Callable[[], Any]) -> Iterator[Any]:
-        while self._flying:
+        while self.has_next():
             yield take()
 
     def _forget(self) -> None:
-        while self._flying:
+        while self.has_next():
             try:
                 self.get_next_unordered(timeout=0, ignore_if_timedout=True)
             except TimeoutError:
@@ -70,18 +72,18 @@ class ActorPool:
     # ------------------------------------------------------------------------------------ one by one
     def submit(self, fn: Function, value: Any) -> None:
         """Have ``fn(actor, value)`` called with the next free actor; now, if there is one."""
-        if not self._idle:
-            self._queue.append((fn, value))
+        if not self._idle_actors:
+            self._pending_submits.append((fn, value))
             return
-        actor = self._idle.pop()
+        actor = self._idle_actors.pop()
         made = fn(actor, value)
-        self._flying[tuple(made) if isinstance(made, list) else made] = (self._submitted, actor)
-        self._refs[self._submitted] = made
-        self._submitted += 1
+        self._future_to_actor[_key_of(made)] = (self._next_task_index, actor)
+        self._index_to_future[self._next_task_index] = made
+        self._next_task_index += 1
 
     def has_next(self) -> bool:
         """Whether there are results that were not taken."""
-        return bool(self._flying)
+        return bool(self._future_to_actor)
 
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
         """The next result, in the order of `submit`; raises what its call raised.
@@ -89,74 +91,80 @@ class ActorPool:
         `timeout` in seconds: TimeoutError, after which the call is still the next one, or is given up for `ignore_if_timedout`.
         StopIteration when there is nothing to wait for, ValueError after `get_next_unordered` has taken a later one.
         """
-        if not self._flying:
+        if not self.has_next():
             raise StopIteration("No more results to get")
-        if self._returned >= self._submitted:
+        if self._next_return_index >= self._next_task_index:
             raise ValueError("It is not allowed to call get_next() after get_next_unordered().")
-        made = self._refs[self._returned]
+        made = self._index_to_future[self._next_return_index]
         late = False
         if timeout is not None:
             late = bool(wait(_refs_of(made), num_returns=len(_refs_of(made)), timeout=timeout)[1])
             if late and not ignore_if_timedout:
                 raise TimeoutError("Timed out waiting for result")
-        del self._refs[self._returned]
-        self._returned += 1
-        _number, actor = self._flying.pop(tuple(made) if isinstance(made, list) else made)
+        del self._index_to_future[self._next_return_index]
+        self._next_return_index += 1
+        _number, actor = self._future_to_actor.pop(_key_of(made))
         return self._take(made, actor, late)
 
     def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
         """The result of whichever call ends next. `timeout` and errors as in `get_next`."""
-        if not self._flying:
+        if not self.has_next():
             raise StopIteration("No more results to get")
-        first = {_refs_of(made)[0]: made for made in self._flying}
+        first = {_refs_of(made)[0]: made for made in self._future_to_actor}
         ready, _pending = wait(list(first), num_returns=1, timeout=timeout)
         if not ready and not ignore_if_timedout:
             raise TimeoutError("Timed out waiting for result")
-        made = first[ready[0]] if ready else next(iter(self._flying))
-        number, actor = self._flying.pop(made)
-        made = self._refs.pop(number)
-        self._returned = max(self._returned, number + 1)
+        made = first[ready[0]] if ready else next(iter(self._future_to_actor))
+        number, actor = self._future_to_actor.pop(made)
+        made = self._index_to_future.pop(number)
+        self._next_return_index = max(self._next_return_index, number + 1)
         return self._take(made, actor, not ready)
 
     def _take(self, made: Any, actor: ActorHandle, late: bool) -> Any:
         if late:
-            self._give_back(actor)
+            self._return_actor(actor)
             raise TimeoutError(f"Timed out waiting for result. The task {made} has been ignored.")
+        return self._get_result(made, actor)
+
+    def _get_result(self, future: Any, actor: ActorHandle) -> Any:
+        """The value of a call, whose actor is free again."""
         alive = True
         try:
-            return get(made)
+            return get(future)
         except ActorDiedError:
             alive = False
             raise
         finally:
-            # Not a dead one: it would be given every call that follows.
             if alive:
-                self._give_back(actor)
+                self._return_actor(actor)  # subclasses made for earlier Rays take no more than this
             else:
-                self._send_next()
+                self._return_actor(actor, is_alive=False)
 
-    def _give_back(self, actor: ActorHandle) -> None:
-        self._idle.append(actor)
-        self._send_next()
-
-    def _send_next(self) -> None:
-        if self._queue and self._idle:
-            self.submit(*self._queue.popleft())
+    def _return_actor(self, actor: ActorHandle, is_alive: bool = True) -> None:
+        """An actor is free, or dead; submit the next call that waits, if there is one that can go."""
+        if is_alive:  # a dead one would be given every call that follows
+            self._idle_actors.append(actor)
+        if self._pending_submits and self._idle_actors:
+            self.submit(*self._pending_submits.pop(0))
 
     # ------------------------------------------------------------------------------------ actors
     def has_free(self) -> bool:
         """Whether an actor is free and no call waits for one."""
-        return bool(self._idle) and not self._queue
+        return bool(self._idle_actors) and not self._pending_submits
 
     def pop_idle(self) -> ActorHandle | None:
         """Take a free actor out of the pool; None when there is none."""
-        return self._idle.pop() if self.has_free() else None
+        return self._idle_actors.pop() if self.has_free() else None
 
     def push(self, actor: ActorHandle) -> None:
         """Add an actor; ValueError when it is in the pool already."""
-        if actor in self._idle or any(actor == busy for _number, busy in self._flying.values()):
+        if actor in self._idle_actors or any(actor == busy for _number, busy in self._future_to_actor.values()):
             raise ValueError("Actor already belongs to current ActorPool")
-        self._give_back(actor)
+        self._return_actor(actor)
+
+
+def _key_of(made: Any) -> Any:
+    return tuple(made) if isinstance(made, list) else made
 
 
 def _refs_of(made: Any) -> list[ObjectRef]:

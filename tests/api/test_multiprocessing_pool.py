@@ -408,3 +408,16 @@ def test_refs_in_a_function_are_there_while_it_runs(ray_session, pool):
 
     results = [pool.map_async(summing(ray_session.put(bytes(200_000))), range(3), chunksize=1) for _ in range(3)]
     assert [result.get() for result in results] == [[200_000, 200_001, 200_002]] * 3
+
+
+def test_what_programs_read_of_a_pool_has_rays_names(ray_session, pool_class):
+    with pool_class(2, initializer=abs, initargs=(1,), maxtasksperchild=50, ray_remote_args={"num_cpus": 0}) as pool:
+        assert len(pool._actor_pool) == 2
+        ray_session.get([actor.ping.remote() for actor, _count in pool._actor_pool])
+        assert pool.map(abs, range(-8, 0), chunksize=1) == [8, 7, 6, 5, 4, 3, 2, 1]
+        assert sum(count for _actor, count in pool._actor_pool) == 8
+        assert (pool._initializer, pool._initargs, pool._maxtasksperchild) == (abs, (1,), 50)
+        assert (pool._ray_remote_args, pool._closed) == ({"num_cpus": 0}, False)
+        ids = {actor._actor_id for actor, _count in pool._actor_pool}
+        assert len(ids) == 2
+    assert pool._closed

@@ -81,6 +81,11 @@ class Pool:
                 "cluster."
             )
         self._processes = processes
+        # Read by programs, under Ray's names.
+        self._initializer = initializer
+        self._initargs = initargs
+        self._maxtasksperchild = maxtasksperchild or -1
+        self._ray_remote_args = ray_remote_args or {}
         self._worker_pool = MemberPool(
             processes,
             initializer=initializer,
@@ -245,7 +250,16 @@ class Pool:
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__qualname__} state={self._state} pool_size={self._processes}>"
 
-    # --------------------------------------------------------------------------- the standard library's
+    # --------------------------------------------------------------------------- Ray's, and the standard library's
+    @property
+    def _actor_pool(self) -> list[tuple[Any, int]]:
+        """The handle of each process, and the number of calls or chunks that it has been given."""
+        return [(worker.handle, worker.taken) for worker in tuple(self._worker_pool.workers)]
+
+    @property
+    def _closed(self) -> bool:
+        return self._state != RUN
+
     @property
     def _pool(self) -> list[PoolWorker]:
         """The processes, with ``pid`` and ``is_alive()``, once they are ready."""
