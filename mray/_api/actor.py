@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast, overload
 from mray._api import private_attributes
 from mray._api.actor_handle import ActorHandle
 from mray._api.actor_metadata import ActorClassMetadata
-from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec
+from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec, function_of
 from mray._api.current import backend_if_started, current_backend, started_backend
 from mray._api.dag_calls import ClassNode, bind_method
 from mray._api.described import OfInstance, copy_of, described, option_signature, subclass
@@ -111,7 +111,7 @@ class ActorClass(Generic[T]):
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorProxy[T]:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ActorProxy[T]:
         """Start an actor; returns its handle at once. TypeError when the constructor cannot be called like this."""
         return _create(self, self._blueprint, args, kwargs, self._default_options)
 
@@ -128,7 +128,7 @@ class ActorClass(Generic[T]):
         {name: option for name, option in ACTOR_OPTIONS.items() if name != "concurrency_groups"}, bound=True
     )
 
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
+    def bind(self, /, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that makes an actor."""
         return ClassNode(self, args, kwargs, dict(self._given_options))
 
@@ -158,7 +158,7 @@ class ActorClass(Generic[T]):
 
     if not TYPE_CHECKING:  # to type checkers it is not callable
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
             name = self._blueprint.class_name
             raise TypeError(f"Actors cannot be instantiated directly. Instead of '{name}()', use '{name}.remote()'.")
 
@@ -189,11 +189,11 @@ class ActorClassWithOptions(Generic[T]):
         self._options = _complete(blueprint, of_class, options)
         self._given = {**of_class, **options}
 
-    def remote(self, *args: Any, **kwargs: Any) -> ActorProxy[T]:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ActorProxy[T]:
         """As `ActorClass.remote`."""
         return _create(self._actor_class, self._blueprint, args, kwargs, self._options)
 
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
+    def bind(self, /, *args: Any, **kwargs: Any) -> Any:
         """As `ActorClass.bind`."""
         return ClassNode(self._actor_class, args, kwargs, dict(self._given))
 
@@ -297,8 +297,7 @@ def _method_of_handle(name: str, spec: ActorMethodSpec, blueprint: ActorBlueprin
 
 def _users(name: str, user_class: type | None) -> Any:
     """The user's function that a method is; None where only handles are."""
-    function = inspect.getattr_static(user_class, name, None)
-    return getattr(function, "__func__", function)
+    return function_of(inspect.getattr_static(user_class, name, None), user_class)
 
 
 def _described_method(name: str, spec: ActorMethodSpec, user_class: type | None) -> type[ActorMethod]:
@@ -373,7 +372,7 @@ class ActorMethod:
         self._spec = spec
         self._handle = handle
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method; returns at once.
 
         Returns the ref of its value, a list of refs for ``num_returns`` above 1, ``None`` for 0. Calls through one handle run in the
@@ -404,13 +403,13 @@ class ActorMethod:
                 return private_attributes.METHOD[name](self._spec)
             raise AttributeError(f"'ActorMethod' object has no attribute {name!r}")
 
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
+    def bind(self, /, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the method; a tuple with one per value when it returns several."""
         return bind_method(self._handle, self._spec, args, kwargs, {})
 
     if not TYPE_CHECKING:  # to type checkers it is not callable
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
             name = self._spec.name
             raise TypeError(f"Actor methods cannot be called directly. Instead of running 'object.{name}()', try 'object.{name}.remote()'.")
 
@@ -432,11 +431,11 @@ class ActorMethodWithOptions:
         self._given = options
         self._num_returns, self._merged = _merged_method_options(spec, options)
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """As `ActorMethod.remote`."""
         return _submit(self._handle, self._spec, args, kwargs, self._num_returns, self._merged)
 
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
+    def bind(self, /, *args: Any, **kwargs: Any) -> Any:
         """As `ActorMethod.bind`."""
         return bind_method(self._handle, self._spec, args, kwargs, self._given)
 

@@ -11,6 +11,7 @@ import marshal
 import types
 import weakref
 from collections.abc import Callable
+from functools import partial, partialmethod
 from typing import Any, cast
 
 from mray._api.signature import CallSignature, is_async, returns_generator
@@ -21,6 +22,7 @@ METHOD_ATTRIBUTE = "__mray_method_options__"
 #: Ray's name for the attribute by which a decorator gets hold of the calls of a function or method.
 INVOCATION_DECORATOR = "__ray_invocation_decorator__"
 
+_PLAIN_MEMBERS = (types.FunctionType, staticmethod, classmethod)
 #: Names that `type` or `typing` calls, never a user.
 _OF_THE_CLASS = frozenset({"__new__", "__init_subclass__", "__class_getitem__", "__subclasshook__", "__set_name__", "__prepare__"})
 
@@ -56,17 +58,18 @@ class ActorMethodSpec:
         self.low, self.high = (signature.low, signature.high) if decorator is None else (1 << 30, 1 << 30)
 
     @classmethod
-    def of(cls, name: str, member: Any) -> ActorMethodSpec:
+    def of(cls, name: str, member: Any, user_class: type) -> ActorMethodSpec:
         """Of a member of a class, as it stands in the class's dict."""
-        function = member.__func__ if isinstance(member, (staticmethod, classmethod)) else member
-        options = dict(getattr(function, METHOD_ATTRIBUTE, None) or {})
+        function = function_of(member, user_class)
+        options = dict(getattr(member, METHOD_ATTRIBUTE, None) or getattr(function, METHOD_ATTRIBUTE, None) or {})
         num_returns = options.pop("num_returns", None)
+        runs = _what_runs(member, function)
         return cls(
             name,
-            CallSignature.of(function, skip=0 if isinstance(member, staticmethod) else 1),
+            CallSignature.of(function, skip=0 if isinstance(member, staticmethod) or inspect.ismethod(function) else 1),
             num_returns,
-            returns_generator(function),
-            is_async(function),
+            returns_generator(runs),
+            is_async(runs),
             options,
             getattr(function, INVOCATION_DECORATOR, None),
         )
@@ -135,7 +138,7 @@ class ActorBlueprint:
     @classmethod
     def of(cls, user_class: type) -> ActorBlueprint:
         """Of a class that the user wrote."""
-        specs = {name: ActorMethodSpec.of(name, member) for name, member in _members(user_class).items()}
+        specs = {name: ActorMethodSpec.of(name, member, user_class) for name, member in _members(user_class).items()}
         blueprint = cls(
             user_class,
             user_class.__qualname__,
@@ -214,7 +217,7 @@ def _restore_blueprint(wire: bytes) -> ActorBlueprint:
 
 
 def _members(user_class: type) -> dict[str, Any]:
-    """The callables of an instance, as they stand in the class's dict: functions, static and class methods."""
+    """The callables of an instance, as they stand in the class's dict: functions, and descriptors that give the class a callable."""
     found: dict[str, Any] = {}
     for base in reversed(user_class.__mro__):
         if base is object or base.__module__ == "typing":
@@ -222,11 +225,39 @@ def _members(user_class: type) -> dict[str, Any]:
         for name, member in vars(base).items():
             if name in _OF_THE_CLASS:
                 continue
-            if isinstance(member, (types.FunctionType, staticmethod, classmethod)) or _is_compiled(member):
+            if isinstance(member, _PLAIN_MEMBERS) or _is_compiled(member) or _is_method(member, user_class):
                 found[name] = member
             else:
                 found.pop(name, None)
     return found
+
+
+def _is_method(member: Any, user_class: type) -> bool:
+    """Whether a descriptor makes a method: partialmethod, singledispatchmethod, lru_cache, a decorator that is a class."""
+    kind = type(member)
+    if not hasattr(kind, "__get__") or hasattr(kind, "__set__") or kind.__module__ == "builtins":
+        return False
+    try:
+        found = kind.__get__(member, None, user_class)
+    except Exception:  # of the user's: a descriptor may be for instances alone
+        return False
+    return callable(found) and not isinstance(found, type)
+
+
+def function_of(member: Any, user_class: type | None) -> Any:
+    """The function that a member of a class is, as it stands in the class's dict: what the class itself has under its name."""
+    if isinstance(member, (staticmethod, classmethod)):
+        return member.__func__
+    if user_class is None or isinstance(member, types.FunctionType) or not hasattr(type(member), "__get__"):
+        return member
+    return type(member).__get__(member, None, user_class)
+
+
+def _what_runs(member: Any, function: Any) -> Any:
+    """The function whose kind (a coroutine's, a generator's) is that of the calls."""
+    while isinstance(member, (partial, partialmethod)):
+        member = function = member.func
+    return function
 
 
 def bound_method(instance: Any, name: str, cls: type[Any]) -> Callable[..., Any]:

@@ -124,7 +124,7 @@ class CollectiveOutputNode(ClassMethodNode):
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> CollectiveOutputNode:
         return CollectiveOutputNode(self._method_name, args, kwargs, options, others)
 
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _execute_impl(self, /, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("CollectiveOutputNode is only supported with dag.experimental_compile()")
 
     @property

@@ -32,7 +32,7 @@ class FunctionNode(DAGNode):
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> FunctionNode:
         return FunctionNode(self.remote_function, args, kwargs, options, others)
 
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
         # The default of max_calls is among the options of a function on a GPU, and is no option of a call.
         own = {"max_calls": self.remote_function.default_options["max_calls"], **self.remote_function.given_options}
         changed = {key: value for key, value in self._bound_options.items() if own.get(key, _UNSET) != value}
@@ -64,7 +64,7 @@ class ClassNode(DAGNode):
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> ClassNode:
         return ClassNode(self._body, args, kwargs, options, others)
 
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._body.options(**self._bound_options).remote(*self._bound_args, **self._bound_kwargs)
 
     def _user_class(self) -> Any:
@@ -103,7 +103,7 @@ class _UnboundMethod:
         self._method_name = method_name
         self._options = options
 
-    def bind(self, *args: Any, **kwargs: Any) -> ClassMethodNode:
+    def bind(self, /, *args: Any, **kwargs: Any) -> ClassMethodNode:
         """A DAG node that calls the method after the calls bound before."""
         return self._bind_next(self._method_name, args, kwargs, self._options)
 
@@ -142,7 +142,7 @@ class ClassMethodNode(DAGNode):
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> ClassMethodNode:
         return ClassMethodNode(self._method_name, args, kwargs, options, others)
 
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
         if self.is_class_method_output:
             assert self.output_idx is not None
             return self._bound_args[0][self.output_idx]

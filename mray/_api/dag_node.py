@@ -223,7 +223,7 @@ class DAGNode(ABC, Generic[T_co]):
         """A node like this one with other arguments."""
 
     # ------------------------------------------------------------------------------------ executing
-    def execute(self, *args: Any, _ray_cache_refs: bool = False, **kwargs: Any) -> Any:
+    def execute(self, /, *args: Any, _ray_cache_refs: bool = False, **kwargs: Any) -> Any:
         """Run the graph once as ordinary tasks and actor calls; returns the ref (or handle) of this node at once.
 
         The arguments are the graph's input. With `_ray_cache_refs`, `cache_from_last_execute` holds what each node returned.
@@ -280,7 +280,7 @@ class DAGNode(ABC, Generic[T_co]):
         return None
 
     @abstractmethod
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run this node, whose arguments are values and refs by now; the arguments here are the graph's input."""
 
     def clear_cache(self) -> None:
@@ -426,7 +426,7 @@ class InputNode(DAGNode):
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> InputNode:
         return InputNode(_other_args_to_resolve=others)
 
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
         assert self._in_context_manager(), (
             "InputNode is a singleton instance that should be only used in context manager for dag building and execution. "
             "See the docstring of class InputNode for examples."
@@ -483,7 +483,7 @@ class InputAttributeNode(DAGNode):
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> InputAttributeNode:
         return InputAttributeNode(others["dag_input_node"], others["key"], others["accessor_method"])
 
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
         given = self.input_node
         if isinstance(given, DAGInputData) or self.accessor_method == "__getitem__":
             return given[self.key]
@@ -532,7 +532,7 @@ class MultiOutputNode(DAGNode):
     def _copy_impl(self, args: Any, kwargs: dict[str, Any], options: dict[str, Any], others: dict[str, Any]) -> MultiOutputNode:
         return MultiOutputNode(args, others)
 
-    def _execute_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._bound_args
 
     def _body_line(self) -> str:

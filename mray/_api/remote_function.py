@@ -143,7 +143,7 @@ class RemoteFunction:
                 raise AttributeError(f"'RemoteFunction' object has no attribute {name!r}")
             return self.default_options[option] if option in _COMPLETED else self.given_options.get(option)
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """Start a task; returns at once.
 
         Returns the ref of its value, a list of refs for ``num_returns`` above 1, ``None`` for 0. Arguments that are refs become values
@@ -166,7 +166,7 @@ class RemoteFunction:
         {name: option for name, option in TASK_OPTIONS.items() if name not in ("max_calls", "_num_objects_per_yield")}, bound=True
     )
 
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
+    def bind(self, /, *args: Any, **kwargs: Any) -> Any:
         """A DAG node that calls the function."""
         options = dict(self.given_options)
         if self.default_options["max_calls"]:
@@ -175,7 +175,7 @@ class RemoteFunction:
 
     if not TYPE_CHECKING:  # to type checkers it is not callable
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
             name = self._function_name
             raise TypeError(f"Remote functions cannot be called directly. Instead of running '{name}()', try '{name}.remote()'.")
 
@@ -223,14 +223,14 @@ class RemoteFunctionWithOptions:
         self._function = function
         self._given = {**function.given_options, **options}
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
         """As `RemoteFunction.remote`."""
         function = self._function
         if kwargs or not function.low <= len(args) <= function.high:
             return _submit(function, args, kwargs, self._options)
         return current_backend().submit_task(function, args, kwargs, self._options)
 
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
+    def bind(self, /, *args: Any, **kwargs: Any) -> Any:
         """As `RemoteFunction.bind`."""
         return FunctionNode(self._function, args, kwargs, dict(self._given))
 

@@ -131,7 +131,7 @@ class Interpreter:
             else:
                 release(place, holder)
 
-    def call(self, target: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    def call(self, target: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Call a method of a value that lives here, for DAG nodes. Variables of this interpreter stand for their values."""
         values = [self.local(argument) for argument in args]
         named = {key: self.local(argument) for key, argument in kwargs.items()}

@@ -102,7 +102,7 @@ def _has(value: Any, operation: str) -> bool:
     return hasattr(type(value), dunder(operation))
 
 
-def _ufunc(ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+def _ufunc(ufunc: Any, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
     return getattr(ufunc, method)(*inputs, **kwargs)
 
 
@@ -123,7 +123,7 @@ def by_name(module: str, name: str) -> Any:
     return found
 
 
-def _call_named(module: str, name: str, *args: Any, **kwargs: Any) -> Any:
+def _call_named(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
     return by_name(module, name)(*args, **kwargs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import threading
@@ -151,6 +152,140 @@ def test_class_attributes_and_static_methods_are_there(ray_session):
     actor = A.remote()
     assert ray.get(actor.f.remote()) == ("A", 2, (1,))
     assert ray.get(actor.static.remote(5)) == 6
+
+
+class _Traced:
+    """A decorator that is a descriptor."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __get__(self, instance, owner=None):
+        function = self.function
+        if instance is None:
+            return lambda self, *args, **kwargs: ("traced", function(self, *args, **kwargs))
+        return lambda *args, **kwargs: ("traced", function(instance, *args, **kwargs))
+
+
+class _PerInstance:
+    """A descriptor that the class itself cannot ask."""
+
+    def __get__(self, instance, owner=None):
+        return instance.number
+
+
+class _Base:
+    number = 5
+    pair = functools.partialmethod(lambda self, a, b: (a, b), 1)
+
+
+class _Descriptors(_Base):
+    lonely = _PerInstance()
+
+    @_Traced
+    def traced(self, x, *, by=1):
+        return x * by + self.number
+
+    @functools.singledispatchmethod
+    def kind(self, value):
+        return "something"
+
+    @kind.register
+    def _(self, value: int):
+        return "int"
+
+    @property
+    def shown(self):
+        return "no method"
+
+    @functools.lru_cache  # noqa: B019
+    def cached(self, x):
+        return x + self.number
+
+    @functools.partial
+    def no_descriptor(self):
+        return None
+
+
+def test_methods_that_a_class_has_by_descriptors_are_the_handles_too(ray_session):
+    ray = ray_session
+    actor = ray.remote(_Descriptors).remote()
+    assert ray.get(actor.pair.remote(2)) == (1, 2)
+    assert ray.get(actor.pair.options(name="two").remote(b=3)) == (1, 3)
+    assert ray.get(actor.traced.remote(3, by=2)) == ("traced", 11)
+    assert ray.get([actor.kind.remote(1), actor.kind.remote("text")]) == ["int", "something"]
+    with pytest.raises(TypeError):
+        actor.pair.remote(1, 2, 3)
+    for name in ("lonely", "shown", "no_descriptor"):
+        assert not hasattr(actor, name)
+    node = actor.pair.bind(4)
+    assert ray.get(node.execute()) == (1, 4)
+
+
+@pytest.mark.differs("functools.lru_cache makes no function, and Ray looks for functions only")
+def test_a_cached_method_is_one_of_the_handle(ray_session, engine):
+    ray = ray_session
+    actor = ray.remote(_Descriptors).remote()
+    if engine == "ray":
+        assert not hasattr(actor, "cached")
+    else:
+        assert ray.get([actor.cached.remote(1), actor.cached.remote(1)]) == [6, 6]
+
+
+@pytest.mark.only("mray", "local")
+def test_partial_methods_of_coroutines_and_generators_are_of_their_kind(ray_session):
+    ray = ray_session
+
+    @ray.remote
+    class Kinds:
+        async def plus(self, a, b):
+            return a + b
+
+        def count(self, first, last):
+            yield from range(first, last)
+
+        plus_one = functools.partialmethod(plus, 1)
+        count_from_two = functools.partialmethod(count, 2)
+
+    actor = Kinds.remote()
+    assert ray.get(actor.plus_one.remote(4)) == 5
+    assert [ray.get(ref) for ref in actor.count_from_two.remote(4)] == [2, 3]
+
+
+@pytest.mark.parametrize("name", ["self", "args", "kwargs", "options", "name", "method", "function", "fn"])
+def test_a_keyword_may_have_any_name(ray_session, name):
+    ray = ray_session
+
+    @ray.remote
+    def task(**kwargs):
+        return kwargs
+
+    @ray.remote
+    class Named:
+        def __init__(this, **kwargs):
+            this.kwargs = kwargs
+
+        def made_with(this):
+            return this.kwargs
+
+        def method(this, **kwargs):
+            return kwargs
+
+        @staticmethod
+        def static(**kwargs):
+            return kwargs
+
+    given = {name: 1}
+    refs = [task.remote(**given), task.options(num_cpus=0.5).remote(**given), task.bind(**given).execute()]
+    assert ray.get(refs) == [given] * 3
+    small = Named.options(num_cpus=0)
+    actors = [small.remote(**given), small.bind(**given).execute(), Named.remote(**given)]
+    assert ray.get([actor.made_with.remote() for actor in actors]) == [given] * 3
+    actor = actors[0]
+    refs = [actor.method.remote(**given), actor.method.options(num_returns=1).remote(**given), actor.static.remote(**given)]
+    refs += [actor.method.bind(**given).execute(), small.bind().method.bind(**given).execute()]
+    refs.append(actor.__ray_call__.remote(lambda _instance, **kwargs: kwargs, **given))
+    assert ray.get(refs) == [given] * 6
 
 
 def test_methods_that_were_put_in_a_class_of_a_module_go_along_with_it(ray_session, monkeypatch):

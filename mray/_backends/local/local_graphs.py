@@ -188,7 +188,7 @@ class LocalGraph(CompiledGraph):
             run_token.pause()
             yield
 
-    def execute(self, *args: Any, **kwargs: Any) -> Any:
+    def execute(self, /, *args: Any, **kwargs: Any) -> Any:
         with self._scheduling_point():
             return super().execute(*args, **kwargs)
 

@@ -109,7 +109,7 @@ class RayGraph:
         self._torn_down = False
 
     # ------------------------------------------------------------------------------------ executing
-    def execute(self, *args: Any, **kwargs: Any) -> CompiledDAGRef | list[CompiledDAGRef]:
+    def execute(self, /, *args: Any, **kwargs: Any) -> CompiledDAGRef | list[CompiledDAGRef]:
         """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
 
         Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`, ActorDiedError after the
@@ -123,7 +123,7 @@ class RayGraph:
             return [CompiledDAGRef(self, ref) for ref in made]
         return CompiledDAGRef(self, made)
 
-    async def execute_async(self, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
+    async def execute_async(self, /, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in this event loop."""
         with translating:
             made = await self._graph.execute_async(*args, **kwargs)

@@ -151,7 +151,7 @@ def _callable_of(instance: Any, step: Step, constants: list[Any], communicators:
         return function
     name = step.method
     if name == "__ray_call__":
-        return lambda function, *args, **kwargs: function(instance, *args, **kwargs)
+        return lambda function, /, *args, **kwargs: function(instance, *args, **kwargs)
     method = bound_method(instance, name, type(instance))
     if inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
         raise NotImplementedError(f"{type(instance).__name__}.{name} is a generator: in a compiled graph a method returns its value")

@@ -48,7 +48,7 @@ class CompiledGraph(Executions, Depicted):
         super().__init__(host, plan, made, limits, names)
 
     # ------------------------------------------------------------------------------------ asyncio
-    async def execute_async(self, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
+    async def execute_async(self, /, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
         """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in any event loop."""
         if not self.limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")

@@ -122,14 +122,14 @@ class GraphCopy:
         #: Whether `teardown` was called in this process.
         self.is_teardown = False
 
-    def execute(self, *args: Any, **kwargs: Any) -> Any:
+    def execute(self, /, *args: Any, **kwargs: Any) -> Any:
         """As `CompiledGraph.execute`. The first call waits until the actors' processes have answered, but not for their methods.
 
         RayChannelError when the owner has ended the graph or died, NotImplementedError for a graph that cannot be copied.
         """
         return (self._copy or self.made()).execute(*args, **kwargs)
 
-    async def execute_async(self, *args: Any, **kwargs: Any) -> Any:
+    async def execute_async(self, /, *args: Any, **kwargs: Any) -> Any:
         """As `CompiledGraph.execute_async`."""
         return await (self._copy or await in_thread(self.made, "mray-graph")).execute_async(*args, **kwargs)
 

@@ -165,7 +165,7 @@ class Executions:
         host.graphs.add(self)
 
     # ------------------------------------------------------------------------------------ submitting
-    def execute(self, *args: Any, **kwargs: Any) -> Any:
+    def execute(self, /, *args: Any, **kwargs: Any) -> Any:
         """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
 
         Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`, ActorDiedError when an

@@ -74,7 +74,7 @@ class Unpacker:
     def _method(self, name: str) -> Callable[..., Any]:
         if name == "__ray_call__":
             instance = self._actor.instance
-            bound: Callable[..., Any] = lambda function, *args, **kwargs: function(instance, *args, **kwargs)  # noqa: E731
+            bound: Callable[..., Any] = lambda function, /, *args, **kwargs: function(instance, *args, **kwargs)  # noqa: E731
         elif name == "__ray_ready__":
             bound = lambda: True  # noqa: E731
         elif name == "__ray_terminate__":
