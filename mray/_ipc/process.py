@@ -26,6 +26,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _F_SETSIG = 10
+#: The number that the kernel gives its first namespace of pids.
+_FIRST_NAMESPACE = 0xEFFFFFFC
 
 #: Seconds that a process may be without an environment while it starts a program: it waits for a processor, or for the disk.
 _LONGEST_EXEC = 0.1
@@ -222,6 +224,24 @@ def start_of(pid: int) -> int:
     except OSError:
         return 0
     return 0 if facts[0] in b"ZX" else int(facts[19])
+
+
+def namespace() -> int:
+    """The number of this process's namespace of pids: of a pid from another one nothing can be asked here."""
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def namespace_mark() -> int:
+    """Its last 16 bits, which stand in short names."""
+    try:
+        return namespace() & 0xFFFF
+    except OSError:  # without /proc
+        return 0
+
+
+def sees_all() -> bool:
+    """Whether this process sees those of every namespace: it is in the machine's first."""
+    return namespace_mark() == _FIRST_NAMESPACE & 0xFFFF
 
 
 def command_line(pid: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from mray._common import clock
 from mray._common.kept import fcntl, io, os
 from mray._ipc.limits import above_limit
-from mray._ipc.process import kill, shown_title, start_of, with_variable
+from mray._ipc.process import kill, namespace, namespace_mark, sees_all, shown_title, start_of, with_variable
 from mray._ipc.segment import SEMAPHORE, SHM, unlink
 
 LOCK = "lock"
@@ -34,6 +34,8 @@ _ZYGOTE_LOOKS = 100
 LOCAL = "session_local_"
 #: How names of CUDA's interprocess events begin.
 _EVENTS = "cuda.shm."
+#: Digits of the last part of a session directory's name: those that nobody guesses, and those of the namespace of its pids.
+_SECRET_DIGITS, _MARK_DIGITS = 8, 4
 #: Descriptors of the locks that this process has taken and not released.
 _taken: set[int] = set()
 #: Folders of a session's ``logs`` that are not removed with it.
@@ -48,6 +50,24 @@ def segment_prefix(session: str) -> str:
 def session_of(directory: str) -> str:
     """The random part of a session directory's name; it names the session's shared memory."""
     return directory.rstrip("/").rpartition("_")[2]
+
+
+def new_session_mark() -> str:
+    """The last part of a new session directory's name: nobody guesses it, and its last four digits are of the namespace of its pids."""
+    return os.urandom(_SECRET_DIGITS // 2).hex() + f"{namespace_mark():0{_MARK_DIGITS}x}"
+
+
+def is_of_this_namespace(directory: str) -> bool:
+    """Whether pids of this session are pids here too: containers may share its files and names, and have other processes."""
+    mark = session_of(directory)[_SECRET_DIGITS:]
+    return len(mark) != _MARK_DIGITS or mark == f"{namespace_mark():04x}"
+
+
+def can_be_seen(session: str) -> bool:
+    """Whether the processes of a session, if it has any, can be seen from here. `session`: the last part of its directory's name."""
+    if session.startswith(LOCAL):
+        return local_process(session) is not None
+    return sees_all() or is_of_this_namespace(session)
 
 
 def _names_in(place: str, start: str) -> list[str]:
@@ -152,8 +172,10 @@ def spill_elsewhere(directory: str, parent: str) -> None:
 def _is_left_over(place: str) -> bool:
     """Whether this is a directory of our own user with objects of a session that is gone."""
     try:
-        # In a directory of somebody else's, a link might take the place of a folder while it is being removed.
-        return os.lstat(place).st_uid == os.getuid() and not os.path.exists(os.readlink(os.path.join(place, _SESSION_LINK)))
+        # In a directory of somebody else's, a link might take the place of a folder while it is being removed. That of a session in another
+        # container may lead to nothing here: its node holds the directory.
+        is_ours = os.lstat(place).st_uid == os.getuid()
+        return is_ours and not os.path.exists(os.readlink(os.path.join(place, _SESSION_LINK))) and not is_held(place)
     except OSError:
         return False
 
@@ -262,15 +284,17 @@ def clean_after_node(directory: str) -> None:
     remove_session(directory)
 
 
-def hold(directory: str) -> int:
-    """As the node: a descriptor that keeps cleaners away from the directory, and says that its session lives though its lock is gone.
+def hold(directory: str) -> tuple[int, ...]:
+    """As the node: descriptors that keep cleaners away from the directory, and say that its session lives though its lock is gone; and from
+    that of spilled objects, where that lies elsewhere.
 
-    systemd-tmpfiles passes over directories on which somebody holds an flock. -1 where there can be no such lock.
+    systemd-tmpfiles passes over directories on which somebody holds an flock. Nothing is held where there can be no such lock.
     """
-    try:
-        return _locked(directory, os.O_DIRECTORY, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return -1
+    held = []
+    for place in (directory, os.path.join(directory, SPILLED)):
+        with contextlib.suppress(OSError):
+            held.append(_locked(place, os.O_DIRECTORY, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    return tuple(held)
 
 
 def lives_unlocked(directory: str) -> bool:
@@ -361,14 +385,14 @@ def sweep(parent: str) -> None:
 # ---------------------------------------------------------------------------------- sessions of one process
 def local_name(number: int) -> str:
     """The name of a session that is this process. (Another machine's share of the same memory has other processes: the namespace tells.)"""
-    return f"{LOCAL}{_namespace():x}_{os.getpid()}_{start_of(os.getpid()):x}_{number:x}"
+    return f"{LOCAL}{namespace():x}_{os.getpid()}_{start_of(os.getpid()):x}_{number:x}"
 
 
 def local_process(name: str) -> int | None:
     """The process that such a session is: its pid, 0 if it is gone, None if it cannot be seen from here."""
     try:
-        namespace, pid, start, _number = name.removeprefix(LOCAL).split("_")
-        if int(namespace, 16) != _namespace():
+        where, pid, start, _number = name.removeprefix(LOCAL).split("_")
+        if int(where, 16) != namespace():
             return None
         return int(pid) if start_of(int(pid)) == int(start, 16) else 0
     except ValueError:
@@ -378,10 +402,6 @@ def local_process(name: str) -> int | None:
 def local_is_dead(name: str) -> bool:
     """Whether the process of such a session is gone; False if it cannot be seen from here."""
     return local_process(name) == 0
-
-
-def _namespace() -> int:
-    return os.stat("/proc/self/ns/pid").st_ino
 
 
 def remove_local(directory: str) -> None:

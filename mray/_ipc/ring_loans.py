@@ -24,22 +24,28 @@ from mray._common.process_local import kernel_pid
 from mray._ipc import layout as at
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray._ipc.pidfd import is_dead
-from mray._ipc.process import start_of
+from mray._ipc.process import namespace_mark, start_of
 
 Thing = TypeVar("Thing")
+
+#: Above so many bits of the word PID stands the mark of the namespace that it is of.
+_PID_BITS = 32
 
 
 def sign(words: memoryview, line: int) -> None:
     """Say in its line which process this is, and that it may hold something."""
-    words[line + at.PID] = kernel_pid()
+    words[line + at.PID] = kernel_pid() | namespace_mark() << _PID_BITS
     words[line + at.STARTED] = start_of(kernel_pid())
     publish_fence()
     words[line + at.HOLDS] = 1
 
 
 def has_died(words: memoryview, line: int) -> bool:
-    """Whether the process that has signed a line has ended."""
-    return is_dead((words[line + at.PID], words[line + at.STARTED]))
+    """Whether the process that has signed a line has ended. False for one in another namespace of pids, of which nobody here knows."""
+    mark, pid = divmod(words[line + at.PID], 1 << _PID_BITS)
+    if mark and mark != namespace_mark():
+        return False
+    return is_dead((pid, words[line + at.STARTED]))
 
 
 class RingLoans(Generic[Thing]):

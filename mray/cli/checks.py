@@ -28,7 +28,7 @@ from mray._device.platform import platform
 from mray._device.topology import read_topology
 from mray._ipc import discovery
 from mray._ipc.process import all_pids, start_of
-from mray._ipc.reaper import events_by_pid, session_of
+from mray._ipc.reaper import can_be_seen, events_by_pid, session_of
 from mray._ipc.segment import SHM
 from mray._ipc.sessions import all_sessions, session_parents
 from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
@@ -373,8 +373,8 @@ def _mappings() -> Iterator[str]:
 def orphaned_segments() -> list[str]:
     """Names of this user in shared memory that look like mray's, of sessions that have no directory and no process here.
 
-    A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. (Who shares /dev/shm with
-    containers of the same user sees their names, and not their processes: `mray doctor` is then to be asked in there.)
+    A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. Who shares /dev/shm with
+    containers of the same user sees their names, and not their processes: those are left alone, and `mray doctor` is to be asked in there.
     """
     found: dict[str, list[str]] = {}
     try:
@@ -389,7 +389,7 @@ def orphaned_segments() -> list[str]:
         return []
     # Not before: a session that begins between the two looks would have names and not be known.
     known = {session_of(directory) for directory, _alive in all_sessions()} | _living()
-    return sorted(name for session, names in found.items() if session not in known for name in names)
+    return sorted(name for session, names in found.items() if session not in known and can_be_seen(session) for name in names)
 
 
 def _is_ours(path: str) -> bool:

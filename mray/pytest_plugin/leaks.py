@@ -26,7 +26,7 @@ import pytest
 from mray._common import clock
 from mray._common.clock import monotonic, time_ns
 from mray._ipc.process import all_pids, carrying, command_line, parent_of
-from mray._ipc.reaper import LOCAL, local_process
+from mray._ipc.reaper import LOCAL, can_be_seen, local_process
 
 #: Environment variable that marks every process that descends from this one.
 MARK = "MRAY_TEST_MARK"
@@ -104,6 +104,8 @@ def is_foreign(name: str) -> bool:
     if session.startswith(LOCAL):  # a session in one process, which it names
         pid = local_process(session)
         return pid is None or (pid not in (0, os.getpid()) and not is_marked(pid))
+    if not can_be_seen(session):
+        return True
     target = str(SHARED_MEMORY / f"{start}-{session}-")
     for pid in all_pids():
         if pid == os.getpid() or is_marked(pid):

@@ -47,7 +47,7 @@ def test_a_link_in_place_of_the_file_is_not_followed(parent, tmp_path):
     shutil.move(tmp_path / "address", tmp_path / "elsewhere")
     (tmp_path / "address").symlink_to(tmp_path / "elsewhere")
     assert address.running_in(parent) is None
-    os.close(lock)
+    reaper.release(lock)
 
 
 def test_sessions_are_looked_for_where_they_are_made(monkeypatch):

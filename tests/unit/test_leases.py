@@ -15,7 +15,7 @@ from mray._gpu.channel_leases import LeaseHolder, Lender
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.pidfd import is_dead
-from mray._ipc.process import start_of
+from mray._ipc.process import namespace_mark, start_of
 from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Segment
 
@@ -136,7 +136,6 @@ def test_the_dead_hold_nothing(boards: Boards) -> None:
     board = 4096 // WORD + boards.layout.board(1)
     words = boards.segment.words()
     words[board + at.PID], words[board + at.STARTED] = child.pid, start_of(child.pid)
-    words.release()
     boards.lender.close(lambda: None)
     boards.borrowers[0].end(lease, use, b"")
     boards.borrowers[0].gone()
@@ -144,6 +143,11 @@ def test_the_dead_hold_nothing(boards: Boards) -> None:
     assert thing.notes is None
     child.kill()
     child.communicate()
+    # In another namespace a process with this number may live.
+    words[board + at.PID] = child.pid | (namespace_mark() ^ 1) << 32
+    assert not sweep_closed()
+    words[board + at.PID] = child.pid | namespace_mark() << 32
+    words.release()
     assert sweep_closed()
     assert thing.notes == []
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mray._ipc import process, reaper
+from mray.pytest_plugin import leaks
 
 
 def test_variables_are_expanded():
@@ -139,6 +140,54 @@ def test_a_session_is_swept_only_when_its_lock_is_free(tmp_path: Path):
     assert not dead.exists()
     assert not segment.exists()
     assert alive.exists()
-    os.close(lock)
+    reaper.release(lock)
     reaper.sweep(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_child_of_a_fork_has_none_of_its_parents_locks(tmp_path: Path):
+    lock = reaper.take_lock(str(tmp_path))
+    assert lock is not None
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, b"there")
+        signal.pause()
+    assert os.read(read, 5) == b"there"
+    assert reaper.take_lock(str(tmp_path)) is None
+    reaper.release(lock)
+    again = reaper.take_lock(str(tmp_path))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read)
+    os.close(write)
+    assert again is not None
+    reaper.release(again)
+
+
+def test_of_a_session_in_another_namespace_of_pids_nothing_is_judged_by_its_pids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    here = f"/tmp/session_x_1_{reaper.new_session_mark()}"
+    monkeypatch.setattr(reaper, "sees_all", lambda: False)
+    assert reaper.is_of_this_namespace(here) and reaper.can_be_seen(reaper.session_of(here))
+    mark = reaper.namespace_mark()
+    monkeypatch.setattr(reaper, "namespace_mark", lambda: mark ^ 1)
+    assert not reaper.is_of_this_namespace(here) and not reaper.can_be_seen(reaper.session_of(here))
+    assert leaks.is_foreign(f"mray-{reaper.session_of(here)}-object")
+    monkeypatch.setattr(reaper, "sees_all", lambda: True)
+    assert reaper.can_be_seen(reaper.session_of(here))
+    # The objects on disk of a session whose directory is not there for this process.
+    elsewhere = tmp_path / "mray_spilled_objects_0badcafe"
+    elsewhere.mkdir()
+    (elsewhere / ".session").symlink_to(tmp_path / "session_x_1_0badcafe")
+    session = tmp_path / f"session_x_2_{reaper.new_session_mark()}"
+    session.mkdir()
+    held = reaper.hold(str(elsewhere))
+    reaper.spill_elsewhere(str(session), str(tmp_path))
+    assert elsewhere.exists()
+    (lock,) = held
+    reaper.release(lock)
+    (session / "spilled").unlink()
+    (tmp_path / f"mray_spilled_objects_{reaper.session_of(str(session))}" / ".session").unlink()
+    (tmp_path / f"mray_spilled_objects_{reaper.session_of(str(session))}").rmdir()
+    reaper.spill_elsewhere(str(session), str(tmp_path))
+    assert not elsewhere.exists()

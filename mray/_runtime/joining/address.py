@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mray._common.kept import os
 from mray._common.version import versions
 from mray._ipc import process as processes
-from mray._ipc.reaper import ADDRESS, address_lock, while_locked, withdraw
+from mray._ipc.reaper import ADDRESS, address_lock, is_of_this_namespace, while_locked, withdraw
 from mray._ipc.sessions import is_alive, is_private, parent_of, session_parents
 
 #: Locked while a session is being started.
@@ -33,8 +33,8 @@ class Address(NamedTuple):
     versions: list[str]
 
     def node_lives(self) -> bool:
-        """Whether the node's process lives."""
-        return self.node_start != 0 and processes.start_of(self.node_pid) == self.node_start
+        """Whether the node's process lives and can be seen from here."""
+        return self.node_start != 0 and is_of_this_namespace(self.session_dir) and processes.start_of(self.node_pid) == self.node_start
 
 
 def publish(session_dir: str, node_pid: int) -> None:

@@ -85,6 +85,16 @@ class AlreadyRunningError(RuntimeError):
         self.address = address
 
 
+class OutOfSightError(RuntimeError):
+    """Raised when a session that is to be ended lives where its processes cannot be seen from."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(
+            f"the session in {directory} is alive, and its processes cannot be seen from here: it was started in another container (a "
+            "namespace of pids), which is where to end it"
+        )
+
+
 # ------------------------------------------------------------------------------------------- starting and stopping
 def start_persistent(options: SessionOptions) -> Address:
     """Start a session that outlives this process; returns when it is ready for drivers.
@@ -117,7 +127,8 @@ def start_persistent(options: SessionOptions) -> Address:
 def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: bool = False) -> bool:
     """End a persistent session with every process of it; True if the node ended it in order.
 
-    Blocks until nothing of it is left: SIGTERM to the node, SIGKILL after `patience` seconds or at once with `force`.
+    Blocks until nothing of it is left: SIGTERM to the node, SIGKILL after `patience` seconds or at once with `force`. OutOfSightError where
+    it lives on, since its processes cannot be seen from here: then nothing has been done.
     """
     directory = address.session_dir
     in_order = False
@@ -130,7 +141,10 @@ def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: 
                 node.signal(signal.SIGKILL)
                 node.wait()
     if os.path.exists(directory) or not in_order:
-        reaper.clean_after_node(directory)
+        reaper.kill_processes(directory)
+        if is_alive(directory):
+            raise OutOfSightError(directory)
+        reaper.remove_session(directory)
     withdraw(directory)
     return in_order
 
@@ -175,7 +189,8 @@ def _of_a_process_above() -> Address | None:
     """The session that the nearest process has started for itself of which this one descends, by way of a worker or without one."""
     if (around := os.environ.get(SESSION_VARIABLE)) is not None:
         return _private(around)
-    drivers = {directory.rpartition("_")[0].rpartition("_")[2]: directory for directory in sessions()}
+    here = filter(reaper.is_of_this_namespace, sessions())
+    drivers = {directory.rpartition("_")[0].rpartition("_")[2]: directory for directory in here}
     above = processes.parent_of(os.getpid())
     while above > 1 and str(above) not in drivers:
         above = processes.parent_of(above)
@@ -260,5 +275,6 @@ def _await_end(address: Address) -> int | None:
     with contextlib.suppress(OSError), PidFd(address.node_pid) as node:
         if address.node_lives():
             node.wait(_GONE_SECONDS)
-        return processes.status_of_dead(address.node_pid)
+        if reaper.is_of_this_namespace(address.session_dir):
+            return processes.status_of_dead(address.node_pid)
     return None

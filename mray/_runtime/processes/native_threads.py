@@ -95,8 +95,8 @@ class NativeThreads:
 def lasting_threads() -> set[int]:
     """The kernel's ids of this process's other threads whose work waits for them in a forked process.
 
-    Some libraries see to forks: an allocator takes its threads up again, and OpenBLAS has ended its own when a fork returns. So, where there
-    are threads, a fork is tried. Main thread only.
+    Some libraries see to forks: an allocator takes its threads up again, and OpenBLAS has ended its own when a fork returns. So, where
+    there are threads, a fork is tried. Main thread only.
     """
     if not (found := _other_threads()):
         return found

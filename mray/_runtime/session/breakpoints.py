@@ -34,6 +34,7 @@ from mray._ipc import reactor
 from mray._ipc.connection import connect, peer_is_ours
 from mray._ipc.listener import listen_at
 from mray._ipc.output import LONGEST_NOTE, note
+from mray._ipc.reaper import is_of_this_namespace
 
 #: Folder of the session's directory.
 FOLDER = "debug"
@@ -147,6 +148,7 @@ def current() -> Breakpoints | None:
 def stops(session_dir: str) -> Iterator[BreakpointStop]:
     """The workers of a session that wait at a breakpoint without a terminal, the longest waiting first."""
     found = []
+    is_seen = is_of_this_namespace(session_dir)
     folder = os.path.join(session_dir, FOLDER)
     try:
         names = os.listdir(folder)
@@ -160,7 +162,8 @@ def stops(session_dir: str) -> Iterator[BreakpointStop]:
             with io.open(path + ".json", encoding="utf-8") as file:
                 facts = json.load(file)
             # With an empty pid the kernel's file would be that of the whole machine.
-            if isinstance(facts["pid"], int) and facts.pop("start") == processes.start_of(facts["pid"]):
+            start = facts.pop("start")
+            if isinstance(facts["pid"], int) and (not is_seen or start == processes.start_of(facts["pid"])):
                 found.append(BreakpointStop(session_dir=session_dir, path=path, **{**facts, "since": float(facts["since"])}))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # gone, or damaged
             continue

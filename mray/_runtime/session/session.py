@@ -458,7 +458,7 @@ def make_directory(base: str | None) -> tuple[str, int]:
     """A session directory that only its user can enter, and the descriptor of its lock. Sweeps dead sessions beside it."""
     parent = private_directory(parent_of(base))
     moment = time.strftime("%Y-%m-%d_%H-%M-%S")
-    name = f"session_{moment}_{os.getpid()}_{os.urandom(4).hex()}"
+    name = f"session_{moment}_{os.getpid()}_{reaper.new_session_mark()}"
     reaper.sweep(parent)
     # It gets its name once it is locked: a directory with the name and without a lock belongs to a dead session.
     hidden = os.path.join(parent, "." + name)

@@ -6,8 +6,8 @@ import sys
 
 from mray._common import settings
 from mray._runtime.joining.address import running
-from mray._runtime.joining.persistent import STOP_SECONDS, stop_persistent
-from mray.cli.terminal import DONE, parser
+from mray._runtime.joining.persistent import STOP_SECONDS, OutOfSightError, stop_persistent
+from mray.cli.terminal import DONE, NOT_FOUND, parser
 
 SUMMARY = "end the session that mray start has started"
 
@@ -29,6 +29,10 @@ def main(words: list[str]) -> int:
     if found is None:
         print("Did not find any active Ray processes.", file=sys.stderr)
         return DONE
-    in_order = stop_persistent(found, given.grace_period, force=given.force)
+    try:
+        in_order = stop_persistent(found, given.grace_period, force=given.force)
+    except OutOfSightError as error:
+        print(f"mray stop: {error}.", file=sys.stderr)
+        return NOT_FOUND
     print(f"Stopped the session in {found.session_dir}" + ("." if in_order else "; its node had to be killed."))
     return DONE

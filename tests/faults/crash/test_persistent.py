@@ -192,6 +192,39 @@ MOMENTS: dict[str, Callable[[Scene], bool]] = {
 }
 
 
+#: A namespace of pids, with the folders and the shared memory of this one: a container that shares them.
+ANOTHER = ("unshare", "--pid", "--fork", "--mount", "--mount-proc")
+
+
+@pytest.mark.parametrize("words", [("stop",), ("stop", "--force")], ids=" ".join)
+def test_a_session_whose_processes_cannot_be_seen_is_left_as_it_is(scene: Scene, run: Any, words: tuple[str, ...]) -> None:
+    tried = subprocess.run([*ANOTHER, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no namespaces here: {tried.stderr}")
+    session = scene.start()
+    scene.driver("idle")
+    token = os.path.basename(session.session_dir).rpartition("_")[2]
+    names = sorted(name for name in os.listdir("/dev/shm") if token in name)
+    files = set(os.listdir(session.session_dir))
+
+    def there(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**scene.environment, **variables}
+        return subprocess.run([*ANOTHER, sys.executable, *command], capture_output=True, text=True, env=environment, check=False, cwd="/")
+
+    stopped = there("-m", "mray", *words)
+    assert stopped.returncode == 1 and "cannot be seen from here" in stopped.stderr, stopped
+    assert "persistent" in there("-m", "mray", "status").stdout
+    # As where the folder of sessions is not shared, and only names in shared memory are.
+    orphans = there("-c", "from mray.cli.checks import orphaned_segments; print(orphaned_segments())", MRAY_TMPDIR=str(run.folder))
+    assert orphans.returncode == 0 and token not in orphans.stdout, orphans
+    assert sorted(name for name in os.listdir("/dev/shm") if token in name) == names != []
+    assert files <= set(os.listdir(session.session_dir))
+    assert addresses.running_in(scene.parent) == session
+    assert scene.mray("stop").returncode == 0
+    assert ["the session" in each["text"] for each in scene.outcomes()] == [True]
+    run.assert_nothing_left()
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_start_that_is_killed_in_the_middle_leaves_nothing(scene: Scene, run: Any, moment: str) -> None:
     process = subprocess.Popen([sys.executable, "-m", "mray", "start"], stdout=subprocess.DEVNULL, env=scene.environment, cwd="/")
