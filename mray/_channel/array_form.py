@@ -46,8 +46,20 @@ def encode_array(value: Any) -> tuple[bytes, Any] | None:
     else:
         return None
     key = (dtype, value.shape, flags.c_contiguous)
-    head = heads.get(key) or remember_head(key, (dtype.str, value.shape, not flags.c_contiguous))
+    head = heads.get(key)
+    if head is None:
+        if not _is_named(dtype):
+            return None
+        head = remember_head(key, (dtype.str, value.shape, not flags.c_contiguous))
     return head, memory.view(numpy.uint8).data
+
+
+def _is_named(dtype: Any) -> bool:
+    """Whether a type of number is what its name says: not where another package has added it to numpy's."""
+    try:
+        return bool(sys.modules["numpy"].dtype(dtype.str) == dtype)
+    except TypeError:
+        return False
 
 
 def remember_head(key: tuple[Any, ...], facts: tuple[Any, ...]) -> bytes:

@@ -24,9 +24,10 @@ def array_type() -> Any:
 
     if not _types:
         for letter in "?bBhHiIlLqQefdFD":
-            dtype = numpy.dtype(letter)
-            _names[dtype] = dtype.str
-            _types[dtype.str] = dtype
+            name = numpy.dtype(letter).str
+            # Two C types may be one size (long and long long), and so equal: a name means the same one of them as in numpy's own pickle.
+            _types[name] = numpy.dtype(name)
+            _names[_types[name]] = name
     return numpy.ndarray
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 from mray._channel.array_form import decode_array, encode_array
 
 ARRAYS = {
-    **{name: np.arange(24).astype(name) for name in ("i1", "u2", ">i4", "<f4", "f8", "c16", "e", "?", "S5", "U3", "g")},
+    **{
+        name: np.arange(24).astype(name)
+        for name in ("i1", "u2", ">i4", "<f4", "f8", "c16", "e", "?", "S5", "U3", "g", "q", "l", "Q", "L", "G")
+    },
     "matrix": np.arange(24.0).reshape(4, 6),
     "fortran": np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)),
     "one": np.array([7]),
@@ -28,6 +32,7 @@ def test_arrays_come_back_as_they_were(array: Any) -> None:
     back = decode_array(data + b"more", len(data))
     np.testing.assert_array_equal(back, array)
     assert back.dtype == array.dtype
+    assert back.dtype.type is pickle.loads(pickle.dumps(array)).dtype.type
     assert back.shape == array.shape
     assert back.flags.f_contiguous == array.flags.f_contiguous
     with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
