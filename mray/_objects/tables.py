@@ -45,29 +45,33 @@ def _arrow() -> Any:
 
 
 def _reduce_table(table: Any) -> Reduced:
-    return (_table, _cut(table)) if _shows_little(table) and _can_be_cut(table.schema) else table.__reduce_ex__(5)
+    if not (_shows_little(table) and _can_be_cut(table.schema)):
+        return table.__reduce_ex__(5)
+    return _table, _cut(table.schema, table.to_batches())
 
 
 def _reduce_batch(batch: Any) -> Reduced:
     if not (_shows_little(batch) and _can_be_cut(batch.schema)):
         return batch.__reduce_ex__(5)
-    return _batch, _cut(_arrow().Table.from_batches([batch]))
+    return _batch, _cut(batch.schema, [batch])
 
 
 def _reduce_chunked(column: Any) -> Reduced:
-    table = _one_column(column)
-    return (_column, _cut(table)) if _shows_little(column) and _can_be_cut(table.schema) else column.__reduce_ex__(5)
+    schema = _one_column(column)
+    if not (_shows_little(column) and _can_be_cut(schema)):
+        return column.__reduce_ex__(5)
+    return _column, _cut(schema, [_arrow().record_batch([chunk], schema) for chunk in column.chunks])
 
 
 def _reduce_array(array: Any) -> Reduced:
-    if not _shows_little(array):
+    schema = _one_column(array)
+    if not (_shows_little(array) and _can_be_cut(schema)):
         return array.__reduce_ex__(5)
-    table = _one_column(array)
-    return (_array, _cut(table)) if _can_be_cut(table.schema) else array.__reduce_ex__(5)
+    return _array, _cut(schema, [_arrow().record_batch([array], schema)])
 
 
 def _one_column(column: Any) -> Any:
-    return _arrow().table([column], names=[""])
+    return _arrow().schema([_arrow().field("", column.type)])
 
 
 def _shows_little(value: Any) -> bool:
@@ -95,44 +99,58 @@ def _has_extension(kind: Any) -> bool:
     return isinstance(kind, arrow.BaseExtensionType) or any(map(_has_extension, inner))
 
 
-def _cut(table: Any) -> tuple[Any, Any]:
-    """The schema, and the stream."""
+def _cut(schema: Any, batches: list[Any]) -> tuple[Any, Any]:
+    """The schema, and the stream. A batch without rows is in it too: not every type has another way to an array without elements."""
     arrow = _arrow()
-    stored = table
-    for number, field in enumerate(table.schema):
-        if isinstance(field.type, arrow.BaseExtensionType):
-            kind = field.type.storage_type
-            column = arrow.chunked_array([chunk.storage for chunk in table.column(number).chunks], type=kind)
-            stored = stored.set_column(number, arrow.field(field.name, kind, field.nullable), column)
+    stored = arrow.schema([arrow.field(field.name, _storage(field.type), field.nullable) for field in schema])
     sink = arrow.BufferOutputStream()
-    with arrow.ipc.new_stream(sink, stored.schema) as writer:
-        writer.write_table(stored)
-    return table.schema, sink.getvalue()
+    with arrow.ipc.new_stream(sink, stored) as writer:
+        for batch in batches:
+            columns = [column.storage if isinstance(column.type, arrow.BaseExtensionType) else column for column in batch.columns]
+            if not len(batch):
+                columns = [*map(_without_elements, columns)]
+            writer.write_batch(arrow.record_batch(columns, stored))
+    return schema, sink.getvalue()
+
+
+def _without_elements(column: Any) -> Any:
+    """An empty column whose buffers are empty too, which the writer does not see to. What a dictionary has is kept."""
+    arrow = _arrow()
+    kind = column.type
+    if arrow.types.is_dictionary(kind):
+        return arrow.DictionaryArray.from_arrays(arrow.nulls(0, kind.index_type), column.dictionary, ordered=kind.ordered)
+    return column if _has_dictionary(kind) else arrow.nulls(0, kind)
+
+
+def _has_dictionary(kind: Any) -> bool:
+    return _arrow().types.is_dictionary(kind) or any(_has_dictionary(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _batches(schema: Any, stream: Any) -> list[Any]:
+    arrow = _arrow()
+    return [
+        arrow.RecordBatch.from_arrays(
+            [
+                field.type.wrap_array(column) if isinstance(field.type, arrow.BaseExtensionType) else column
+                for field, column in zip(schema, batch.columns, strict=True)
+            ],
+            schema=schema,
+        )
+        for batch in arrow.ipc.open_stream(stream)
+    ]
 
 
 def _table(schema: Any, stream: Any) -> Any:
-    arrow = _arrow()
-    stored = arrow.ipc.open_stream(stream).read_all()
-    columns = [
-        arrow.chunked_array(map(field.type.wrap_array, column.chunks), type=field.type)
-        if isinstance(field.type, arrow.BaseExtensionType)
-        else column
-        for field, column in zip(schema, stored.columns, strict=True)
-    ]
-    return arrow.Table.from_arrays(columns, schema=schema)
+    return _arrow().Table.from_batches(_batches(schema, stream), schema)
 
 
 def _batch(schema: Any, stream: Any) -> Any:
-    arrow = _arrow()
-    batches = _table(schema, stream).to_batches()
-    return batches[0] if batches else arrow.RecordBatch.from_pylist([], schema=schema)
+    return _batches(schema, stream)[0]
 
 
 def _column(schema: Any, stream: Any) -> Any:
-    return _table(schema, stream).column(0)
+    return _arrow().chunked_array([batch.column(0) for batch in _batches(schema, stream)], type=schema.field(0).type)
 
 
 def _array(schema: Any, stream: Any) -> Any:
-    arrow = _arrow()
-    column = _column(schema, stream)
-    return column.chunk(0) if column.num_chunks else arrow.array([], type=schema.field(0).type)
+    return _batches(schema, stream)[0].column(0)
