@@ -32,6 +32,7 @@ from mray._channel.group import ALL, GRACE, Group, Machine
 from mray._channel.group_host import GroupHost
 from mray._channel.rendezvous import GroupMember
 from mray._channel.shm import ShmReader, ShmWriter
+from mray._common.tensor_layout import FREED, has_memory
 from mray._ipc.mapped import address_of, claim
 from mray.exceptions import RayChannelError
 
@@ -70,6 +71,8 @@ def _flat(tensor: Any) -> Any:
         return flat
     if tensor.device.type != "cpu":
         raise ValueError(f"This group is of the CPU, and the tensor is on {tensor.device}. Move it to the CPU first.")
+    if not has_memory(tensor):
+        raise ValueError(FREED)
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     return flat if dtype_name(flat) in _TORCH_ONLY else flat.numpy()
 

@@ -11,6 +11,25 @@ REQUIRES_GRAD = (
 )
 
 
+FREED = (
+    "The memory of this tensor is not there: it was freed or cut (as FSDP does with the parameters of layers that are not computing), or "
+    "the tensor is one of zeros without any (as forward-mode differentiation makes). Gather the parameters first, or send tensor.clone()."
+)
+
+
+def has_memory(tensor: Any) -> bool:
+    """Whether all elements of a strided tensor lie in its storage. Nobody may look at them where that was freed or cut."""
+    count = tensor.numel()
+    if not count:
+        return True
+    if not tensor.is_contiguous():
+        count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    unit = tensor.element_size()
+    before = tensor.storage_offset() * unit
+    # (A storage of zeros without memory has a size.)
+    return bool(before + count * unit <= tensor.untyped_storage().nbytes()) and bool(tensor.data_ptr() != before)
+
+
 def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
     """The same elements without gaps, and their strides unless they are in C order. Copies only what has gaps or repeats."""
     if tensor.is_conj():

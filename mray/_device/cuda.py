@@ -31,7 +31,7 @@ from functools import cached_property
 from typing import Any
 
 from mray._common import clock
-from mray._common.tensor_layout import REQUIRES_GRAD, dense
+from mray._common.tensor_layout import FREED, REQUIRES_GRAD, dense, has_memory
 from mray._device import libcuda, libnccl, nvml
 from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.cuda_marks import CudaMarks
@@ -261,6 +261,8 @@ class CudaPlatform(Platform):
     def facts(self, tensor: Any) -> tuple[Any, Facts]:
         if tensor.requires_grad:
             raise RuntimeError(REQUIRES_GRAD)
+        if not has_memory(tensor):
+            raise RuntimeError(FREED)
         tensors = self._tensors
         with self.devices[tensors.device_of(tensor)].context.during_captures():  # torch may have to allocate a copy
             given = tensor

@@ -2,7 +2,8 @@
 
 A tensor travels as the bytes of its elements, never as its storage, of which it may be a small part. Strides are kept when they only
 reorder dense memory (transposed, channels last); what has gaps or repeats arrives dense. Tensors that are not plain memory (sparse,
-quantized, nested, other devices, subclasses, tensors with attributes) are left to torch's own pickling.
+quantized, nested, other devices, subclasses, tensors with attributes) are left to torch's own pickling, and so are those whose memory was
+freed or cut: they arrive with new memory, or torch refuses them.
 
 A tensor on a GPU is offered to the edge first, if it leaves along one that carries such tensors (`mray._common.device_tensors`). Else it
 goes through host memory: its bytes are copied there, travel like those of any other, and are copied to a GPU of the reader.
@@ -21,6 +22,7 @@ from typing import Any
 from mray._common.device_tensors import reduce_device_tensor
 from mray._common.tensor_layout import REQUIRES_GRAD as REQUIRES_GRAD
 from mray._common.tensor_layout import dense as dense
+from mray._common.tensor_layout import has_memory
 
 
 class TensorMemory:
@@ -51,14 +53,18 @@ def is_plain(tensor: Any) -> bool:
     """Whether the tensor (of exactly torch's type) is plain memory of the CPU and nothing else."""
     import torch  # noqa: PLC0415
 
-    return tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested and not tensor.__dict__
+    return tensor.is_cpu and tensor.layout is torch.strided and _is_simple(tensor)
 
 
 def is_plain_on_gpu(tensor: Any) -> bool:
     """Whether the tensor (of exactly torch's type) is plain memory of a GPU and nothing else."""
     import torch  # noqa: PLC0415
 
-    return tensor.is_cuda and tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested and not tensor.__dict__
+    return tensor.is_cuda and tensor.layout is torch.strided and _is_simple(tensor)
+
+
+def _is_simple(tensor: Any) -> bool:
+    return not tensor.is_quantized and not tensor.is_nested and not tensor.__dict__ and has_memory(tensor)
 
 
 # ------------------------------------------------------------------------------------------ the pickler's

@@ -325,6 +325,31 @@ def test_arguments_are_checked(ray_session, group):
             ray_session.get(member.call.remote(what, tensors, *arguments))
 
 
+@pytest.mark.only("mray", "local")  # Ray reads where the memory was: the process ends
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_tensors_whose_memory_was_freed_are_refused(ray_session, dtype):
+    name = ray_session.__name__
+
+    def reduce_freed(group: str) -> list[str]:
+        import importlib
+
+        collective = importlib.import_module(f"{name}.util.collective")
+        collective.init_collective_group(1, 0, "gloo", group)
+        tensor = torch.ones(500, dtype=dtype)
+        tensor.untyped_storage().resize_(0)
+        found = []
+        for call in (collective.allreduce, collective.broadcast, lambda tensor, **group: collective.allgather([tensor], tensor, **group)):
+            try:
+                call(tensor, group_name=group)
+            except ValueError as error:
+                found.append(str(error))
+        return found
+
+    found = ray_session.get(ray_session.remote(reduce_freed).remote(f"freed {dtype}"))
+    assert len(found) == 3
+    assert all("The memory of this tensor is not there" in text for text in found)
+
+
 def test_backends_have_names(collective):
     types = collective.types
     assert types.Backend("gloo") == types.Backend("torch_gloo") == types.Backend.GLOO == "GLOO"

@@ -30,6 +30,13 @@ class Keep:
 
 
 # -------------------------------------------------------------------------------------------------- tensors
+def test_a_tensor_whose_memory_was_freed_is_refused(pair: Pair) -> None:
+    freed = torch.ones(500)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="memory of this tensor is not there"):
+        pair.platform.facts(freed)
+
+
 #: torch warns, once in a process, when it makes a tensor of this type itself, as it does for one without elements.
 COMPLEX32 = pytest.param("complex32", marks=pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental"))
 TYPES = [

@@ -9,8 +9,10 @@ import sys
 import numpy
 import pytest
 
+from mray._channel.tensor_form import encode_tensor
 from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import deregister_serializer, register_serializer
+from mray._common.tensor_layout import has_memory
 from mray._ipc.mapped import address_of, claim
 from mray._objects.serializer import HERE, deserialize, is_plain, serialize
 
@@ -128,6 +130,39 @@ def test_torch_tensors_keep_dtype_shape_and_values():
         assert result[0].dtype == dtype
         assert torch.equal(result[0], tensor)
         assert torch.equal(result[1]["n"], tensor.t())
+
+
+def without_memory(torch):
+    """Tensors of whose elements none, or not all, are anywhere."""
+    freed, cut, cut_in_rows = torch.ones(500), torch.ones(500), torch.ones(50, 10)
+    views = freed[100:], cut_in_rows.T[:, 20:], cut_in_rows[:, 3]
+    freed.untyped_storage().resize_(0)
+    cut.untyped_storage().resize_(400)
+    cut_in_rows.untyped_storage().resize_(400)
+    return [freed, cut, cut_in_rows, *views, torch.nn.Parameter(cut), cut[:100].clone().set_(cut.untyped_storage(), 99, (1,))]
+
+
+def test_tensors_without_their_memory_are_left_to_torch():
+    torch = pytest.importorskip("torch")
+    *gone, there = without_memory(torch)
+    for tensor in gone:
+        assert not has_memory(tensor)
+        assert encode_tensor(tensor.detach()) is None
+        arrived = round_trip([tensor])[0]
+        assert (type(arrived), arrived.dtype, arrived.shape) == (type(tensor), tensor.dtype, tensor.shape)
+        assert has_memory(arrived)
+    for tensor in (there, gone[0][:0]):
+        assert has_memory(tensor)
+        assert round_trip([tensor])[0].tolist() == tensor.tolist()
+
+
+def test_tensors_of_zeros_that_have_no_memory_are_refused():
+    torch = pytest.importorskip("torch")
+    zeros = torch._efficientzerotensor(3, 5)
+    for tensor in (zeros, zeros[1:], zeros.T):
+        assert encode_tensor(tensor) is None
+        with pytest.raises(RuntimeError, match="ZeroTensor is not serializable"):
+            serialize(tensor)
 
 
 def test_large_torch_tensors_are_not_copied_into_the_pickle():
