@@ -23,6 +23,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+from zlib import crc32
 
 from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
@@ -45,8 +46,8 @@ _DTYPES = (
     *("bytes", "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
-#: Computed by torch where torch brings them: numpy has none of the one, and no vector instructions for the other.
-_TORCH_ONLY = frozenset({"float16", "bfloat16"})
+#: Computed by numpy where torch brings them, too. numpy has no bfloat16, and no vector instructions for float16.
+_NUMPYS = frozenset(_DTYPES) - {"bytes", "float16", "bfloat16"}
 
 
 _dtype_names: dict[Any, str] = {}
@@ -63,18 +64,30 @@ def dtype_name(tensor: Any) -> str:
 
 
 def _flat(tensor: Any) -> Any:
-    """The elements of a tensor (or of a contiguous copy) in one dimension, of the library that computes them."""
+    """The elements of a tensor (or of a contiguous copy) in one dimension, one beside the other, of the library that computes them."""
+    name = dtype_name(tensor)
     if library_of(tensor) == "numpy":
-        flat = tensor.ravel()
-        if flat.dtype.name in _TORCH_ONLY and "torch" in sys.modules:
+        numpy = sys.modules["numpy"]
+        if tensor.dtype.hasobject:
+            raise ValueError(f"Arrays of {name} hold references, which mean nothing in another process. Send them as arguments of calls.")
+        flat = numpy.asarray(tensor).ravel()
+        if flat.strides != (flat.itemsize,):  # of one element, or none, in steps that nobody takes
+            flat = numpy.lib.stride_tricks.as_strided(flat, strides=(flat.itemsize,), writeable=flat.flags.writeable)
+        if name == "float16" and flat.flags.aligned and "torch" in sys.modules:
             return sys.modules["torch"].from_numpy(flat if flat.flags.writeable else flat.copy())
         return flat
+    torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
         raise ValueError(f"This group is of the CPU, and the tensor is on {tensor.device}. Move it to the CPU first.")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise ValueError(f"This group takes dense tensors, and this one is {kind}. Send the tensors that it is made of.")
     if not has_memory(tensor):
         raise ValueError(FREED)
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
-    return flat if dtype_name(flat) in _TORCH_ONLY else flat.numpy()
+    if flat.stride(0) != 1:
+        flat = flat.as_strided(flat.shape, (1,))
+    return flat.numpy() if name in _NUMPYS else flat
 
 
 def _bytes_of(flat: Any) -> Any:
@@ -82,6 +95,16 @@ def _bytes_of(flat: Any) -> Any:
     if library_of(flat) == "torch":
         return flat.view(sys.modules["torch"].uint8).numpy()
     return flat.view("u1")
+
+
+def _check_overlap(tensor: Any) -> None:
+    """ValueError for a tensor to write into whose elements share memory: each would be overwritten by the next."""
+    strides = tensor.stride() if library_of(tensor) == "torch" else tensor.strides
+    if _count(tensor) and any(size > 1 and not stride for size, stride in zip(tensor.shape, strides, strict=True)):
+        raise ValueError(
+            f"Several elements of the tensor to receive into are the same memory: its shape is {tuple(tensor.shape)}, its strides "
+            f"{tuple(strides)}. Copy it first."
+        )
 
 
 def _claimed(array: Any) -> Any:
@@ -107,6 +130,7 @@ class _Output:
         if library == "numpy" and not tensor.flags.writeable:
             tensor = _claimed(tensor)
         self.flat = _flat(tensor)
+        _check_overlap(tensor)
         self._tensor = tensor if library == "numpy" else tensor.detach()
         self._inside = is_contiguous(tensor) and not (library == "torch" and (tensor.is_conj() or tensor.is_neg()))
 
@@ -454,7 +478,7 @@ def _signature(kind: int, tensor: Any = None, op: ReduceOp | None = None, *, roo
     dtype = 0
     if tensor is not None:
         name = dtype_name(tensor)
-        dtype = _DTYPES.index(name) if name in _DTYPES else 0
+        dtype = _DTYPES.index(name) if name in _DTYPES else len(_DTYPES) + crc32(name.encode()) % (256 - len(_DTYPES))
         size = _count(tensor) * tensor.itemsize if size is None else size
     return kind | (0 if op is None else _OPERATIONS[op]) << 4 | dtype << 8 | root << 16 | ((size or 0) & 0xFFFFFFFF) << 32
 
@@ -465,7 +489,7 @@ def _describe(signature: int) -> str:
     if op:
         words.append(list(ReduceOp)[op - 1].name)
     if kind != BARRIER:
-        words.append(f"of {signature >> 32} bytes of {_DTYPES[dtype]}")
+        words.append(f"of {signature >> 32} bytes of {_DTYPES[dtype] if dtype < len(_DTYPES) else 'another dtype'}")
     if kind in (BROADCAST, REDUCE):
         words.append(f"with root {signature >> 16 & 0xFFFF}")
     return " ".join(words)

@@ -722,3 +722,108 @@ def test_a_sender_far_ahead_waits_for_its_receiver(ray_session, group):
     for number in range(40):
         assert int(ray_session.get(second.call.remote("recv", [torch.tensor([0])], 0))[0]) == number
     ray_session.get(sent)
+
+
+def _odd_layouts(rank: int) -> dict[str, Any]:
+    """Tensors of one member, by what is odd about them; each a fresh one of its own memory."""
+    import numpy
+    import torch
+
+    found: dict[str, Any] = {}
+    names = "bool uint8 int16 int64 uint16 float16 bfloat16 float32 float64 complex64 float8_e4m3fn float8_e5m2"
+    for dtype in (getattr(torch, name) for name in names.split()):
+        bits = torch.arange(8 * 24, dtype=torch.uint8).add_(17 * rank).remainder_(2 if dtype is torch.bool else 60)
+        whole = bits[: 24 * dtype.itemsize].view(dtype).view(4, 6).clone()
+        views = {
+            "a column": whole[:, 1],
+            "one of a column": whole[1:2, 2],
+            "one row of one column": whole[:1, 3:4],
+            "none of a column": whole[:0, 1],
+            "no columns": whole[:, 6:],
+            "turned": whole.t()[1:3],
+            "in steps": whole.view(-1)[::5],
+            "a number": whole[1, 1],
+            "one in steps": whole.view(-1)[23::2],
+        }
+        found.update({f"{dtype}, {name}": view for name, view in views.items()})
+    for kind in ("i4", ">i4", ">f2", "f2", "f8", "m8[s]", "S3", [("a", "f4"), ("b", "u1")]):
+        dtype = numpy.dtype(kind)
+        memory = (numpy.arange(24 * dtype.itemsize + 1) % 60 + rank).astype("u1")
+        array = memory[:-1].view(dtype).reshape(4, 6).copy()
+        views = {
+            "backwards": array[::-1, 2],
+            "one backwards": array[1:2, ::-1][:, :1],
+            "unaligned": memory[1:].view(dtype)[::2],
+            "none": array[:, :0],
+            "a number": array[0, 0, None].reshape(()),
+            "Fortran's": numpy.asfortranarray(array),
+            "a matrix": numpy.asmatrix(array) if dtype.kind in "if" else array,
+        }
+        found.update({f"numpy {dtype}, {name}": view for name, view in views.items()})
+    return found
+
+
+@pytest.mark.only("mray", "local")
+def test_tensors_of_every_dtype_and_layout_are_moved(ray_session, group):
+    def work(actor, rank, ranks, odd_layouts):
+        import numpy
+        import torch
+
+        def elements(tensor):
+            if isinstance(tensor, numpy.ndarray):
+                return numpy.array(tensor).tobytes()
+            return torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.reshape(-1)).view(torch.uint8).tolist()
+
+        wrong = []
+        theirs = [odd_layouts(each) for each in range(ranks)]
+        for name in theirs[0]:
+            expected = [elements(each[name]) for each in theirs]
+            (broadcast, gathered, received), source = (odd_layouts(7)[name] for _ in range(3)), theirs[rank][name]
+            root = source if rank == 1 else broadcast
+            actor.collective.broadcast(root, 1)
+            outs = [gathered, *(odd_layouts(8)[name] for _ in range(ranks - 1))]
+            actor.collective.allgather(outs, source)
+            if rank == 0:
+                actor.collective.send(source, 1)
+            elif rank == 1:
+                actor.collective.recv(received, 0)
+            if elements(root) != expected[1]:
+                wrong.append(f"broadcast of {name}")
+            if [elements(out) for out in outs] != expected:
+                wrong.append(f"allgather of {name}")
+            if rank == 1 and elements(received) != expected[0]:
+                wrong.append(f"receipt of {name}")
+        return wrong
+
+    members = group(3)
+    answers = ray_session.get([member.__ray_call__.remote(work, rank, 3, _odd_layouts) for rank, member in enumerate(members)])
+    assert answers == [[]] * 3
+
+
+@pytest.mark.only("mray", "local")
+def test_elements_that_are_one_in_memory_are_sent_and_not_received_into(ray_session, group):
+    def work(actor, rank):
+        import numpy
+        import torch
+
+        outs = [torch.zeros(4, dtype=torch.bfloat16) for _ in range(2)]
+        actor.collective.allgather(outs, torch.tensor([1.0 + rank], dtype=torch.bfloat16).expand(4))
+        spread = torch.tensor([5.0]).expand(3) if rank == 0 else torch.zeros(3)
+        actor.collective.broadcast(spread, 0)
+        refused = []
+        folded = numpy.lib.stride_tricks.as_strided(numpy.zeros(1), (3,), (0,))
+        for tensor in (torch.zeros(1, 1).expand(2, 3), folded, torch.zeros(3).to_sparse(), numpy.array([object()])):
+            try:
+                actor.collective.allreduce(tensor)
+            except ValueError as error:
+                refused.append(str(error))
+        actor.collective.barrier()
+        return [out.tolist() for out in outs], spread.tolist(), refused
+
+    for outs, spread, refused in ray_session.get([member.__ray_call__.remote(work, rank) for rank, member in enumerate(group(2))]):
+        assert outs == [[1.0] * 4, [2.0] * 4]
+        assert spread == [5.0] * 3
+        assert len(refused) == 4
+        assert all("are the same memory" in text for text in refused[:2])
+        assert "this one is sparse_coo" in refused[2]
+        assert "object" in refused[3]
