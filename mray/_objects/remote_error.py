@@ -29,6 +29,9 @@ from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, 
 traceback.format_exception_only(RuntimeError())
 
 _HEAD = "Traceback (most recent call last):\n"
+_MODULE = f"{RayTaskError.__module__}."
+#: How the texts of our own errors begin: programs look for Ray's name of the module there.
+OURS = "ray.exceptions."
 
 
 # ------------------------------------------------------------------------------------------------ making
@@ -83,7 +86,8 @@ def task_error(
 
 
 def _named(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return OURS + name.removeprefix(_MODULE) if name.startswith(_MODULE) else name
 
 
 def format_exception(exception: BaseException) -> str:
@@ -94,7 +98,9 @@ def format_exception(exception: BaseException) -> str:
     if _HEAD not in text and "Exception Group Traceback" not in text:
         # Nothing of the user's is in the traceback (or there is none): the header stands for the process all the same.
         text = _HEAD + text
-    return text
+    # (The lines of a group's members begin with a bar.)
+    lines = text.splitlines(keepends=True)
+    return "".join(line.replace(_MODULE, OURS, 1) if line.lstrip(" |").startswith(_MODULE) else line for line in lines)
 
 
 def _from_user(tb: TracebackType | None) -> TracebackType | None:
@@ -167,8 +173,7 @@ def unpickle_error(data: bytes) -> BaseException:
     return UnserializableException(text)
 
 
-#: How the texts of our own errors begin, and that of the pickled error of a task.
-OURS = f"{RayTaskError.__module__}."
+#: How the text of the pickled error of a task begins.
 TASK_ERROR = f"{OURS}RayTaskError: "
 
 

@@ -146,7 +146,7 @@ def test_a_nested_error_tells_both_stories(ray_session):
         ray.get(outer.remote())
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(caught.value))
     assert text.startswith("ray::outer() (pid=")
-    assert "ray.exceptions.RayTaskError(KeyError): ray::inner() (pid=" in text
+    assert "\nray.exceptions.RayTaskError(KeyError): ray::inner() (pid=" in text
     assert text.rstrip().endswith("KeyError: 'deep'")
 
 
@@ -166,7 +166,7 @@ def test_an_error_of_an_argument_is_chained(ray_session):
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(caught.value))
     assert text.startswith("ray::b() (pid=")
     assert "  At least one of the input arguments for this task could not be computed:" in text
-    assert "ray.exceptions.RayTaskError: ray::a() (pid=" in text
+    assert "\nray.exceptions.RayTaskError: ray::a() (pid=" in text
 
 
 def test_a_task_whose_argument_failed_does_not_run(ray_session, tmp_path):
@@ -332,7 +332,7 @@ def test_a_cause_that_cannot_be_unpickled_is_described(ray_session):
         ray.get(fails_with(ray, Ununpicklable))
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(caught.value))
     assert text.startswith("Failed to deserialize exception. ")
-    assert re.search(r"Original exception:\nm?ray\.exceptions\.RayTaskError: ray::f\(\) \(pid=", text)
+    assert re.search(r"Original exception:\nray\.exceptions\.RayTaskError: ray::f\(\) \(pid=", text)
     assert "Ununpicklable" in text
     assert ("docs.ray.io" in text) == (ray.__name__ == "ray")  # mray's own text does not send its user to Ray's pages
 

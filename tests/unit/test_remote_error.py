@@ -131,7 +131,7 @@ def test_a_nested_failure_shows_both_tasks(executor: ModuleType) -> None:
     error = task_error("nest", raised(get), pid=2, ip="::1")
     lines = str(error).split("\n")
     assert lines[0] == "ray::nest() (pid=2, ip=::1)"
-    assert "mray.exceptions.RayTaskError(ZeroDivisionError): ray::bar() (pid=1, ip=::1)" in lines
+    assert "ray.exceptions.RayTaskError(ZeroDivisionError): ray::bar() (pid=1, ip=::1)" in lines
     assert lines[-1] == "ZeroDivisionError: division by zero"
     assert isinstance(error.cause, ZeroDivisionError)
 
@@ -147,7 +147,7 @@ def test_a_failed_argument_is_told_as_one() -> None:
     assert lines[:3] == [
         "ray::b() (pid=2, ip=::1)",
         "  At least one of the input arguments for this task could not be computed:",
-        "mray.exceptions.RayTaskError: ray::a() (pid=1, ip=::1)",
+        "ray.exceptions.RayTaskError: ray::a() (pid=1, ip=::1)",
     ]
     assert isinstance(error.cause, ZeroDivisionError)
     outer = task_error("c", DependencyError(error), pid=3, ip="::1")
@@ -229,7 +229,7 @@ def test_a_cause_that_cannot_be_unpickled() -> None:
     error = unpickle_error(pickle_error(task_error("f", NoUnpickle(1, 2), pid=5, ip="::1")))
     assert type(error) is UnserializableException
     assert str(error).startswith("Failed to deserialize exception. Its class cannot be made again")
-    assert "Original exception:\nmray.exceptions.RayTaskError: ray::f() (pid=5" in str(error)
+    assert "Original exception:\nray.exceptions.RayTaskError: ray::f() (pid=5" in str(error)
     assert str(error).endswith("NoUnpickle: nu")
 
 
