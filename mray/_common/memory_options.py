@@ -1,4 +1,4 @@
-"""How the memory monitor is set, and what becomes of tasks that it ends. In the driver, at `init`."""
+"""How the memory monitor is set, and what becomes of tasks that it ends, or that fail otherwise. In the driver, at `init`."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def retry_options(system_config: Mapping[str, Any] | None) -> tuple[int, float]:
     retries = int(config.get("task_oom_retries", settings.TASK_OOM_RETRIES.get()))
     delay = int(config.get("task_oom_retry_delay_base_ms", settings.TASK_OOM_RETRY_DELAY_BASE_MS.get()))
     return retries, delay / 1000
+
+
+def retry_delay(system_config: Mapping[str, Any] | None) -> float:
+    """Seconds before a task or call that has failed for another reason is tried again. ValueError for a negative time."""
+    delay = int((system_config or {}).get("task_retry_delay_ms", settings.TASK_RETRY_DELAY_MS.get()))
+    if delay < 0:
+        raise ValueError(f"task_retry_delay_ms must not be negative, got {delay}")
+    return delay / 1000

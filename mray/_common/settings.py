@@ -342,6 +342,14 @@ ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS = _declare(
     "Milliseconds that an actor's `__ray_shutdown__` may take before its process is killed; 0: as long as it takes.",
     "RAY_actor_graceful_shutdown_timeout_ms",
 )
+TASK_RETRY_DELAY_MS = _declare(
+    "MRAY_TASK_RETRY_DELAY_MS",
+    int,
+    1000,
+    "Milliseconds before a failed task or call is tried again, before an actor that crashed in its constructor is restarted, and before a "
+    "call to a restarting actor fails; 0: at once.",
+    "RAY_task_retry_delay_ms",
+)
 TASK_OOM_RETRIES = _declare(
     "MRAY_TASK_OOM_RETRIES",
     int,

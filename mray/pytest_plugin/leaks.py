@@ -23,13 +23,16 @@ from typing import Any
 
 import pytest
 
-from mray._common import clock
+from mray._common import clock, settings
 from mray._common.clock import monotonic, time_ns
 from mray._ipc.process import all_pids, carrying, command_line, parent_of
 from mray._ipc.reaper import LOCAL, can_be_seen, local_process
 
 #: Environment variable that marks every process that descends from this one.
 MARK = "MRAY_TEST_MARK"
+#: Variable of the delay of retries, by Ray's name: a test's own, by either name, beats it. And the milliseconds that tests wait.
+RETRY_DELAY = settings.TASK_RETRY_DELAY_MS.ray
+SHORT_DELAY = 10
 #: Seconds that what a test ended may take to be gone.
 PATIENCE = 20.0
 #: Seconds that it must have been seen for: others of this user come and go.
@@ -53,10 +56,12 @@ _MOST_OF_CONTEXT = 16
 
 
 class Territory:
-    """The mark and the directory of this process, for as long as it is entered."""
+    """The mark and the directory of this process, and the pace of retries in tests, for as long as it is entered."""
 
     def __init__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR")}
+        self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR", RETRY_DELAY)}
+        if not settings.TASK_RETRY_DELAY_MS.is_set():
+            os.environ[RETRY_DELAY] = str(SHORT_DELAY)
         os.environ[MARK] = f"{os.getpid()}-{time_ns():x}"
         # Not tempfile's own directory: names of sockets in it must be short.
         self.directory = tempfile.mkdtemp(prefix="mt", dir=self._before["MRAY_TMPDIR"] or "/tmp")

@@ -377,7 +377,7 @@ def held_back(ray_session, tmp_path):
 @pytest.mark.differs("Ray keeps the call of whoever has not called the actor before until it is restarted")
 @pytest.mark.parametrize("pause", [0, 0.2])
 @pytest.mark.parametrize("caller", ["driver", "task", "actor"])
-def test_a_call_after_the_death_fails_at_once_while_the_actor_is_restarted(ray_session, held_back, caller, pause, engine):
+def test_a_call_after_the_death_fails_while_the_actor_is_restarted(ray_session, held_back, caller, pause, engine):
     ray = ray_session
     actor, pid, _path = held_back
     get, unavailable, timed_out = ray.get, ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError

@@ -13,7 +13,17 @@ from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
 from mray._common.story import InvalidTransitionError
 from mray._decide.caller.actor_queue import ASKED, UNKNOWN, ActorQueue
 from mray._decide.caller.call_records import CANCELLED
-from mray._decide.caller.caller_instructions import Announce, Cancel, Connect, Fail, FailDead, FailUnavailable, Send, Subscribe
+from mray._decide.caller.caller_instructions import (
+    Announce,
+    AwaitRest,
+    Cancel,
+    Connect,
+    Fail,
+    FailDead,
+    FailUnavailable,
+    Send,
+    Subscribe,
+)
 from tests.unit.pending import Link, Pending
 
 CRASH = Cause(m.CAUSE_CRASH, "", 7, -9, None)
@@ -39,6 +49,7 @@ class Stage:
         self.sent: list[int] = []
         self.subscribed = 0
         self.announced: list[str] = []
+        self.resting: list[list[Call]] = []
         self.reachable: OSError | bool = True
 
     def follow(self, instructions: list[Any]) -> None:
@@ -63,6 +74,9 @@ class Stage:
                     self.follow(self.queue.connected(Link() if self.reachable else None))
             elif isinstance(instruction, Subscribe):
                 self.subscribed += 1
+            elif isinstance(instruction, AwaitRest):
+                assert instruction.seconds == self.queue.rest
+                self.resting.append(instruction.calls)
             else:
                 assert isinstance(instruction, Announce)
                 self.announced.append(self.queue.state)
@@ -76,6 +90,14 @@ class Stage:
 
     def report(self, state: str, process: str = "", incarnation: int = 0) -> None:
         self.follow(self.queue.reported(state, process, incarnation, CRASH))
+
+    def rest(self) -> None:
+        """The first that rest have rested."""
+        self.follow(self.queue.rested(self.resting.pop(0)))
+
+    def fail_attempt(self, call: Call) -> None:
+        del self.queue.link.calls[call.task_id]
+        self.follow(self.queue.attempt_failed(call))
 
     def reply(self, call: Call) -> None:
         del self.queue.link.calls[call.task_id]
@@ -230,6 +252,113 @@ def test_a_cancelled_call_lets_those_behind_it_go() -> None:
     assert stage.queue.cancelled(first) is None
 
 
+def test_calls_that_were_lost_rest_and_those_behind_keep_their_places() -> None:
+    stage = alive(rest=2.0)
+    lost = [stage.call(retries=2), stage.call(retries=1)]
+    stage.report(RESTARTING, incarnation=1)
+    stage.call(retries=1)
+    stage.report(ALIVE, "w2", 1)
+    stage.call()
+    assert stage.sent == [0, 1]
+    assert [stage.queue.rests(call) for call in stage.calls] == [True, True, False, False]
+    stage.rest()
+    assert stage.sent == [0, 1, 0, 1, 2, 3]
+    assert [call.retries for call in lost] == [1, 0]
+
+
+def test_lost_calls_of_an_actor_without_order_rest_and_others_overtake_them() -> None:
+    stage = alive(rest=2.0, unordered=True)
+    stage.call(retries=1)
+    stage.report(RESTARTING, incarnation=1)
+    stage.report(ALIVE, "w2", 1)
+    stage.call()
+    assert stage.sent == [0, 1]
+    stage.rest()
+    assert stage.sent == [0, 1, 0]
+
+
+def test_a_lost_call_whose_next_process_dies_while_it_rests_is_not_charged_for_that() -> None:
+    stage = alive(rest=2.0)
+    call = stage.call(retries=1)
+    stage.report(RESTARTING, incarnation=1)
+    stage.report(ALIVE, "w2", 1)
+    stage.report(RESTARTING, incarnation=2)
+    stage.rest()
+    stage.report(ALIVE, "w3", 2)
+    assert (stage.sent, call.retries, call.end) == ([0, 0], 0, None)
+
+
+def test_a_call_whose_method_has_raised_rests_and_others_overtake_it() -> None:
+    stage = alive(rest=2.0, most_pending=2)
+    first = stage.call(retries=2)
+    stage.fail_attempt(first)
+    stage.call()
+    assert stage.sent == [0, 1]
+    assert stage.queue.is_full()
+    stage.rest()
+    assert stage.sent == [0, 1, 0]
+    assert (first.retries, stage.queue.rests(first)) == (1, False)
+
+
+@pytest.mark.parametrize("there_again", [False, True])
+def test_a_call_whose_method_has_raised_goes_to_the_process_that_there_is_when_it_has_rested(there_again: bool) -> None:
+    stage = alive(rest=2.0)
+    first = stage.call(retries=1)
+    stage.fail_attempt(first)
+    stage.report(RESTARTING, incarnation=1)
+    if there_again:
+        stage.report(ALIVE, "w2", 1)
+        stage.rest()
+    else:
+        stage.rest()
+        stage.report(ALIVE, "w2", 1)
+    assert (stage.sent, first.retries, first.end) == ([0, 0], 0, None)
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_call_that_rests_can_be_cancelled(aside: bool) -> None:
+    stage = alive(rest=2.0)
+    first = stage.call(retries=1)
+    stage.call(retries=1)
+    if aside:
+        stage.fail_attempt(first)
+    stage.report(RESTARTING, incarnation=1)
+    instructions = stage.queue.cancelled(first)
+    assert instructions == []
+    stage.report(ALIVE, "w2", 1)
+    while stage.resting:
+        stage.rest()
+    assert stage.sent == [0, 1, 1]
+
+
+def test_the_death_of_the_actor_ends_what_rests() -> None:
+    stage = alive(rest=2.0)
+    calls = [stage.call(retries=1), stage.call(retries=1)]
+    stage.fail_attempt(calls[0])
+    stage.report(RESTARTING, incarnation=1)
+    calls.append(stage.call())
+    stage.report(DEAD)
+    assert [call.end for call in calls] == ["dead w1", "dead ", "dead "]
+    while stage.resting:
+        stage.rest()
+
+
+def test_a_call_to_an_actor_that_restarts_fails_when_it_has_waited() -> None:
+    stage = alive(rest=2.0)
+    stage.report(RESTARTING, incarnation=1)
+    call = stage.call()
+    argument = stage.call(waiting=1)
+    stage.argument(argument)
+    assert (call.end, argument.end, stage.queue.rests(call)) == (None, None, False)
+    stage.rest()
+    assert (call.end, argument.end) == ("unavailable ", None)
+    stage.report(ALIVE, "w2", 1)
+    assert (argument.end, stage.sent) == ("unavailable ", [])
+    stage.rest()
+    stage.call()
+    assert stage.sent == [2]
+
+
 def test_a_report_that_cannot_be_tells_the_story() -> None:
     stage = alive()
     with pytest.raises(InvalidTransitionError) as caught:
@@ -238,11 +367,12 @@ def test_a_report_that_cannot_be_tells_the_story() -> None:
     assert "asked -> alive w1 0" in str(caught.value)
 
 
+@pytest.mark.parametrize("rest", [0.0, 1.0])
 @pytest.mark.parametrize("unordered", [False, True])
-def test_whatever_comes_every_call_ends_once_and_is_sent_as_often_as_it_may_be(unordered: bool) -> None:
+def test_whatever_comes_every_call_ends_once_and_is_sent_as_often_as_it_may_be(unordered: bool, rest: float) -> None:
     for seed in range(150):
         chance = random.Random(seed)
-        stage = Stage(unordered=unordered)
+        stage = Stage(unordered=unordered, rest=rest)
         lives = 0
         for _ in range(60):
             link, state = stage.queue.link, stage.queue.state
@@ -263,9 +393,14 @@ def test_whatever_comes_every_call_ends_once_and_is_sent_as_often_as_it_may_be(u
             elif event < 0.8 and under_way:
                 call = chance.choice(under_way)
                 if call.retries > 0:
-                    del link.calls[call.task_id]
-                    stage.follow(stage.queue.attempt_failed(call))
-            elif event < 0.83 and link is not None:
+                    stage.fail_attempt(call)
+            elif event < 0.82 and stage.resting:
+                stage.rest()
+            elif event < 0.83 and stage.queue.aside:
+                call = chance.choice(list(stage.queue.aside))
+                stage.follow(stage.queue.cancelled(call) or [])
+                call.finish("cancelled")
+            elif event < 0.85 and link is not None:
                 link.closed = True
                 for call in under_way:
                     call.finish("broken")
@@ -277,6 +412,8 @@ def test_whatever_comes_every_call_ends_once_and_is_sent_as_often_as_it_may_be(u
         if stage.queue.state == UNKNOWN:
             continue
         stage.report(DEAD)
+        while stage.resting:
+            stage.rest()
         for call in stage.calls:
             assert call.end is not None, (seed, call, str(stage.queue.story))
             assert call.sent <= 1 + call.most, (seed, call, str(stage.queue.story))

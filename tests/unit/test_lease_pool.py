@@ -735,6 +735,36 @@ def test_an_attempt_that_failed_goes_first_and_is_charged() -> None:
     assert (task.charged, stage.pipeline(lease), stage.queued()) == (1, [0], [1, 2])
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_task_that_has_failed_rests_and_others_go_on(dies: bool) -> None:
+    stage = Stage(rest=2.0)
+    first, second = stage.submit(retries=1), stage.submit()
+    lease = stage.grant(1)
+    if dies:
+        stage.lose(lease, CRASH)
+        stage.grant(2)
+    else:
+        del lease.pipeline[first.task_id]
+        stage.follow(stage.pool.attempt_failed(lease, first, stage.now))
+    assert stage.resting == [(first, 2.0)]
+    assert (first.charged, second.lease.lease_id, stage.queued()) == (1, 1 + dies, [])
+    stage.submit_again(first)
+    assert stage.queued() == [0]
+
+
+def test_a_cancelled_task_does_not_rest() -> None:
+    stage = Stage(rest=2.0)
+    tasks = [stage.submit(), stage.submit()]
+    lease = stage.grant(1)
+    tasks[0].retries = CANCELLED
+    del lease.pipeline[tasks[0].task_id]
+    stage.follow(stage.pool.attempt_failed(lease, tasks[0], stage.now))
+    tasks[1].retries = CANCELLED
+    stage.lose(lease, CRASH)
+    assert [task.end for task in tasks] == ["cancelled", "cancelled"]
+    assert stage.resting == []
+
+
 def test_a_connection_that_was_not_read_returns_its_lease_and_what_was_pushed_meanwhile_goes_elsewhere() -> None:
     stage, (lease,) = leased()
     lease.pipeline.clear()
@@ -845,7 +875,7 @@ def one_event(stage: Stage, chance: random.Random, leases: count[int], answers: 
         stage.pass_time(chance.choice([PAUSE_SECONDS, STUCK_SECONDS, STUCK_SECONDS, KEEP_SECONDS]))
 
 
-@pytest.mark.parametrize("options", [{}, {"retriable": True}, {"single": True}, {"timed": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"retriable": True}, {"single": True}, {"timed": False}, {"rest": 1.0}], ids=str)
 def test_whatever_comes_every_task_ends_once_and_every_lease_is_returned_once(options: dict[str, Any]) -> None:
     for seed in range(20):
         chance = random.Random(seed)

@@ -78,7 +78,8 @@ def test_a_wait_that_begins_as_a_finalizer_ends_another_is_told():
 def test_the_end_of_an_actor_is_told_once_where_the_node_is_lost_already(state: str):
     told: list[Any] = []
     node, reactor = SimpleNamespace(on=lambda _handlers: None), SimpleNamespace(defer=told.append)
-    client: Any = SimpleNamespace(fatal=RaySystemError("the node is lost"), from_node=node, reactor=reactor)
+    facts = {"retry_delay": 0.0}
+    client: Any = SimpleNamespace(fatal=RaySystemError("the node is lost"), from_node=node, reactor=reactor, facts=facts)
     borrowing: Any = SimpleNamespace(holds=lambda _actor: False)
     caller = ActorCallers(client, borrowing, lambda _text: None).of(b"\x01" * 16)
     caller.on_death(told.append, states=(m.DEAD, state))()

@@ -11,7 +11,7 @@ import pytest
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._decide.scheduler import events, policy
-from mray._decide.scheduler.instructions import Instruction, KillWorker, SpawnWorker, Tell
+from mray._decide.scheduler.instructions import AwaitRest, Instruction, KillWorker, SpawnWorker, Tell
 from mray._decide.scheduler.records import environment_of
 from mray._decide.scheduler.scheduler import Scheduler
 
@@ -27,6 +27,8 @@ class Stage:
         self.spawned: list[str] = []
         self.killed: list[str] = []
         self.told: list[tuple[str, tuple[Any, ...]]] = []
+        #: Actors that are to be told that they have rested.
+        self.resting: list[events.ActorRested] = []
         self.requests = itertools.count(1)
         self(events.MemberJoined("driver", 1))
 
@@ -39,13 +41,17 @@ class Stage:
                 self.killed.append(instruction.process)
             elif isinstance(instruction, Tell):
                 self.told.append((instruction.process, instruction.message))
+            elif isinstance(instruction, AwaitRest):
+                self.resting.append(events.ActorRested(*instruction))
         self.scheduler.validate()
         return instructions
 
     def join_all(self) -> None:
-        """Every worker that was spawned starts; those whose end was ordered end."""
-        while self.spawned or self.killed:
-            if self.spawned:
+        """Every worker that was spawned starts; those whose end was ordered end; actors have rested."""
+        while self.spawned or self.killed or self.resting:
+            if self.resting:
+                self(self.resting.pop(0))
+            elif self.spawned:
                 process = self.spawned.pop(0)
                 self(events.MemberJoined(process, 100 + int(process[1:])))
             else:

@@ -151,6 +151,48 @@ def test_a_crashed_actor_restarts_as_often_as_allowed():
     assert stage.states() == ["dead"]
 
 
+def test_an_actor_that_has_run_is_restarted_at_once_and_one_that_died_in_its_constructor_after_a_rest():
+    stage = Actors()
+    stage.die(stage.start(max_restarts=3))
+    assert stage.resting == []
+    for incarnation in (2, 3):
+        while stage.spawned:
+            stage(events.MemberJoined(stage.spawned.pop(0), 100))
+        [worker] = [worker for worker in stage.scheduler.workers.workers.values() if worker.tenant is not None]
+        stage.die(worker.process)
+        assert stage.spawned == []
+        assert stage.resting == [events.ActorRested(b"a", incarnation)]
+        stage(events.ActorRested(b"a", incarnation - 1))  # one that is out of date says nothing
+        assert stage.spawned == []
+        stage.heard(m.ACTOR_START, worker.process)
+        stage(stage.resting.pop())
+    stage.construct()
+    assert stage.states()[-1] == "alive"
+
+
+@pytest.mark.parametrize("end", ["kill", "owner", "handles", "reset"])
+def test_an_actor_that_rests_can_end(end: str) -> None:
+    stage = Actors()
+    stage.create(max_restarts=-1)
+    while stage.spawned:
+        stage(events.MemberJoined(stage.spawned.pop(0), 100))
+    stage.die("w0")
+    [rested] = stage.resting
+    if end == "kill":
+        stage(events.ActorKilled(b"a", True))
+    elif end == "owner":
+        stage(events.MemberJoined("watcher", 2))
+        stage(events.ActorWatched("watcher", b"a"))
+        stage.die("driver")
+    elif end == "handles":
+        stage(events.HandlesDropped("driver", [b"a"]))
+    else:
+        stage(events.DriverReset("driver", frozenset()))
+    assert stage.scheduler.actors.records == {}
+    stage(rested)
+    assert stage.spawned == []
+
+
 def test_a_crash_in_the_constructor_restarts_and_a_raising_one_does_not():
     stage = Actors()
     stage.create(max_restarts=-1)

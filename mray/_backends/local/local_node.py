@@ -25,7 +25,7 @@ from mray._common.history import History
 from mray._common.kept import os
 from mray._decide.scheduler import events
 from mray._decide.scheduler.affinity import Topology
-from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
+from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, AwaitRest, Instruction, KillWorker, SpawnWorker, Tell
 from mray._decide.scheduler.message_events import EVENT_OF
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
 from mray._decide.scheduler.records import environment_of
@@ -215,6 +215,9 @@ class LocalNode:
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
             self.run_token.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
+        elif isinstance(instruction, AwaitRest):
+            rested = events.ActorRested(*instruction)
+            self.run_token.call_later(self.facts["retry_delay"], lambda: self._apply(rested))
         elif isinstance(instruction, AwaitPlace):
             tenant = instruction.tenant
             self.run_token.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))

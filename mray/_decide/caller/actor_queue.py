@@ -12,6 +12,7 @@ The node reports every state but the first two. It may report a state again, or 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
@@ -38,9 +39,12 @@ _NEXT = {
 class ActorQueue(Generic[AnyCall]):
     """The state of an actor as one process knows it, and the calls of that process that the actor has not answered.
 
-    Invariant: a call is in `queue`, or in ``link.calls``, or answered. While the link is open, the queue has only calls that wait for their
-    arguments, or that were made behind such a call. While the actor is being restarted, which may take for ever, it has no call that is
-    ready and may not be sent to the next process, unless it was made before the actor's first process was there.
+    Invariant: a call is in `queue`, in `aside`, or in ``link.calls``, or answered. While the link is open, the queue has only calls that
+    wait for their arguments, or rest, or that were made behind such a call. While the actor is being restarted, which may take for ever, it
+    has no call that is ready and may not be sent to the next process, unless it was made before the actor's first process was there.
+
+    A call that is tried again rests before that. One that was lost with its process keeps its place, and those behind it wait with it:
+    their order holds. One whose method has raised an error rests aside, and others overtake it.
     """
 
     def __init__(self, actor_id: bytes) -> None:
@@ -52,6 +56,13 @@ class ActorQueue(Generic[AnyCall]):
         #: The connection to that process, a `Link`; None while there is none.
         self.link: Any = None
         self.queue: deque[AnyCall] = deque()
+        #: Those in `queue` that rest.
+        self.resting: set[AnyCall] = set()
+        #: Calls that rest before they are sent again (they were sent), or before they fail because the actor is being restarted (they were
+        #: not): a caller that asks again and again is told at once of the actor's end or return, and else no more often than that.
+        self.aside: dict[AnyCall, None] = {}
+        #: Seconds that a call rests. 0: none does.
+        self.rest = 0.0
         #: Calls that may be unanswered at once; 0: as many as there are.
         self.most_pending = 0
         #: Whether a call may overtake one that waits for its arguments.
@@ -66,7 +77,11 @@ class ActorQueue(Generic[AnyCall]):
     def is_full(self) -> bool:
         """Whether so many calls are unanswered that the actor takes no more."""
         sent = 0 if self.link is None else len(self.link.calls)
-        return 0 < self.most_pending <= sent + len(self.queue)
+        return 0 < self.most_pending <= sent + len(self.queue) + len(self.aside)
+
+    def rests(self, call: AnyCall) -> bool:
+        """Whether a call is only tried again later."""
+        return call in self.resting or (call in self.aside and call.was_sent)
 
     # ------------------------------------------------------------------------------------ events of this process
     def submitted(self, call: AnyCall) -> do.Instructions:
@@ -76,7 +91,7 @@ class ActorQueue(Generic[AnyCall]):
         if self.state == DEAD:
             return [do.FailDead(call, None)]
         if self.state == RESTARTING and goes_once(call):
-            return [do.FailUnavailable(call, "")]
+            return self._refuse(call)
         self.queue.append(call)
         if self.state == ALIVE and self.link is None:
             return [do.Connect(self.process)]
@@ -93,11 +108,33 @@ class ActorQueue(Generic[AnyCall]):
         """A queued call has all of its arguments."""
         if self.state == RESTARTING and goes_once(call):
             self.queue.remove(call)
-            return [do.FailUnavailable(call, "")]
+            return self._refuse(call)
         return self._flush()
+
+    def rested(self, calls: Sequence[AnyCall]) -> do.Instructions:
+        """These calls have rested; some may have ended meanwhile."""
+        out: do.Instructions = []
+        for call in calls:
+            self.resting.discard(call)
+            if call not in self.aside:
+                continue
+            del self.aside[call]
+            if not call.was_sent:
+                out.append(do.FailUnavailable(call, ""))
+            elif self.link is not None and not self.link.closed:
+                out.append(do.Send(call))
+            else:
+                self.queue.appendleft(call)
+        if self.queue and self.state == ALIVE and self.link is None:
+            return [*out, do.Connect(self.process)]
+        return out + self._flush()
 
     def cancelled(self, call: AnyCall) -> do.Instructions | None:
         """A call was cancelled; None if it is not queued. Others may have waited behind it."""
+        self.resting.discard(call)
+        if call in self.aside:
+            del self.aside[call]
+            return []
         try:
             self.queue.remove(call)
         except ValueError:
@@ -109,6 +146,10 @@ class ActorQueue(Generic[AnyCall]):
         if call.retries == CANCELLED:
             return [do.Cancel(call)]
         call.use_retry()
+        call.was_sent = True
+        if self.rest:
+            self.aside[call] = None
+            return [do.AwaitRest([call], self.rest)]
         if self.link is not None and not self.link.closed:
             return [do.Send(call)]
         self.queue.appendleft(call)
@@ -162,15 +203,33 @@ class ActorQueue(Generic[AnyCall]):
         queue = self.queue
         out: do.Instructions = []
         if self.unordered:
-            out += (do.Send(call) for call in queue if not call.waiting)
-            self.queue = deque(call for call in queue if call.waiting)
+            out += (do.Send(call) for call in queue if not self._is_held(call))
+            self.queue = deque(call for call in queue if self._is_held(call))
         else:
-            while queue and not queue[0].waiting:
+            while queue and not self._is_held(queue[0]):
                 out.append(do.Send(queue.popleft()))
         return out
 
+    def _is_held(self, call: AnyCall) -> bool:
+        return bool(call.waiting) or call in self.resting
+
+    def _refuse(self, call: AnyCall) -> do.Instructions:
+        """The actor is being restarted, and the call is not for its next process."""
+        if not self.rest:
+            return [do.FailUnavailable(call, "")]
+        self.aside[call] = None
+        return [do.AwaitRest([call], self.rest)]
+
+    def _fail_refused(self) -> do.Instructions:
+        """The actor is there again: callers that ask once more will be answered."""
+        refused = [call for call in self.aside if not call.was_sent]
+        for call in refused:
+            del self.aside[call]
+        return [do.FailUnavailable(call, "") for call in refused]
+
     def _fail_queue(self, error: BaseException) -> do.Instructions:
         queue, self.queue = self.queue, deque()
+        self.resting.clear()
         return [do.Fail(call, error) for call in queue]
 
     def _moved(self, process: str, incarnation: int) -> do.Instructions:
@@ -181,7 +240,7 @@ class ActorQueue(Generic[AnyCall]):
         out = [] if self.link is None or incarnation == self.incarnation else self._sort_out(self._cut_off(), ALIVE)
         self.incarnation = incarnation
         self.process = process
-        return [*out, do.Connect(process)]
+        return [*out, *self._fail_refused(), do.Connect(process)]
 
     def _ended(self, before: str) -> do.Instructions:
         """The actor's process has ended; the link with it, though the process may stay while others hold objects that it owns."""
@@ -189,7 +248,10 @@ class ActorQueue(Generic[AnyCall]):
         if self.state == RESTARTING:
             return self._sort_out(lost, before)
         queue, self.queue = self.queue, deque()
-        return [do.FailDead(call, self.process) for call in lost] + [do.FailDead(call, "") for call in queue]
+        aside, self.aside = self.aside, {}
+        self.resting.clear()
+        out: do.Instructions = [do.FailDead(call, self.process) for call in lost] + [do.FailDead(call, "") for call in queue]
+        return out + [do.FailDead(call, self.process if call.was_sent else "") for call in aside]
 
     def _cut_off(self) -> list[AnyCall]:
         """Let go of the link; the calls over it that have no answer."""
@@ -208,13 +270,14 @@ class ActorQueue(Generic[AnyCall]):
         """
         out: do.Instructions = []
         if before in (ASKED, ALIVE):
-            out += (do.FailUnavailable(call, "") for call in self.queue if goes_once(call))
-            self.queue = deque(call for call in self.queue if not goes_once(call))
+            out += (do.FailUnavailable(call, "") for call in self.queue if goes_once(call) and not call.was_sent)
+            self.queue = deque(call for call in self.queue if not goes_once(call) or call.was_sent)
         elif before == RESTARTING and self.process:
             # The process that was to follow has died before it was there. That was an attempt of the calls that are retried in it: an
             # actor may be restarted without end.
             out += (do.FailUnavailable(call, "") for call in self.queue if call.was_sent and not call.retries)
             self.queue = deque(call for call in self.queue if not call.was_sent or call.retries)
+            self.resting.intersection_update(self.queue)
             for call in self.queue:
                 if call.was_sent:
                     call.use_retry()
@@ -229,17 +292,24 @@ class ActorQueue(Generic[AnyCall]):
             else:
                 out.append(do.FailUnavailable(call, self.process))
         self.queue.extendleft(reversed(retried))
+        if retried and self.rest:
+            self.resting.update(retried)
+            out.append(do.AwaitRest(retried, self.rest))
         return out
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
         """Assert every invariant; walks the queue."""
+        assert self.resting.issubset(self.queue), self.story
+        assert not self.aside.keys() & set(self.queue), self.story
         if self.state == DEAD:
-            assert not self.queue, self.story
+            assert not self.queue and not self.aside, self.story
             assert self.link is None, self.story
+        if self.state != RESTARTING:
+            assert all(call.was_sent for call in self.aside), self.story
         if self.state == RESTARTING:
             assert self.link is None, self.story
         if self.flows() and self.queue:
-            assert all(call.waiting for call in self.queue), self.story
+            assert all(map(self._is_held, self.queue)), self.story
         elif self.link is not None and not self.link.closed and self.queue:
-            assert self.queue[0].waiting, self.story
+            assert self._is_held(self.queue[0]), self.story

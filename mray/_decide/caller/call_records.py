@@ -15,7 +15,7 @@ class PendingCall(Protocol):
     waiting: int
     #: Retries left; `CANCELLED` once it was cancelled.
     retries: int
-    #: Whether it was sent to a process that is dead now.
+    #: Whether it was sent before, to a process that is dead now or that has failed it.
     was_sent: bool
 
     def use_retry(self) -> None:

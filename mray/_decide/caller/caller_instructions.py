@@ -151,8 +151,15 @@ class Return(Record):
     lease: Any
 
 
+class AwaitRest(Record):
+    """Say when these calls, which were to be sent again or to fail, have rested for so many seconds."""
+
+    calls: Any
+    seconds: float
+
+
 class Rest(Record):
-    """Submit a task again after so many seconds: its worker was ended because memory ran low."""
+    """Submit a task again after so many seconds: it has failed, or its worker was ended because memory ran low."""
 
     task: Any
     seconds: float

@@ -3,8 +3,9 @@
 ::
 
     submitted ──▶ queue ──Push──▶ pipeline of a lease ──▶ replied
-                    ▲                   │
-                    └── given back by the worker, lost with it, or failed and to be tried again
+       ▲            ▲                   │
+       │            └── given back by the worker, or lost behind another
+       └── rest ◀── failed, or lost with its worker, and to be tried again
 
     Request ──granted──▶ lease ──recalled──▶ wanted ──its turn is over──▶ recalled ──Return──▶ over
                            │  └── idle for a while, or wanted and idle ─────────────Return──▶ over
@@ -18,8 +19,9 @@ blocks gives back the tasks that it has not started, and so does a busy worker w
 long: no task starves behind a long one. A task without retries is pushed to idle workers only.
 
 When a worker dies, the task at the head of its pipeline is charged for it; tasks pushed behind it go back to the queue uncharged, and from
-then on the pool pushes one task at a time, so that the next death has one suspect. A death for want of memory charges no retry: the task
-rests, longer each time, and is submitted again.
+then on the pool pushes one task at a time, so that the next death has one suspect. A task that was charged, or that has failed and is tried
+again, rests before it is submitted again: what it lacked may come back. A death for want of memory charges no retry: the task
+rests longer each time.
 """
 
 from __future__ import annotations
@@ -100,12 +102,14 @@ class LeasePool(Generic[AnyTask]):
     takes tasks is idle, and a request waits at the node for each of them, up to `MOST_REQUESTS`.
     """
 
-    def __init__(self, name: object, numbers: Iterator[int], *, single: bool = False, retriable: bool = False, timed: bool = True) -> None:
+    def __init__(
+        self, name: object, numbers: Iterator[int], *, single: bool = False, retriable: bool = False, timed: bool = True, rest: float = 0.0
+    ) -> None:
         """`numbers` are those of requests.
 
         `single`: a worker ends after one task (GPU tasks, max_calls=1). `retriable`: a task whose worker was ended because memory ran low
-        rests and is tried again. Without `timed` nothing depends on how long tasks take: one is pushed at a
-        time, and a lease has no turn.
+        rests and is tried again. `rest`: seconds before a task that has failed is tried again. Without `timed` nothing depends on how
+        long tasks take: one is pushed at a time, and a lease has no turn.
         """
         self.single = single
         self.queue: deque[AnyTask] = deque()
@@ -122,6 +126,7 @@ class LeasePool(Generic[AnyTask]):
         self.unreached = 0
         self._numbers = numbers
         self._retriable = retriable
+        self._rest = rest
         self._timed = timed
         #: Whether the client is going to say that `STUCK_SECONDS`, or `KEEP_SECONDS`, have passed.
         self._pipelines_watched = False
@@ -280,7 +285,7 @@ class LeasePool(Generic[AnyTask]):
         """The function of a task, which its link has dropped, has raised an error that is retried."""
         self.story.note("attempt failed", lease.lease_id)
         task.use_retry()
-        out = self._queue_again([task])
+        out = [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else self._queue_again([task])
         out += self._next(lease, now)
         out += self._feed(now)
         return out
@@ -501,10 +506,11 @@ class LeasePool(Generic[AnyTask]):
                 return [do.FailLost(task, cause, lease.process)]
             task.memory_kills += 1
             return [do.Rest(task, min(first * 2 ** (task.memory_kills - 1), LONGEST_REST))]
-        if task.retries == 0:  # a cancelled one gets its error when it is queued again
+        if task.retries == 0:
             return [do.FailLost(task, cause, lease.process)]
         task.use_retry()
-        return []
+        # A cancelled one gets its error when it is queued again.
+        return [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else []
 
     def _refuse(self, text: str, pushed: Sequence[AnyTask]) -> do.Instructions:
         self.full = False

@@ -5,6 +5,8 @@
                        worker died,  ▼  │ constructed again  │ nothing left, killed, failed
                        restarts left restarting ─────────────┘
 
+An actor whose process dies in the constructor rests before it is restarted.
+
 `Actors` keeps the book and tells watchers; the scheduler, which is its `ActorsContext`, places, kills and starts processes.
 """
 
@@ -32,7 +34,7 @@ from mray._common.messages import (
     PENDING,
     RESTARTING,
 )
-from mray._decide.scheduler.instructions import AwaitCreation, Instruction, RemoveObjects
+from mray._decide.scheduler.instructions import AwaitCreation, AwaitRest, Instruction, RemoveObjects
 from mray._decide.scheduler.lifetime_roots import LifetimeRoots
 from mray._decide.scheduler.placement import Groups, belongs_to
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, TOMBSTONE_BYTES, TOMBSTONES, shown_variables
@@ -276,11 +278,23 @@ class Actors:
             return
         if actor.restarts_left > 0:
             actor.restarts_left -= 1
+        constructed = actor.state == ALIVE
         actor.incarnation += 1
         actor.state = RESTARTING
         actor.cause = cause
         self._announce(actor)
-        self._context.enqueue(actor)
+        if constructed:
+            self._context.enqueue(actor)
+        else:  # whatever it died of is likely still there, and its restarts would be used up in a moment
+            actor.resting = True
+            self._context.act(AwaitRest(actor.id, actor.incarnation))
+
+    def rested(self, actor_id: bytes, incarnation: int) -> None:
+        """An actor whose constructor has died has rested; it may have ended meanwhile."""
+        actor = self.records.get(actor_id)
+        if actor is not None and actor.resting and actor.incarnation == incarnation:
+            actor.resting = False
+            self._context.enqueue(actor)
 
     def left(self, actor: ActorRecord, kind: str, text: str) -> None:
         """Its worker ends on purpose, and answers no more calls."""
@@ -289,7 +303,7 @@ class Actors:
             self._announce_death(actor, Cause(kind, text, actor.worker.pid))
 
     def _withdraw(self, actor: ActorRecord) -> None:
-        if not actor.announced:
+        if not (actor.announced or actor.resting):
             self._context.withdraw(actor)
 
     def bury(self, actor: ActorRecord, cause: Cause) -> None:

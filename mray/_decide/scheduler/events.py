@@ -127,6 +127,13 @@ class PlaceExpired(Record):
     tenant: int | bytes
 
 
+class ActorRested(Record):
+    """The time is over that an actor rests before this incarnation of it, since the process of the one before died in the constructor."""
+
+    actor: bytes
+    incarnation: int
+
+
 class HandlesHeld(Record):
     process: str
     number: int

@@ -43,6 +43,13 @@ class AwaitPlace(Record):
     tenant: int | bytes
 
 
+class AwaitRest(Record):
+    """Report `ActorRested` for this actor and incarnation once the session's delay of retries has passed."""
+
+    actor: bytes
+    incarnation: int
+
+
 class AwaitCreation(Record):
     """Report `WatchExpired` for this actor a little later: its creation may be in another socket."""
 

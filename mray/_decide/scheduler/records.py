@@ -97,7 +97,7 @@ class Tenant:
     """A holder of resources and a worker: a `GrantedLease` or an `ActorRecord`.
 
     Invariant: a tenant that is not `over` is in exactly one place: the demand queue (no holding), the queue for a worker (holding,
-    no worker), or a worker's `tenant` (holding and worker); an actor that is only announced is in none.
+    no worker), or a worker's `tenant` (holding and worker); an actor that is only announced, or that rests, is in none.
     """
 
     def __init__(
@@ -213,6 +213,8 @@ class ActorRecord(Tenant):
         self.watchers: Ordered[str] = Ordered()
         #: The arguments of its constructor are not there yet.
         self.announced = bool(spec.get("announced"))
+        #: It is started again a little later: its process died in the constructor.
+        self.resting = False
         #: It was told to end once its queued calls are done.
         self.leaving = False
 

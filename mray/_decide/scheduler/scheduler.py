@@ -109,6 +109,7 @@ class Scheduler:
             events.ActorWatched: self._asked_by_member(self.actors.watch),
             events.WatchExpired: lambda event: self.actors.watch_expired(*event),
             events.PlaceExpired: self._place_expired,
+            events.ActorRested: lambda event: self.actors.rested(*event),
             events.HandlesHeld: self._asked_by_member(self.actors.hold),
             events.HandlesDropped: self._asked_by_member(self.actors.drop),
             events.ActorKilled: self._actor_killed,
@@ -648,7 +649,7 @@ class Scheduler:
                 assert tenant.worker.tenant is tenant
                 assert tenant.worker.process in self.workers.workers
                 assert tenant.worker.state != STARTING
-            placed = not (isinstance(tenant, ActorRecord) and tenant.announced)
+            placed = not (isinstance(tenant, ActorRecord) and (tenant.announced or tenant.resting))
             assert (id(tenant) in queued) + (id(tenant) in waiting) + (tenant.worker is not None) == placed, tenant.label
         for lease in self.leases.values():
             assert self.members[lease.client.process] is lease.client

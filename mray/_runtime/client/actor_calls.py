@@ -37,6 +37,7 @@ class ActorCaller:
         self.client = callers.client
         self.actor_id = actor_id
         self.actor: ActorQueue[Call] = ActorQueue(actor_id)
+        self.actor.rest = self.client.facts["retry_delay"]
         self.max_task_retries = 0
         #: Whether `native` must check a call before it is submitted.
         self.needs_check = False
@@ -100,6 +101,14 @@ class ActorCaller:
         self._follow(instructions or [])
         return instructions is not None
 
+    def rests(self, call: Call) -> bool:
+        """Whether a call is only tried again later."""
+        return self.actor.rests(call)
+
+    def _rested(self, calls: Sequence[Call]) -> None:
+        with self.client.lock:
+            self._follow(self.actor.rested(calls))
+
     def broke(self, error: Exception) -> None:
         """Fail the queue: the connection has ended although the actor lives, and the calls over it have failed."""
         self._follow(self.actor.broke(error))
@@ -138,6 +147,9 @@ class ActorCaller:
     def fail_unavailable(self, fail: do.FailUnavailable) -> None:
         call, process = fail
         call.fail(unavailable_error(self.actor_id, self.class_name, self.actor.cause, call.method if process else None), process)
+
+    def await_rest(self, wait: do.AwaitRest) -> None:
+        self.client.reactor.call_later(wait.seconds, lambda: self._rested(wait.calls))
 
     def announce(self, _announce: do.Announce) -> None:
         if self.actor.state == DEAD:
@@ -191,6 +203,7 @@ _WAYS: dict[type[Any], Callable[[ActorCaller, Any], None]] = {
     do.FailUnavailable: ActorCaller.fail_unavailable,
     do.Subscribe: lambda caller, _: caller.ask_node(),
     do.Connect: ActorCaller.connect,
+    do.AwaitRest: ActorCaller.await_rest,
     do.Announce: ActorCaller.announce,
 }
 

@@ -49,7 +49,7 @@ class Call:
     parent: bytes | None = None
     #: Retries left: after system failures, or after application errors that are retried. `CANCELLED` once it was.
     retries = 0
-    #: Whether it was sent to a process that is dead now.
+    #: Whether it was sent before, to a process that is dead now or that has failed it.
     was_sent = False
     memory_kills = 0
     name = ""

@@ -118,6 +118,7 @@ class Cancelling:
         yield from self._leases.queued()
         for caller in self._actors.values():
             yield from caller.actor.queue
+            yield from caller.actor.aside
         for connection in self._client.peers.values():
             yield from connection.calls.values()
 

@@ -39,6 +39,8 @@ def why_late(client: Endpoint, entries: Iterable[Entry], timeout: float) -> str:
 def _state(call: Call) -> str:
     if call.waiting:
         return "waits for its arguments"
+    if call.source is not None and call.source.rests(call):
+        return "has failed, and is soon tried again"
     actor = getattr(call.source, "actor", None)
     is_queued = call.lease is None if actor is None else call in actor.queue or actor.link is None
     return _QUEUED if is_queued else "runs, or is about to"

@@ -41,10 +41,11 @@ class TaskPool:
         self.client = pools.client
         self.demand = demand
         retriable = bool(demand.get("retriable"))
-        self.tasks: LeasePool[Call] = LeasePool(key, pools.numbers, single=single, retriable=retriable, timed=pools.timed)
+        rest = pools.client.facts["retry_delay"]
+        self.tasks: LeasePool[Call] = LeasePool(key, pools.numbers, single=single, retriable=retriable, timed=pools.timed, rest=rest)
         self._clock = pools.clock
-        #: Tasks whose worker was ended because memory ran low, until they are tried again, each time after a longer rest. These attempts
-        #: are not counted against `max_retries`: the machine's lack of memory is not the task's fault.
+        #: Tasks that have failed, until they are tried again. Those whose worker was ended because memory ran low rest longer each time;
+        #: these attempts are not counted against `max_retries`: the machine's lack of memory is not the task's fault.
         self.resting: set[Call] = set()
         #: The instructions that are being carried out.
         self._under_way: do.Instructions | None = None
@@ -143,6 +144,10 @@ class TaskPool:
             self.resting.discard(call)
             return True
         return self.tasks.cancelled(call)
+
+    def rests(self, call: Call) -> bool:
+        """Whether a task is only tried again later."""
+        return call in self.resting
 
     def _rest_passed(self, call: Call) -> None:
         with self.client.lock:

@@ -38,7 +38,16 @@ from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import io, os, socket
 from mray._common.protocol import MESSAGES, misfit
 from mray._decide.scheduler import events
-from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, Instruction, KillWorker, RemoveObjects, SpawnWorker, Tell
+from mray._decide.scheduler.instructions import (
+    AwaitCreation,
+    AwaitPlace,
+    AwaitRest,
+    Instruction,
+    KillWorker,
+    RemoveObjects,
+    SpawnWorker,
+    Tell,
+)
 from mray._decide.scheduler.message_events import EVENT_OF
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
 from mray._decide.scheduler.records import environment_of
@@ -555,6 +564,9 @@ class Node:
         elif isinstance(instruction, AwaitCreation):
             actor = instruction.actor
             self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
+        elif isinstance(instruction, AwaitRest):
+            rested = events.ActorRested(*instruction)
+            self.reactor.call_later(self._facts["retry_delay"], lambda: self._apply(rested))
         elif isinstance(instruction, AwaitPlace):
             tenant = instruction.tenant
             self.reactor.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))

@@ -134,6 +134,8 @@ def _calls(client: Client) -> dict[str, Any]:
     for caller in client.actors.values():
         for call in caller.actor.queue:
             add(call, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, caller.actor.process)
+        for call in caller.actor.aside:
+            add(call, WAITS_FOR_WORKER, caller.actor.process)
     # A task whose arguments are not there is known to them alone.
     for call in _living(Call):
         if getattr(call, "waiting", 0) > 0 and call.arguments is not None:

@@ -28,7 +28,7 @@ from mray._common.dropped_errors import import_whole
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import os
 from mray._common.log import logger
-from mray._common.memory_options import monitor_options, retry_options
+from mray._common.memory_options import monitor_options, retry_delay, retry_options
 from mray._common.version import versions
 from mray._ipc import discovery, reaper
 from mray._ipc.introductions import NODE, NODE_SOCKET
@@ -414,6 +414,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
             "labels": {**(options.labels or {}), **settings.OVERRIDE_LABELS.get()},
             "object_store_memory": store,
             "oom_retries": retry_options(options.system_config),
+            "retry_delay": retry_delay(options.system_config),
             "oom_score": settings.WORKER_OOM_SCORE_ADJUSTMENT.get(),
             "niceness": settings.WORKER_NICENESS.get(),
             "spilling": options.object_spilling,
