@@ -33,7 +33,6 @@ _MEANINGLESS = frozenset(
         "proxy_server_url",
         "_enable_object_reconstruction",
         "_plasma_directory",
-        "_node_ip_address",
         "_driver_object_store_memory",
         "_redis_username",
         "_redis_password",
@@ -198,6 +197,7 @@ def init(
         preload=preload,
         temp_dir=others.get("_temp_dir"),
         node_name=others.get("_node_name"),
+        node_ip_address=others.get("_node_ip_address"),
         system_config=others.get("_system_config"),
         address=address,
         local_mode=local_mode,
@@ -249,6 +249,7 @@ _PRIVATE = frozenset(
         "_metrics_export_port",
         "_temp_dir",
         "_node_name",
+        "_node_ip_address",
         "_system_config",
         "_skip_env_hook",
     }

@@ -584,7 +584,7 @@ class InitOptions(TypedDict, total=False):
     _driver_object_store_memory: Any
     _enable_object_reconstruction: Any
     _metrics_export_port: Any
-    _node_ip_address: Any
+    _node_ip_address: str | None
     _plasma_directory: Any
     _redis_password: Any
     _redis_username: Any

@@ -480,6 +480,10 @@ class SessionOptions(Record):
     temp_dir: str | None = None
     #: A name for the node in listings.
     node_name: str | None = None
+    #: The address that the node gives itself; None: that of the route out.
+    node_ip_address: str | None = None
+    #: The port in the address of a session that stays; None: Ray's default if no other session has it, 0: any.
+    port: int | None = None
     #: Internal switches, as given.
     system_config: Mapping[str, Any] | None = None
     backend: str = "native"
@@ -522,6 +526,8 @@ def session_options(  # one keyword per argument of `init`
     preload: Any = (),
     temp_dir: str | None = None,
     node_name: str | None = None,
+    node_ip_address: str | None = None,
+    port: int | None = None,
     system_config: Mapping[str, Any] | None = None,
     address: str | None = None,
     local_mode: bool = False,
@@ -562,8 +568,7 @@ def session_options(  # one keyword per argument of `init`
     if runtime_env is not None and not isinstance(runtime_env, Mapping):
         raise TypeError(f"runtime_env must be a dict, got {type(runtime_env)}")
     check_environment(runtime_env)
-    if not isinstance(node_name, (str, NoneType)):
-        raise TypeError(f"_node_name must be a str, got {node_name!r}")
+    _check_node(node_name, node_ip_address)
     if temp_dir is None:
         temp_dir = settings.TMPDIR.get()
     if temp_dir is not None and not os.path.isabs(temp_dir):
@@ -590,11 +595,22 @@ def session_options(  # one keyword per argument of `init`
         foresee=settings.AUTO in modules,
         temp_dir=plain(temp_dir),
         node_name=plain(node_name),
+        node_ip_address=plain(node_ip_address),
+        port=port,
         system_config=system_config,
         backend=backend,
         address=address,
         conflict=conflict,
     )
+
+
+def _check_node(name: Any, address: Any) -> None:
+    """What the node shall be called."""
+    for option, text in (("_node_name", name), ("_node_ip_address", address)):
+        if not isinstance(text, (str, NoneType)):
+            raise TypeError(f"{option} must be a str, got {text!r}")
+    if address is not None and (not address or any(letter.isspace() or letter == "/" for letter in address)):
+        raise ValueError(f"Malformed host: {address!r}")
 
 
 #: How addresses of real Ray begin.

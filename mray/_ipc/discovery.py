@@ -1,4 +1,4 @@
-"""Resources of the machine for this process: CPUs, memory, GPUs. No GPU library is loaded and no device is opened.
+"""Resources of the machine for this process: CPUs, memory, GPUs, and its address. No GPU library is loaded and no device is opened.
 
 Runs in the driver when a session starts. CPUs and memory respect the affinity mask and the limits of the control group
 (version 1 and 2); GPUs respect the user's own CUDA_VISIBLE_DEVICES.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mray._common.kept import io, os
+from mray._common.kept import io, os, socket
 
 GpuId = int | str
 
@@ -22,6 +22,44 @@ _MEMBERSHIP = "/proc/self/cgroup"
 _UNLIMITED = 1 << 60
 #: Version of the control groups -> files of their limits of memory, the first of which each group with such limits has.
 _MEMORY_LIMITS = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
+
+#: Names and addresses by which a machine speaks to itself.
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: Addresses of others, with the family of sockets for each, to ask the kernel for the route to. Nothing is sent there.
+_OUTSIDE = ((socket.AF_INET, "8.8.8.8"), (socket.AF_INET6, "2001:4860:4860::8888"))
+
+
+def node_address() -> str:
+    """The address of this machine: that of the route out; of the loopback interface where there is no route.
+
+    A datagram socket that is connected and sends nothing: the kernel chooses the address from its table of routes, in some 10 µs.
+    """
+    for family, outside in _OUTSIDE:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as sock:
+                sock.connect((outside, 53))
+                return str(sock.getsockname()[0])
+        except OSError:  # no such route, or none of these sockets for this process
+            continue
+    return LOOPBACK[0]
+
+
+def reachable(host: str | None) -> str:
+    """The address that a session gives itself, of what its user has asked for: loopback names and None mean `node_address`, as on Ray."""
+    return node_address() if host is None or host in LOOPBACK else host
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Whether a name or an address is one of this machine: whether a socket may be bound to it."""
+    if host in LOOPBACK or host == socket.gethostname():
+        return True
+    try:
+        ((family, kind, _protocol, _name, address), *_others) = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+        with socket.socket(family, kind) as sock:
+            sock.bind(address)
+    except (OSError, UnicodeError, ValueError):
+        return False
+    return True
 
 
 def _read(path: str) -> str:

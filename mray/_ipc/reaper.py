@@ -18,6 +18,9 @@ from mray._ipc.segment import SEMAPHORE, SHM, unlink
 LOCK = "lock"
 #: File beside the sessions that names the persistent one.
 ADDRESS = "address"
+#: How the links beside the sessions begin by which a session is found by its port, and the link in its directory that leads to its own.
+PORT = "port-"
+PORT_LINK = "port"
 #: Names a session's directory for every process that the session starts, however indirectly.
 SESSION_VARIABLE = "MRAY_SESSION_DIR"
 #: Folder of a session's directory with the objects that memory had no room for; a link if the user wants them elsewhere.
@@ -117,6 +120,7 @@ def remove_session(directory: str) -> str | None:
     """Remove names and directory; the session's processes are dead. Returns where profiles have been moved to, if there are any."""
     _reopen(directory)
     withdraw(directory)
+    forget_port(directory)
     unlink_segments(session_of(directory))
     remove_spilled(directory)
     kept = _keep_profiles(directory)
@@ -207,6 +211,28 @@ def withdraw(directory: str) -> None:
         with contextlib.suppress(OSError), address_lock(parent):
             if is_published(directory):  # still: the next one may have been started meanwhile
                 os.unlink(os.path.join(parent, ADDRESS))
+
+
+def forget_port(directory: str) -> None:
+    """A session is found no more by its port."""
+    with contextlib.suppress(OSError):
+        place = os.readlink(os.path.join(directory, PORT_LINK))
+        with address_lock(os.path.dirname(place)):
+            if os.readlink(place) == directory.rstrip("/"):  # still: it may be the port of another by now
+                os.unlink(place)
+
+
+def _sweep_port(place: str) -> None:
+    """Take away the link of a session that is gone without having removed it."""
+
+    def is_left() -> bool:
+        return not os.path.exists(place) or is_held(os.path.join(place, LOCK)) is False
+
+    with contextlib.suppress(OSError):
+        if is_left():
+            with address_lock(os.path.dirname(place)):
+                if is_left():
+                    os.unlink(place)
 
 
 def address_lock(parent: str) -> contextlib.AbstractContextManager[None]:
@@ -345,6 +371,8 @@ def keep_young(directory: str) -> None:
     """Touch a session's directory, the one that it lies in and what is in it: cleaners that go by age find nothing old."""
     with contextlib.suppress(OSError):
         os.utime(os.path.dirname(directory))
+    with contextlib.suppress(OSError):
+        os.utime(os.readlink(os.path.join(directory, PORT_LINK)), follow_symlinks=False)
     for place in (directory, os.path.realpath(os.path.join(directory, SPILLED))):
         for folder, _folders, files in os.walk(place):
             for path in (folder, *(os.path.join(folder, name) for name in files)):
@@ -380,6 +408,8 @@ def sweep(parent: str) -> None:
             if lock is not None:
                 clean_after_node(directory)
                 release(lock)
+    for name in _names_in(parent, PORT):
+        _sweep_port(os.path.join(parent, name))
 
 
 # ---------------------------------------------------------------------------------- sessions of one process

@@ -1,6 +1,10 @@
 """The sessions of this user on this machine, as their directories tell.
 
 Any process: a driver that joins one, commands, observers. Nothing is asked; a session is alive as long as a process of it holds its lock.
+
+A session is found by ``host:port`` too, which is what programs for Ray expect of an address and take apart. Its port is a number that no
+other living session of the user has: a link beside the sessions, ``port-<port>-<host>``, leads to its directory. Nobody listens there.
+Rejected: a socket that is bound, by which the kernel would keep the number, and which would be one of the network in every session.
 """
 
 from __future__ import annotations
@@ -10,7 +14,11 @@ import stat
 
 from mray._common import kept, settings
 from mray._common.kept import os
-from mray._ipc.reaper import LOCAL, LOCK, is_held, lives_unlocked, local_is_dead
+from mray._ipc.discovery import is_of_this_machine
+from mray._ipc.reaper import LOCAL, LOCK, PORT, PORT_LINK, address_lock, is_held, lives_unlocked, local_is_dead
+
+#: The ports that sessions choose from by themselves.
+_PORTS = range(10_000, 60_000)
 
 
 def parent_of(temp_dir: str | None) -> str:
@@ -63,3 +71,75 @@ def is_alive(directory: str) -> bool:
         return not local_is_dead(name)
     held = is_held(os.path.join(directory, LOCK))
     return lives_unlocked(directory) if held is None else held
+
+
+# --------------------------------------------------------------------------------------------------- host:port
+def take_port(parent: str, directory: str, host: str, port: int = 0) -> bool:
+    """Have ``host:port`` name a session from now on; False if another one that lives has this port. 0: one that none has.
+
+    `parent` is the private directory for the link, one of `session_parents` if others are to find it.
+    """
+    with address_lock(parent):
+        taken = _taken(parent)
+        while not port:
+            chosen = _PORTS[int.from_bytes(os.urandom(4), "little") % len(_PORTS)]
+            port = 0 if chosen in taken else chosen
+        if port in taken:
+            if is_alive(os.readlink(taken[port])):
+                return False
+            os.unlink(taken[port])
+        place = os.path.join(parent, f"{PORT}{port}-{host}")
+        os.symlink(directory, place)
+    os.symlink(place, os.path.join(directory, PORT_LINK))
+    return True
+
+
+def _taken(parent: str) -> dict[int, str]:
+    """The ports of sessions, to the links that lead to them."""
+    found = {}
+    with os.scandir(parent) as entries:
+        for entry in entries:
+            port, dash, _host = entry.name.removeprefix(PORT).partition("-")
+            if entry.name.startswith(PORT) and dash and port.isdecimal():
+                found[int(port)] = entry.path
+    return found
+
+
+def join_host(host: str, port: int | str) -> str:
+    """``host:port``, with brackets around an address of version 6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_host(address: str) -> tuple[str, int] | None:
+    """Host and port of an address of that form; None for any other."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or "/" in host or not port.isdecimal():
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def address_of(directory: str) -> str:
+    """The address of a session: ``host:port``; its directory where it could not be given a port."""
+    try:
+        name = os.path.basename(os.readlink(os.path.join(directory, PORT_LINK)))
+    except OSError:
+        return directory
+    port, _dash, host = name.removeprefix(PORT).partition("-")
+    return join_host(host, port)
+
+
+def directory_at(address: str, temp_dir: str | None = None) -> str | None:
+    """The directory of the session that lives at ``host:port``, on this machine; None if none does, and for another form of address."""
+    split = split_host(address)
+    if split is None:
+        return None
+    host, port = split
+    parents = session_parents() if temp_dir is None else [parent_of(temp_dir), *session_parents()]
+    for parent in filter(is_private, dict.fromkeys(parents)):
+        with contextlib.suppress(OSError):
+            place = _taken(parent).get(port)
+            if place is not None and is_alive(directory := os.readlink(place)):
+                own = os.path.basename(place).removeprefix(f"{PORT}{port}-")
+                if host == own or is_of_this_machine(host):
+                    return directory
+    return None

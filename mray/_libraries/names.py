@@ -219,7 +219,11 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.util.xgboost": Lack("Ray has removed it"),
     # -------------------------------------------------- what Ray calls private, and clients use all the same
     "ray._common": Stand(private=True),
-    "ray._common.network_utils": Stand("mray._libraries.core.network_utils", private=True),
+    "ray._common.network_utils": Stand(
+        "mray._libraries.core.network_utils",
+        also=_from("mray._libraries.core.raylet", "node_ip_address_from_perspective"),
+        private=True,
+    ),
     "ray._common.test_utils": Stand("mray._libraries.core.test_utils", private=True),
     "ray._common.utils": Stand("mray._libraries.core.system_memory", private=True),
     "ray._private": Stand(private=True),
@@ -229,7 +233,14 @@ MODULES: dict[str, Stand | Lack] = {
     "ray._private.internal_api": Stand("mray._libraries.core.internal_api", private=True),
     "ray._private.profiling": Stand("mray._libraries.core.profiling", private=True),
     "ray._private.serialization": Stand("mray._libraries.core.serialization", private=True),
-    "ray._private.services": Stand(also=_from("mray.util", "get_node_ip_address"), private=True),
+    "ray._private.services": Stand(
+        also={
+            **_from("mray.util", "get_node_ip_address"),
+            **_from("mray._libraries.core.raylet", "node_ip_address_from_perspective"),
+            "resolve_ip_for_localhost": "mray._ipc.discovery:reachable",
+        },
+        private=True,
+    ),
     "ray._private.state": Stand(
         "mray._libraries.core.state", also=_from("mray", "available_resources cluster_resources nodes timeline"), private=True
     ),

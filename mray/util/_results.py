@@ -9,6 +9,7 @@ from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import get, is_initialized, wait
 from mray._common import settings
+from mray._ipc.discovery import node_address
 
 
 def as_completed(refs: Sequence[ObjectRef], *, chunk_size: int = 10, yield_obj_refs: bool = False, **wait_options: Any) -> Iterator[Any]:
@@ -73,5 +74,5 @@ def get_node_instance_id() -> str:
 
 
 def get_node_ip_address(address: str | None = None) -> str:
-    """The address of this host. `address` changes nothing."""
-    return str(current_backend().facts()["node_ip_address"]) if is_initialized() else "127.0.0.1"
+    """The address of this host: that of its route out, or what the session was told. `address` changes nothing."""
+    return str(current_backend().facts()["node_ip_address"]) if is_initialized() else node_address()

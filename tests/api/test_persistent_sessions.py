@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from mray._api.current import current_backend
+from mray._ipc.sessions import address_of
 from mray._ipc.table import BYTES, ROW_WORDS
 from mray._objects.store import SegmentStore
 from mray._runtime.joining import address as addresses
@@ -241,17 +242,21 @@ def test_nobody_else_may_enter(session):
 
 def test_auto_joins_it_and_the_context_says_so(session, fresh):
     context = fresh.init(address="auto", logging_level="ERROR")
-    assert context.address_info["address"] == context["session_dir"] == session.session_dir
+    assert context["session_dir"] == session.session_dir
+    assert context.address_info["address"] == context.address_info["gcs_address"] == address_of(session.session_dir)
+    assert context.address_info["address"].rpartition(":")[2] == "6379"
     assert fresh.cluster_resources()["CPU"] == 4
     fresh.shutdown()
     assert alive(session.node_pid)
 
 
-@pytest.mark.parametrize("form", ["directory", "name", "variable"])
-def test_it_is_joined_by_its_directory_its_name_and_by_the_variable(session, fresh, monkeypatch, form):
-    address: str | None = {"directory": session.session_dir, "name": os.path.basename(session.session_dir)}.get(form)
-    if form == "variable":
-        monkeypatch.setenv("RAY_ADDRESS", "auto")
+@pytest.mark.parametrize("form", ["directory", "name", "host and port", "port of this machine", "variable", "variable of a port"])
+def test_it_is_joined_by_its_directory_its_name_its_port_and_by_the_variable(session, fresh, monkeypatch, form):
+    named = address_of(session.session_dir)
+    ways = {"directory": session.session_dir, "name": os.path.basename(session.session_dir), "host and port": named}
+    address: str | None = {**ways, "port of this machine": "localhost:6379"}.get(form)
+    if address is None:
+        monkeypatch.setenv("RAY_ADDRESS", "auto" if form == "variable" else named)
     assert fresh.init(address, logging_level="ERROR")["session_dir"] == session.session_dir
 
 

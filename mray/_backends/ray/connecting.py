@@ -71,6 +71,7 @@ def _init_options(options: SessionOptions, starts: bool, client: bool) -> dict[s
             "_memory": options.memory,
             "_temp_dir": temp_dir,
             "_node_name": options.node_name,
+            "_node_ip_address": options.node_ip_address,
             "_system_config": options.system_config,
             "object_spilling_directory": options.object_spilling_directory,
         }

@@ -5,6 +5,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 
+from mray._ipc.discovery import LOOPBACK
+from mray._ipc.sessions import join_host
+from mray.util import get_node_ip_address
+
 __all__ = ["build_address", "find_free_port", "get_localhost_ip", "is_ipv6", "is_localhost", "parse_address"]
 
 
@@ -25,7 +29,7 @@ def is_ipv6(host: str) -> bool:
 
 def build_address(host: str, port: int | str) -> str:
     """``host:port``, with brackets around an address of version 6."""
-    return f"[{host}]:{port}" if is_ipv6(host) else f"{host}:{port}"
+    return join_host(host, port)
 
 
 def parse_address(address: str) -> tuple[str, str] | None:
@@ -36,14 +40,14 @@ def parse_address(address: str) -> tuple[str, str] | None:
 
 def is_localhost(host: str) -> bool:
     """Whether a name or an address is this machine's own for itself."""
-    return host in ("localhost", "127.0.0.1", "::1")
+    return host in LOOPBACK
 
 
 def get_localhost_ip() -> str:
     """Of this machine for itself."""
-    return "127.0.0.1"
+    return LOOPBACK[0]
 
 
 def get_address_and_port() -> tuple[str, int]:
     """The address of this machine, and a port that nobody listens on at this moment."""
-    return get_localhost_ip(), find_free_port()
+    return get_node_ip_address(), find_free_port()

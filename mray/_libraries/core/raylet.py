@@ -7,7 +7,7 @@ import enum
 from typing import Any
 
 from mray._common.labels import selects
-from mray._libraries.core.network_utils import get_localhost_ip
+from mray._ipc.discovery import node_address
 
 __all__ = [
     "AuthenticationMode",
@@ -87,5 +87,5 @@ def get_all_interfaces_ip() -> str:
 
 
 def node_ip_address_from_perspective(_address: str | None = None) -> str:
-    """The address of this machine; of one machine alone, that of the loopback interface."""
-    return get_localhost_ip()
+    """The address of this machine, that of its route out."""
+    return node_address()

@@ -14,7 +14,7 @@ every driver gets an error; a driver also cleans itself if no zygote was left.
 The end of a driver ends only its own work (`mray._decide.scheduler.root_names`). Its workers run with its ``sys.path`` and working
 directory, and the environment variables of `mray start`.
 
-A driver joins a private session in the same way, by its directory (`gcs_address` of any of its processes): a program that one of its
+A driver joins a private session in the same way, by its address (`gcs_address` of any of its processes): a program that one of its
 workers starts finds so its actors. The session ends with the driver that has started it all the same.
 
 Rejected: a listener on the network (connect over ssh and be a driver there).
@@ -36,7 +36,7 @@ from mray._ipc import process as processes
 from mray._ipc import reaper
 from mray._ipc.pidfd import PidFd
 from mray._ipc.reaper import SESSION_VARIABLE, withdraw
-from mray._ipc.sessions import is_alive, is_private, parent_of, session_parents, sessions
+from mray._ipc.sessions import directory_at, is_alive, is_private, parent_of, session_parents, sessions
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import ended_error, node_error
@@ -151,7 +151,8 @@ def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: 
 
 # ----------------------------------------------------------------------------------------------------------- joining
 def find(address: str, temp_dir: str | None = None) -> Address:
-    """The session that an address names: by its directory or name, or ``"auto"``: the persistent one, else that of a process above.
+    """The session that an address names: by ``host:port``, its directory or its name, or ``"auto"``: the persistent one, else that of a
+    process above.
 
     Raises ConnectionError when it does not run, ValueError for an address that is none, RuntimeError when it runs another Python or mray.
     """
@@ -160,7 +161,7 @@ def find(address: str, temp_dir: str | None = None) -> Address:
         if found is None or (temp_dir is not None and os.path.dirname(found.session_dir) != parent_of(temp_dir)):
             raise ConnectionError(_NONE_RUNS)
     else:
-        found = _named(address.rstrip("/"))
+        found = _named(directory_at(address, temp_dir) or address.rstrip("/"))
     if found.versions != versions():
         theirs, ours = ("Python {}, mray {}".format(*each) for each in (found.versions, versions()))
         raise RuntimeError(f"Version mismatch: the session in {found.session_dir} was started with {theirs}; this process runs {ours}.")
@@ -174,8 +175,8 @@ def _named(address: str) -> Address:
         candidates = [found for parent in session_parents() for found in (running_in(parent), _private(os.path.join(parent, address)))]
     elif address.startswith("ray://") or ":" in address:
         raise ConnectionError(
-            f"mray runs on this host and cannot connect to {address!r}; leave `address` out for a session of your own, "
-            "or use 'auto' for the one that `mray start` has started."
+            f"mray runs on this host and cannot connect to {address!r}, where no session of this user lives; leave `address` out for a "
+            "session of your own, or use 'auto' for the one that `mray start` has started."
         )
     else:
         raise ValueError(f"Invalid address format: {address}")

@@ -70,6 +70,7 @@ from mray._ipc.reaper import (
     withdraw,
 )
 from mray._ipc.segment import SHM, new_nonce
+from mray._ipc.sessions import address_of
 from mray._ipc.table import POOLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime.node import snapshot
 from mray._runtime.node.introducer import Introducer
@@ -151,7 +152,7 @@ class Node:
         self._facts: dict[str, Any] = {
             **options["facts"],
             "session_dir": session_dir,
-            "address": session_dir,
+            "address": address_of(session_dir),
             "session": self._session,
             "table": table_name,
             "rows": self._members.table.rows,

@@ -19,7 +19,7 @@ import stat
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
@@ -37,7 +37,7 @@ from mray._ipc.output import end_of_file
 from mray._ipc.pidfd import PidFd
 from mray._ipc.process import kill
 from mray._ipc.segment import PAGE, check_place, shared_memory_left
-from mray._ipc.sessions import is_private, parent_of
+from mray._ipc.sessions import is_private, parent_of, session_parents, take_port
 from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
@@ -69,6 +69,8 @@ _STORE_SHARE = 0.3
 _SIGNS_OF_GRAPHS = ("mray.dag", "mray._graph")
 #: A place for temporary files that is on a disk everywhere.
 _ON_DISK = "/var/tmp"
+#: The port of a persistent session that is given none, as of Ray's.
+DEFAULT_PORT = 6379
 #: Open files that a process of a session may have, where the system allows it, and the fewest with which a small session works.
 _DESCRIPTORS = 65536
 _LEAST_DESCRIPTORS = 128
@@ -301,6 +303,7 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
     directory, lock = make_directory(temp_dir)
     try:
         _check_shared_memory(directory)
+        _give_port(directory, chosen["facts"]["node_ip_address"], chosen.pop("ports"))
         spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:
             reaper.spill_elsewhere(directory, spill)
@@ -329,6 +332,23 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
         reaper.release(lock)
         raise
     return directory, lock, pid
+
+
+def _give_port(directory: str, host: str, ports: Sequence[int]) -> None:
+    """Let the session be found by its host and the first of these ports that no other has (see `mray._ipc.sessions`).
+
+    RaySystemError when others have them all. Where no link can be made its directory is its address.
+    """
+    own, known = os.path.dirname(directory), session_parents()
+    for parent in (own,) if own in known else (known[0], own):
+        try:
+            if any(take_port(private_directory(parent), directory, host, port) for port in ports):
+                return
+        except OSError:
+            continue
+        raise RaySystemError(f"a session cannot start: port {ports[0]} is that of another session of this user, see `mray status`")
+    if 0 not in ports:
+        raise RaySystemError(f"a session cannot start: no link can be made in {known[0]} for port {ports[0]}")
 
 
 def _disk_for(directory: str) -> str | None:
@@ -388,7 +408,8 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
         resources["GPU"] = float(len(gpus))
         for kind in discovery.accelerator_types(gpus, machine):
             resources[f"accelerator_type:{kind}"] = 1.0
-    resources["node:127.0.0.1"] = 1.0
+    address = discovery.reachable(options.node_ip_address)
+    resources[f"node:{address}"] = 1.0
     resources["node:__internal_head__"] = 1.0
     resources.update({name: float(amount) for name, amount in (options.resources or {}).items()})
     resources.update({name: float(amount) for name, amount in settings.OVERRIDE_RESOURCES.get().items()})
@@ -405,12 +426,13 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
         "coverage": None,
         "graphs": persistent or any(name in sys.modules for name in _SIGNS_OF_GRAPHS),
         "object_spilling_directory": options.object_spilling_directory,
+        "ports": [0] if options.port == 0 or not persistent else [options.port] if options.port else [DEFAULT_PORT, 0],
         "preload": [*settings.preloaded_everywhere(), *options.preload],
         "note": _note() if options.foresee else "",
         "facts": {
             "node_id": node_id,
-            "node_name": options.node_name or "127.0.0.1",
-            "node_ip_address": "127.0.0.1",
+            "node_name": options.node_name or address,
+            "node_ip_address": address,
             "labels": {**(options.labels or {}), **settings.OVERRIDE_LABELS.get()},
             "object_store_memory": store,
             "oom_retries": retry_options(options.system_config),

@@ -27,7 +27,7 @@ from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import io, os
-from mray._ipc.sessions import sessions
+from mray._ipc.sessions import directory_at, sessions
 from mray._runtime.observe.observer import SessionGoneError, ask_node
 from mray.util.state._gather import SessionView, gather
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
@@ -102,6 +102,8 @@ def session_directory(address: str | None = None) -> str:
         running = sessions()
     elif os.path.isdir(address):
         return os.path.abspath(address)
+    elif (found := directory_at(address)) is not None:
+        return found
     else:
         running = [directory for directory in sessions() if is_named(directory, address)]
     if len(running) == 1:
