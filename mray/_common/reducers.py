@@ -1,14 +1,20 @@
-"""Classes that users have their own ways of pickling for, and cloudpickle with these ways.
+"""The pickler of all that the process pickles: values, functions, classes, and what users pickle by `mray.cloudpickle` themselves.
 
-Any process, any thread. The ways hold for all that the process pickles: values, functions, classes, and what users pickle by
-`mray.cloudpickle` themselves.
+Any process, any thread. It is the C pickler with cloudpickle's rules: a function or class that its module has under its name is pickled by
+that name, every other (of ``__main__``, local, of a module given to `register_pickle_by_value`) by value. Each object is decided on when
+the pickler comes to it, and asked for its state once: no value is pickled again by other rules.
+
+Beside these rules stand the ways of pickling that users have registered for their classes (`reducers`), and one for instances that answer
+for attributes which they do not have: what they answer from is not there yet when they are asked for a ``__setstate__`` (`set_state`).
 """
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Callable
 from functools import cached_property
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from mray._common.kept import io
@@ -58,18 +64,109 @@ def cloud_pickler() -> type[Pickler]:
     """cloudpickle's pickler with `reducers`, of which it follows every change."""
     global _pickler
     if _pickler is None:
-        from collections import ChainMap  # noqa: PLC0415  (with cloudpickle 10 ms: only for values that need it)
-
-        import cloudpickle  # noqa: PLC0415
-
-        theirs = cloudpickle.Pickler.dispatch_table
-        own = {CodeType: _code_reducer(theirs[CodeType]), cached_property: _reduce_cached_property}
-        table = ChainMap(reducers, own, *theirs.maps)
-        # Programs know the table by either name.
-        _pickler = type(
-            "CloudPickler", (cloudpickle.Pickler,), {"dispatch_table": table, "dispatch": table, "__module__": "mray.cloudpickle"}
-        )
+        _pickler = _make_pickler()
     return _pickler
+
+
+#: Types that need no look at their instances: the pickler's table and their own methods say how these are pickled. Only types that modules
+#: have under their names; others would live as long as this.
+_ordinary: set[type] = set()
+_MOST_ORDINARY = 4096
+
+
+def _make_pickler() -> type[Pickler]:
+    from collections import ChainMap  # noqa: PLC0415  (with cloudpickle 10 ms: only for values that need it)
+
+    import cloudpickle  # noqa: PLC0415
+
+    theirs = cloudpickle.Pickler.dispatch_table
+    own = {CodeType: _code_reducer(theirs[CodeType]), cached_property: _reduce_cached_property}
+    table = ChainMap(reducers, own, *theirs.maps)
+    ordinary = _ordinary
+    decide: Callable[[Any, Any], Any] = cloudpickle.Pickler.reducer_override
+    by_value: set[str] = vars(cloudpickle.cloudpickle)["_PICKLE_BY_VALUE_MODULES"]
+    modules = sys.modules
+
+    def has_name(value: Any) -> bool:
+        """Whether a function or class is pickled by name, as far as that is quickly found out."""
+        name = value.__module__
+        if name.__class__ is not str or by_value or name in _SCRIPTS:
+            return False
+        there = getattr(modules.get(name), "__dict__", None)
+        return there is not None and there.get(value.__qualname__) is value
+
+    class CloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
+        """cloudpickle's pickler, with mray's reducers and users' own."""
+
+        __module__ = "mray.cloudpickle"
+        #: Programs know the table by either name.
+        dispatch_table = dispatch = table
+        #: As `_ordinary`, for this pickle.
+        _seen: Any = frozenset()
+
+        def reducer_override(self, value: Any) -> Any:
+            """Called for every object of any but the builtin types."""
+            kind = type(value)
+            if kind in ordinary or kind in self._seen:
+                return NotImplemented
+            if kind is FunctionType or issubclass(kind, type):
+                return NotImplemented if has_name(value) else decide(self, value)
+            if not _shows_its_class(kind):
+                # A proxy of a function is pickled as that function.
+                return decide(self, value) if isinstance(value, FunctionType) and hasattr(value, "__code__") else NotImplemented
+            if _answers_for_others(kind) and kind not in self.dispatch_table:
+                return _reduce_with_setter(value)
+            if has_name(kind) and len(ordinary) < _MOST_ORDINARY:
+                ordinary.add(kind)
+            elif self._seen:
+                self._seen.add(kind)
+            else:
+                self._seen = {kind}
+            return NotImplemented
+
+    return CloudPickler
+
+
+#: Names of the user's script as a module, which is another module in other processes.
+_SCRIPTS = ("__main__", "__mp_main__")
+
+
+def _shows_its_class(kind: type) -> bool:
+    """Whether ``__class__`` of the instances of a type is that type: a proxy may have another's."""
+    getter: object = kind.__getattribute__
+    if getter is not object.__getattribute__:
+        return False
+    return next(base for base in kind.__mro__ if "__class__" in base.__dict__) is object
+
+
+def _answers_for_others(kind: type) -> bool:
+    """Whether a type's ``__getattr__`` is asked when pickle, by its own rules, puts the state of an instance back."""
+    has: set[str] = set()
+    has.update(*(base.__dict__ for base in kind.__mro__[:-1]))
+    return "__getattr__" in has and has.isdisjoint(("__setstate__", "__reduce__", "__reduce_ex__"))
+
+
+def _reduce_with_setter(value: Any) -> Any:
+    """As the value reduces itself, with a setter of its state that asks it for nothing."""
+    reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    if not isinstance(reduced, tuple) or len(reduced) != 5:
+        return reduced
+    state = reduced[2]
+    parts = state if type(state) is tuple and len(state) == 2 else (state,)
+    if state is None or not all(part is None or type(part) is dict for part in parts):
+        return reduced
+    return *reduced, set_state
+
+
+def set_state(value: Any, state: Any) -> None:
+    """Put the state of an instance back as pickle does without a ``__setstate__``, past ``__getattr__`` and ``__setattr__``."""
+    fields, slots = state if type(state) is tuple else (state, None)
+    if fields:
+        object.__getattribute__(value, "__dict__").update(
+            {sys.intern(name) if type(name) is str else name: part for name, part in fields.items()}
+        )
+    for name, part in (slots or {}).items():
+        object.__setattr__(value, name, part)
 
 
 def _reduce_cached_property(value: cached_property[Any]) -> Any:

@@ -191,8 +191,8 @@ def is_cancelled(text: str) -> bool:
     return last.startswith(f"{OURS}TaskCancelledError")
 
 
-#: Errors of pickling a value that cannot be pickled, for `serialization_error`. The rest is the user's own.
-UNPICKLABLE = (TypeError, AttributeError, pickle.PicklingError, OufOfBandObjectRefSerializationException)
+#: Errors of pickling a value that cannot be pickled, for `serialization_error`. The rest is the user's own, and told as it is.
+UNPICKLABLE = (TypeError, pickle.PicklingError, OufOfBandObjectRefSerializationException)
 
 
 def serialization_error(error: BaseException, value: Any, what: str) -> Exception:

@@ -28,12 +28,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._common.device_tensors import carriers, restore_device_tensor
 from mray._common.kept import io, os
 from mray._common.messages import PACKED, PICKLED
-from mray._common.reducers import cloud_dumps, cloud_pickler, reducers
+from mray._common.reducers import cloud_pickler, reducers
 from mray._ipc.copying import copy_into
 from mray._ipc.handlers import is_of_handler
 from mray._ipc.mapped import OwnBytes
@@ -42,6 +43,9 @@ from mray._objects.data_frames import frame_reducers
 from mray._objects.tables import arrow_reducers
 from mray._objects.tensors import is_tensor_memory, reduce_tensor, reduce_tensor_without_grad
 from mray.exceptions import RayError, RaySystemError
+
+if TYPE_CHECKING:
+    from cloudpickle import Pickler
 
 #: The reducer of a type, as the pickler calls it.
 Table = dict[type, Callable[[Any], Any]]
@@ -194,7 +198,7 @@ class Serialized:
 
 
 def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None = None, leave_type: type | None = None) -> Serialized:
-    """Pickle a value, as fast as its types allow.
+    """Pickle a value. Each object in it is asked for its state once.
 
     With `leave`, tensors (or instances of `leave_type`) are left out and appended to it; who unpickles the value needs them as a carrier
     (`mray._common.device_tensors`).
@@ -210,20 +214,30 @@ def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None 
     outer = _noted.refs, carriers.take
     refs: list[Any] = []
     _noted.refs = refs
-    left: Table = {}
-    if leave is not None:
-        left = _left_out(leave, leave_type)
+    buffers: list[memoryview] = []
     try:
-        table = {**(_special_types(refuse_grad) or copyreg.dispatch_table), **left} if left else _special_types(refuse_grad)
-        pickled, buffers = _pickle_fast(value, table)
-        if pickled is None:
-            refs.clear()
-            if leave is not None:
-                leave.clear()
-            pickled, buffers = _pickle_thoroughly(value, table)
+        pickled = _pickle(value, _value_pickler(refuse_grad), _keeper(buffers), {} if leave is None else _left_out(leave, leave_type))
     finally:
         _noted.refs, carriers.take = outer
     return Serialized(pickled, buffers, refs or None)
+
+
+def dumps(value: Any) -> bytes:
+    """A pickle with everything inside, by the same rules as `serialize`; for `pickle.loads`."""
+    outer = _noted.refs
+    _noted.refs = []
+    try:
+        return _pickle(value, _value_pickler(False), None, {})
+    finally:
+        _noted.refs = outer
+
+
+def _pickle(value: Any, kind: type[Pickler], keep: Callable[[pickle.PickleBuffer], bool] | None, left: Table) -> bytes:
+    stream = io.BytesIO()
+    if left:
+        kind = type("ValuePickler", (kind,), {"dispatch_table": {**kind.dispatch_table, **left}})
+    kind(stream, 5, buffer_callback=keep).dump(value)
+    return stream.getvalue()
 
 
 def _left_out(tensors: list[Any], kind: type | None) -> Table:
@@ -241,39 +255,6 @@ def _left_out(tensors: list[Any], kind: type | None) -> Table:
     return {} if tensor_type is None else {tensor_type: lambda tensor: (restore_device_tensor, leave(tensor))}
 
 
-def _pickle_fast(value: Any, table: Table | None) -> tuple[bytes | None, list[memoryview]]:
-    """The C pickler alone; (None, []) when the value needs more."""
-    buffers: list[memoryview] = []
-    keep = _keeper(buffers)
-    try:
-        if table is None:
-            pickled = pickle.dumps(value, 5, buffer_callback=keep)
-        else:
-            stream = io.BytesIO()
-            pickler = pickle.Pickler(stream, 5, buffer_callback=keep)
-            pickler.dispatch_table = table
-            pickler.dump(value)
-            pickled = stream.getvalue()
-    except (pickle.PicklingError, AttributeError, TypeError, ImportError):
-        # A value that cloudpickle cannot pickle either is reported by its attempt.
-        return None, []
-    # A global that is named by its module may be the user's script's, whose name means another module in a worker.
-    if b"main__" in pickled and (b"__main__" in pickled or b"__mp_main__" in pickled):  # one search, as a rule
-        return None, []
-    return pickled, buffers
-
-
-def _pickle_thoroughly(value: Any, table: Table | None) -> tuple[bytes, list[memoryview]]:
-    kind = cloud_pickler()
-    if table is not None:
-        # The C pickler reads the table of a subclass once, from the class.
-        kind = type("Pickler", (kind,), {"dispatch_table": {**dict(kind.dispatch_table), **table}})
-    buffers: list[memoryview] = []
-    stream = io.BytesIO()
-    kind(stream, 5, buffer_callback=_keeper(buffers)).dump(value)
-    return stream.getvalue(), buffers
-
-
 def _keeper(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
     """A buffer_callback: True keeps the buffer inside the pickle."""
 
@@ -288,40 +269,38 @@ def _keeper(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
     return keep
 
 
-def dumps(value: Any) -> bytes:
-    """A pickle with everything inside, by the same rules as `serialize`; for `pickle.loads`."""
-    packed = serialize(value)
-    if packed.buffers:
-        return cloud_dumps(value, 5)
-    return packed.pickled
-
-
-# ------------------------------------------------------------------------------------------ special types
-def _special_types(refuse_grad: bool) -> Table | None:
-    """The dispatch table of types that are not pickled by their own methods, or None when there is none."""
+# ----------------------------------------------------------------------------------------- the pickler
+def _value_pickler(refuse_grad: bool) -> type[Pickler]:
+    """cloudpickle's pickler with the reducers of arrays, tensors, tables and frames, as far as their modules are imported."""
+    base = cloud_pickler()
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
     has_numpy = "numpy" in sys.modules
     of_arrow = arrow_reducers() if "pyarrow" in sys.modules else {}
     of_polars = frame_reducers() if "polars" in sys.modules else {}
-    if not has_numpy and tensor_type is None and not reducers and not of_arrow and not of_polars:
-        return None
-    parts = (copyreg.dispatch_table, of_arrow, of_polars, tensor_type, has_numpy, reducers)
-    known, table = _tables.get(refuse_grad, ((), {}))
+    parts = (copyreg.dispatch_table, reducers, len(base.dispatch_table.maps[2]), len(of_arrow), len(of_polars), tensor_type, has_numpy)
+    known, kind = _picklers.get(refuse_grad, ((), base))
     if known != parts:
-        table = {**copyreg.dispatch_table, **of_arrow, **of_polars}
+        table: Table = {**base.dispatch_table, **of_arrow, **of_polars}
         if has_numpy:
             table[array_type()] = reduce_array
         if tensor_type is not None:
             table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
         table.update(reducers)
-        made_of = (dict(copyreg.dispatch_table), dict(of_arrow), dict(of_polars), tensor_type, has_numpy, dict(reducers))
-        _tables[refuse_grad] = made_of, table
-    return table
+        # A table of one piece, and nothing of Python's as it begins: a small value takes less time than that.
+        body = {"dispatch_table": table, "globals_ref": cached_property(_no_globals), "proto": 5}
+        kind = type("ValuePickler", (base,), {**body, "__init__": pickle.Pickler.__init__, "dump": pickle.Pickler.dump})
+        _picklers[refuse_grad] = (dict(copyreg.dispatch_table), dict(reducers), *parts[2:]), kind
+    return kind
 
 
-#: Whether grad is refused, to the last table for it with what it was made of: to make one takes longer than to pickle a small value.
-_tables: dict[bool, tuple[tuple[Any, ...], Table]] = {}
+def _no_globals(_pickler: Pickler) -> dict[int, dict[str, Any]]:
+    """Where cloudpickle keeps together what functions of one module share."""
+    return {}
+
+
+#: Whether grad is refused, to the last pickler for it with what it was made of: to make one takes longer than to pickle a small value.
+_picklers: dict[bool, tuple[tuple[Any, ...], type[Pickler]]] = {}
 
 
 # ------------------------------------------------------------------------------------------ back

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import traceback
 from typing import Any, NoReturn
+
+from mray.cloudpickle import dumps
 
 
 class StepFailed(Exception):
@@ -90,12 +91,23 @@ class Failure:
         return cls(error, step, "".join(traceback.format_exception(type(error), error, shown)))
 
 
-def portable(error: BaseException) -> BaseException:
-    """The error, or a `RemoteError` if it cannot be pickled and restored."""
-    for pickler in ("pickle", "cloudpickle", "ray.cloudpickle"):
-        try:
-            pickle.loads(importlib.import_module(pickler).dumps(error))
-        except Exception:  # whatever the user's `__reduce__` raises
-            continue
-        return error
-    return RemoteError(type(error).__qualname__, str(error))
+class Portable:
+    """An error on its way: pickled already, and known to be restorable. It arrives as the error."""
+
+    __slots__ = ("_pickled",)
+
+    def __init__(self, pickled: bytes) -> None:
+        self._pickled = pickled
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (self._pickled,)
+
+
+def portable(error: BaseException) -> Portable | RemoteError:
+    """What arrives as the error, or as a `RemoteError` if that cannot be pickled and restored."""
+    try:
+        pickled = dumps(error)
+        pickle.loads(pickled)
+    except Exception:  # whatever the user's `__reduce__` raises
+        return RemoteError(type(error).__qualname__, str(error))
+    return Portable(pickled)

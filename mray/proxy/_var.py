@@ -429,7 +429,7 @@ class Var(Variable):
         return self._remote_reference.env.do_now("enter", self)
 
     def __exit__(self, _type: Any, error: BaseException | None, _traceback: Any) -> bool:
-        return bool(self._remote_reference.env.ask("exit", self, error if error is None else portable(error)))
+        return bool(self._remote_reference.env.ask("exit", self, _sent(self, error)))
 
     # ------------------------------------------------------------------------------------ asyncio
     def __await__(self) -> Generator[Any, None, Any]:
@@ -441,7 +441,7 @@ class Var(Variable):
         return made
 
     async def __aexit__(self, _type: Any, error: BaseException | None, _traceback: Any) -> bool:
-        made = self._remote_reference.env.do("aexit", self, error if error is None else portable(error))
+        made = self._remote_reference.env.do("aexit", self, _sent(self, error))
         return bool(await _waited(self._remote_reference.env, VALUE, made))
 
     async def __aiter__(self) -> AsyncIterator[Var]:
@@ -489,6 +489,11 @@ def make_var(reference: RemoteReference[Any]) -> Var:
     made = object.__new__(Var)
     object.__setattr__(made, "_remote_reference", reference)
     return made
+
+
+def _sent(var: Var, error: BaseException | None) -> Any:
+    """What arrives at the interpreter of a variable as this error; the error itself where that is this process."""
+    return error if error is None or reference_of(var).env.connection.local is not None else portable(error)
 
 
 async def _waited(env: RemoteInterpreter, mode: str, var: Var) -> Any:

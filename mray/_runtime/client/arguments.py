@@ -16,7 +16,7 @@ from mray._common import messages as m
 from mray._common.ids import new_object_id
 from mray._decide.scheduler.records import Ordered
 from mray._objects.ownership import Entry
-from mray._objects.remote_error import argument_error
+from mray._objects.remote_error import UNPICKLABLE, argument_error
 from mray._objects.serializer import PLAIN_TYPES, is_plain, serialize
 from mray._runtime.client.calls import Call
 from mray._runtime.objects.owner import INLINE_BYTES
@@ -83,7 +83,7 @@ class Arguments:
         owner = self._owner
         try:
             packed = serialize(arguments)
-        except (TypeError, AttributeError, pickle.PicklingError) as error:
+        except UNPICKLABLE as error:
             raise argument_error(error, arguments[0], arguments[1], of, method) from error
         refs = packed.refs
         if refs:

@@ -11,7 +11,6 @@ In every client. A large value goes into shared memory while there is room, else
 from __future__ import annotations
 
 import contextlib
-import pickle
 import weakref
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -25,7 +24,7 @@ from mray._ipc.born import counts
 from mray._ipc.reaper import SPILLED, segment_prefix
 from mray._ipc.segment import unlink
 from mray._objects.ownership import Entry, Guard
-from mray._objects.remote_error import serialization_error
+from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._objects.serializer import serialize
 from mray._objects.store import Payload, SegmentStore
 from mray._runtime.connections.deaths import removed_error
@@ -82,7 +81,7 @@ class Owner(Part):
             client.check()
         try:
             form, payload, refs = self.freeze(value, client.process)
-        except (TypeError, AttributeError, pickle.PicklingError) as error:
+        except UNPICKLABLE as error:
             raise serialization_error(error, value, "the put value {}") from error
         entry = client.entry()
         entry.refs = refs

@@ -8,13 +8,12 @@ Only refs *inside* arguments stay with their owners, and raise OwnerDiedError wh
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
-from mray._objects.remote_error import argument_error
+from mray._objects.remote_error import UNPICKLABLE, argument_error
 from mray._objects.serializer import serialize
 from mray._objects.store import discard
 from mray._runtime.client.calls import Call
@@ -35,7 +34,7 @@ def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], k
     )
     try:
         packed = serialize(arguments)
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
+    except UNPICKLABLE as error:
         raise argument_error(error, *arguments, of, of.init) from error
     if packed.refs:
         call.refs = client.borrowing.names_of(packed.refs)
