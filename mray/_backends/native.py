@@ -31,7 +31,7 @@ from mray._decide.caller.actor_queue import ASKED, UNKNOWN
 from mray._ipc.born import counts
 from mray._ipc.interrupts import guarded
 from mray._ipc.limits import explaining
-from mray._objects.ownership import why_unknown
+from mray._objects.ownership import Guard, why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._runtime.client.actor_calls import ActorCaller
 from mray._runtime.client.call_context import CallContext
@@ -69,7 +69,8 @@ class _Plan(NamedTuple):
     """Fields that are the same for every call of a function with the same options."""
 
     pool: Any
-    code: tuple[bytes, bytes, str]
+    #: Id, pickle and name of the function, and what tells of the end of its last user.
+    code: tuple[bytes, bytes, str, Guard]
     num_returns: int | str
     retries: int
     label: str
@@ -261,7 +262,7 @@ class NativeBackend(PlacementCalls, Backend):
 
     def _plan(self, function: Any, options: dict[str, Any], environment: dict[str, Any]) -> _Plan:
         """Pickle the function, find the pool of its resources and environment; once per function and options."""
-        code = self._code(function, "function")
+        code_id, pickled, guard = self._code(function, "function")
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
         place = place_of(options, self._context.placement, function, resources, resources)
@@ -298,10 +299,14 @@ class NativeBackend(PlacementCalls, Backend):
         key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable, where)
         with self.client.lock:
             pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(self.client, demand, refused)
-        return _Plan(pool, (*code, function.name), options["num_returns"], options["max_retries"], label, call_options or None)
+        code = code_id, pickled, function.name, guard
+        return _Plan(pool, code, options["num_returns"], options["max_retries"], label, call_options or None)
 
-    def _code(self, owner: Any, kind: str) -> tuple[bytes, bytes]:
-        """(id, pickle) of a function or class; pickled at its first use, so that later changes of what it captured do not count."""
+    def _code(self, owner: Any, kind: str) -> tuple[bytes, bytes, Guard]:
+        """(id, pickle, what tells that nothing of this process needs it) of a function or class.
+
+        It is pickled at its first use, so that later changes of what it captured do not count.
+        """
         exports = self.exports(owner)
         code = exports.get("code")
         if code is None:
@@ -320,7 +325,8 @@ class NativeBackend(PlacementCalls, Backend):
                 )
             import hashlib  # noqa: PLC0415  (it takes OpenSSL along: 2 ms of the start of every session)
 
-            code = exports["code"] = (hashlib.sha1(pickled, usedforsecurity=False).digest(), pickled)
+            code_id = hashlib.sha1(pickled, usedforsecurity=False).digest()
+            code = exports["code"] = (code_id, pickled, Guard(self.client.reactor.defer, self.client.leases.function_over, code_id))
         return code
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
@@ -343,7 +349,7 @@ class NativeBackend(PlacementCalls, Backend):
             existing = self._held_by_name(options["name"], namespace)
             if existing is not None:
                 return existing
-        _code_id, code = self._code(blueprint, "actor class")
+        _code_id, code, _guard = self._code(blueprint, "actor class")
         environment = merge_environments(self._context.runtime_env or self._base_env, options["runtime_env"], client.session_dir)
         actor_id = new_actor_id(client.process)
         call = Call(new_task_id(actor_id), "__init__", 0, None)

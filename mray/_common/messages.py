@@ -53,6 +53,7 @@ NUDGE = 38  # -                        look into your ring
 
 # ------------------------------------------------------------------------------- peer to peer: calls
 FUNCTION = 10  # function id, pickle                     precedes the first call that uses it, once per connection
+FUNCTION_OVER = 29  # function id                         no call that uses it comes over this connection, unless FUNCTION comes again
 CALL = 11  # task id, method name, num_returns, form, payload, refs, arguments, options
 #            a method of the actor that lives at the other end
 #            `arguments`: None or a list of (form, payload) in the order of the placeholders among the arguments

@@ -204,6 +204,7 @@ _message(m.NUDGE, PEERS)
 
 # ------------------------------------------------------------------------------------------- calls
 _message(m.FUNCTION, CALLING, function=bytes, pickled=bytes)
+_message(m.FUNCTION_OVER, CALLING, function=bytes)
 _GIVEN = {"num_returns": int, "form": int, "payload": ANY, "refs": _REFS, "arguments": _ARGUMENTS, "options": _OPTIONS}
 # Read as records: `mray._common.invocations`.
 _message(m.CALL, CALLING, task_id=bytes, method=str, **_GIVEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal as signals
 import threading
@@ -177,6 +178,87 @@ def test_functions_of_the_same_name_are_different_functions(ray_session):
 
         refs.append(f.remote())
     assert ray.get(refs) == list(range(5))
+
+
+class Burden:
+    """Captured by functions, and counted in the workers that have them."""
+
+
+def made_anew(ray, kind):
+    """Call a new remote function that has a burden; the pids of the workers that had it."""
+    burden = Burden()
+
+    @ray.remote
+    def job():
+        return os.getpid(), type(burden).__name__
+
+    @ray.remote
+    def items():
+        yield os.getpid(), type(burden).__name__
+
+    @ray.remote
+    def failing():
+        raise ValueError(os.getpid(), type(burden).__name__)
+
+    @ray.remote(num_cpus=0)
+    def outer(job):
+        return os.getpid(), *ray.get(job.remote()), type(burden).__name__
+
+    if kind == "generator":
+        return [ray.get(item)[0] for item in items.remote()]
+    if kind == "error":
+        with pytest.raises(ValueError) as caught:
+            ray.get(failing.remote())
+        return [caught.value.cause.args[0]]
+    if kind == "passed on":
+        return [pid for pid in ray.get(outer.remote(job)) if isinstance(pid, int)]
+    if kind == "options":
+        return [ray.get(job.options(name="named", num_cpus=0.5).remote())[0], ray.get(job.remote())[0]]
+    return [ray.get(job.remote())[0]]
+
+
+@pytest.mark.only("mray")  # Ray's workers keep each function; in one process all have each
+@pytest.mark.parametrize("kind", ["plain", "options", "generator", "error", "passed on"])
+def test_a_worker_keeps_no_function_that_nobody_has_any_more(ray_session, eventually, kind):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0.25)
+    def burdens(many):
+        gc.collect()
+        time.sleep(0.05 if many else 0)  # so that each goes to a worker of its own
+        return os.getpid(), sum(type(each).__name__ == "Burden" for each in gc.get_objects())
+
+    pids = {pid for _ in range(6) for pid in made_anew(ray, kind)}
+    gc.collect()
+    left = {}
+
+    def all_have_gone():
+        left.update(ray.get([burdens.remote(True) for _ in range(4)]))
+        left.update(ray.get([burdens.options(num_cpus=each).remote(False) for each in (0, 0.5, 1)]))
+        return pids & left.keys() and not any(left.values())
+
+    eventually(all_have_gone)
+
+
+def test_of_two_functions_that_are_pickled_alike_one_may_go(ray_session):
+    ray = ray_session
+
+    def make():
+        @ray.remote
+        def job(number):
+            return number + 1
+
+        return job
+
+    stays = make()
+    assert ray.get(stays.remote(1)) == 2
+    for number in range(20):
+        goes = make()
+        assert ray.get(goes.remote(number)) == number + 1
+        del goes
+        assert ray.get([stays.remote(number), stays.remote(number)]) == [number + 1] * 2
+    flying = [make().remote(number) for number in range(50)]
+    assert ray.get(flying) == list(range(1, 51))
 
 
 def test_recursion(ray_session):

@@ -213,7 +213,7 @@ class TaskPool:
     def _post(self, lease: Lease, call: Call) -> None:
         connection: Connection = lease.link
         # POINT task noted
-        function_id, blob, name = call.method
+        function_id, blob, name, _guard = call.method
         sent = connection.peer.functions
         if function_id not in sent:
             sent.add(function_id)
@@ -360,6 +360,19 @@ class LeasePools(Part):
             pool, lease = connection.peer.lease
             if not lease.over:
                 pool.tasks.worker_leaves(lease)
+
+    # ------------------------------------------------------------------------------------ functions
+    def function_over(self, function_id: bytes) -> None:
+        """No function of this process with this pickle is left, and no call of it: the workers that know it may forget it.
+
+        (There may be another function with the same pickle. Its next call takes it along anew.)
+        """
+        with self.client.lock:
+            for connection in self.client.peers.values():
+                if function_id in connection.peer.functions and not connection.closed:
+                    connection.peer.functions.discard(function_id)
+                    connection.post((m.FUNCTION_OVER, function_id))
+                    self.client.reactor.post_later(connection)
 
     # ------------------------------------------------------------------------------------ connections
     def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:

@@ -1,7 +1,7 @@
 """The unpacker: the code and the arguments of calls, as user code needs them.
 
-In a worker, in the thread that runs the call. Code comes once, by its hash, and is unpickled at its first call; arguments come with each
-call, as pickles or as the places of values.
+In a worker, in the thread that runs the call. Code comes once, by its hash, is unpickled at its first call, and goes when no caller has the
+function any more: a program may make functions without end. Arguments come with each call, as pickles or as the places of values.
 """
 
 from __future__ import annotations
@@ -40,13 +40,28 @@ class Unpacker:
         #: Functions of tasks by their ids, or why they cannot be had; pickles of those that were not called yet; methods by their names.
         self._functions: dict[bytes, Callable[..., Any] | BaseException] = {}
         self._code: dict[bytes, bytes] = {}
+        #: The connections over which calls of a function may come.
+        self._callers: dict[bytes, set[Connection]] = {}
         self._methods: dict[str, Callable[..., Any]] = {}
 
     # ------------------------------------------------------------------------------------ code
-    def add_code(self, function_id: bytes, pickled: bytes) -> None:
+    def add_code(self, connection: Connection, function_id: bytes, pickled: bytes) -> None:
         """Keep the pickle of a function; it is unpickled at its first call."""
+        for known, callers in tuple(self._callers.items()):
+            for gone in [caller for caller in callers if caller.closed]:
+                self.drop_code(gone, known)
+        self._callers.setdefault(function_id, set()).add(connection)
         if function_id not in self._functions:
             self._code[function_id] = pickled
+
+    def drop_code(self, connection: Connection, function_id: bytes) -> None:
+        """Let go of a function, if it was only called over this connection, and is no more."""
+        callers = self._callers.get(function_id, set())
+        callers.discard(connection)
+        if not callers:
+            self._callers.pop(function_id, None)
+            self._code.pop(function_id, None)
+            self._functions.pop(function_id, None)
 
     def function(self, call: TaskInvocation) -> Callable[..., Any]:
         """The function of a task. Raises the error of its unpickling."""
@@ -179,3 +194,4 @@ class Unpacker:
         self._methods.clear()
         self._functions.clear()
         self._code.clear()
+        self._callers.clear()

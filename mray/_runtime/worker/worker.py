@@ -2,7 +2,7 @@
 
     reading thread (main while idle, background reader while main is busy)          main thread
     ---------------------------------------------------------          --------------------------------------
-    CALL, TASK, FUNCTION, LEASED, GRAPH, ACTOR_START  -- inbox -->       takes one after the other, executes, replies
+    CALL, TASK, FUNCTION, GRAPH, EXIT, ...            -- inbox -->       takes one after the other, executes, replies
     RECLAIM, BORROW, FETCH ... : answered at once
     node hangs up: the process ends at once
 
@@ -89,6 +89,7 @@ class Worker(Resident):
         client.from_peers.on(
             {
                 m.FUNCTION: main.enqueuing(m.FUNCTION),
+                m.FUNCTION_OVER: main.enqueuing(m.FUNCTION_OVER),
                 m.CALL: self._on_call,
                 m.TASK: self._on_task,
                 m.LEASED: self._on_leased,
@@ -317,7 +318,9 @@ class Worker(Resident):
             if code == m.TASK:
                 return executor.run_task(connection, fields)
             if code == m.FUNCTION:
-                executor.unpacker.add_code(*fields)
+                executor.unpacker.add_code(connection, *fields)
+            elif code == m.FUNCTION_OVER:
+                executor.unpacker.drop_code(connection, *fields)
             elif code == m.LEASED:
                 self._lease(*fields)
             elif code == m.ACTOR_START:
