@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import signal
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Protocol, cast
+from weakref import WeakKeyDictionary, ref
 
 
 class _Id(Protocol):
@@ -150,9 +151,20 @@ def _dual_reduce(self: RayTaskError, *_protocol: object) -> tuple[Any, ...]:
     return _restore_dual, self._facts()
 
 
-# Strong keys: a class made by cloudpickle in each call would pile up in a cache without bounds.
-@lru_cache(maxsize=256)
+#: The class of errors by the class of their cause. Both weak: a class that cloudpickle has made in a call has what its methods capture.
+_duals: WeakKeyDictionary[type[BaseException], ref[type[RayTaskError]]] = WeakKeyDictionary()
+
+
 def _dual_class(kind: type[BaseException]) -> type[RayTaskError]:
+    known = _duals.get(kind)
+    dual = None if known is None else known()
+    if dual is None:
+        dual = _new_dual_class(kind)
+        _duals[kind] = ref(dual)
+    return dual
+
+
+def _new_dual_class(kind: type[BaseException]) -> type[RayTaskError]:
     name = f"RayTaskError({kind.__name__})"
     body = {
         "__module__": RayTaskError.__module__,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -64,6 +65,31 @@ def test_attributes_of_the_cause_are_there(ray_session):
         ray.get(fails_with(ray, lambda: Special(7, "t")))
     assert caught.value.code == 7
     assert caught.value.cause.code == 7
+
+
+class Burden:
+    """Captured by a class of errors."""
+
+
+def test_classes_of_errors_that_a_call_has_made_go_with_the_errors(ray_session, eventually):
+    def fail():
+        burden = Burden()
+
+        class OwnError(Exception):
+            def name(self):
+                return type(burden).__name__
+
+        @ray_session.remote
+        def failing():
+            raise OwnError("text")
+
+        with pytest.raises(OwnError, match="text") as caught:
+            ray_session.get(failing.remote())
+        assert caught.value.name() == "Burden"
+
+    for _ in range(5):
+        fail()
+    eventually(lambda: gc.collect() is None or not any(type(each).__name__ == "Burden" for each in gc.get_objects()))
 
 
 def test_a_dual_error_survives_another_journey(ray_session):
