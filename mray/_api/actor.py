@@ -80,7 +80,7 @@ class ActorClass(Generic[T]):
     def __init__(self, user_class: Any, options: Mapping[str, Any], _namespace: object = None) -> None:
         if not isinstance(user_class, type):
             # ``class B(A)``: Python calls the type of A with a name, the bases and the body.
-            bases = ", ".join(repr(base._blueprint.class_name) for base in options if isinstance(base, ActorClass))
+            bases = ", ".join(repr(base._blueprint.name) for base in options if isinstance(base, ActorClass))
             raise ActorClassInheritanceException(
                 f"Attempted to define subclass '{user_class}' of actor class {bases}. Inheriting from actor classes is not currently "
                 "supported. You can instead inherit from a non-actor base class and make the derived class an actor class "
@@ -151,7 +151,7 @@ class ActorClass(Generic[T]):
                 return getattr(user_class, name)
             except AttributeError:
                 pass
-        raise AttributeError(f"'ActorClass({self._blueprint.class_name})' object has no attribute {name!r}")
+        raise AttributeError(f"'ActorClass({self._blueprint.name})' object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *(dir(self._blueprint.cls) if self._blueprint.cls is not None else ())})
@@ -159,11 +159,11 @@ class ActorClass(Generic[T]):
     if not TYPE_CHECKING:  # to type checkers it is not callable
 
         def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-            name = self._blueprint.class_name
+            name = self._blueprint.name
             raise TypeError(f"Actors cannot be instantiated directly. Instead of '{name}()', use '{name}.remote()'.")
 
     def __repr__(self) -> str:
-        return f"ActorClass({self._blueprint.class_name})"
+        return f"ActorClass({self._blueprint.name})"
 
 
 def _own_doc(user_class: type) -> str | None:

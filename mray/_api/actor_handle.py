@@ -84,7 +84,7 @@ class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of diff
         return hash(self._id)
 
     def __repr__(self) -> str:
-        return f"Actor({self._blueprint.class_name}, {self._id.hex()})"
+        return f"Actor({self._blueprint.name}, {self._id.hex()})"
 
     def __actor_outline__(self) -> ActorOutline:
         return ActorOutline(self._id.hex(), self._blueprint.class_name, True)

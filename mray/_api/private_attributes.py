@@ -70,7 +70,7 @@ HANDLE: Mapping[str, Callable[[ActorBlueprint], Any]] = {
     "_ray_method_decorators": lambda blueprint: {name: spec.decorator for name, spec in blueprint.methods.items() if spec.decorator},
     "_ray_method_name_to_tensor_transport": _where_set("tensor_transport"),
     **{f"_ray_method_{name}": _where_set(_KEYS[name]) for name in _OPTIONS},
-    "_ray_actor_creation_function_descriptor": lambda blueprint: FunctionDescriptor(blueprint.module, blueprint.class_name),
+    "_ray_actor_creation_function_descriptor": lambda blueprint: FunctionDescriptor(blueprint.module, blueprint.name),
     "_ray_actor_language": lambda _blueprint: Language.PYTHON,
     "_ray_is_cross_language": lambda _blueprint: False,
 }

@@ -15,6 +15,7 @@ from mray._api.current import current_backend
 from mray._api.dag_calls import FunctionNode
 from mray._api.described import described, option_signature, shell_of, shown_only, subclass
 from mray._api.signature import CallSignature, returns_generator
+from mray._common.invocations import short_name
 from mray._common.kept import os
 from mray._common.options import TASK_OPTIONS, check_task_options, complete_task_options
 
@@ -130,7 +131,7 @@ class RemoteFunction:
 
     @property
     def _function_name(self) -> str:
-        return f"{self.module}.{self.name}"
+        return f"{self.module}.{short_name(self.name)}"
 
     if not TYPE_CHECKING:  # which would take any name for one that there is
 

@@ -26,6 +26,7 @@ from mray._common import options as option_rules
 from mray._common.beside import JOINING, SESSION_TRACE, TENSORS, loaded
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
+from mray._common.invocations import short_name
 from mray._common.reducers import cloud_dumps
 from mray._decide.caller.actor_queue import ASKED, UNKNOWN
 from mray._ipc.born import counts
@@ -360,7 +361,7 @@ class NativeBackend(PlacementCalls, Backend):
             client.arguments.pack(call, args, kwargs, blueprint, blueprint.init)
         spec: dict[str, Any] = {
             "label": f"actor {blueprint.class_name}",
-            "class_name": blueprint.class_name,
+            "class_name": blueprint.name,
             "code": code,
             "owner": client.process,
             "resources": resources,
@@ -473,7 +474,7 @@ class NativeBackend(PlacementCalls, Backend):
             if caller is None:
                 check_session(handle)
                 caller = client.actors.of(actor_id)
-                caller.class_name = blueprint.class_name
+                caller.class_name = blueprint.name
                 caller.learn(handle.__actor_options__, blueprint.is_async)
             if options is not None or caller.needs_check:
                 if caller.actor.is_full():
@@ -585,7 +586,7 @@ class NativeBackend(PlacementCalls, Backend):
             "is_async": self._worker is not None and self._worker.groups.is_async,
             "actor_id": context.actor_id,
             "actor_name": context.actor_name,
-            "class_name": context.class_name,
+            "class_name": context.class_name and short_name(context.class_name),
             "actor_class": None if self._worker is None or context.actor_id is None else type(self._worker.executor.actor.instance),
             "worker_id": worker_id_of(self.client.process),
             "mode": "worker" if self._worker is not None else "driver",

@@ -11,6 +11,11 @@ from typing import Any, TypeVar
 from mray._common.record import Record
 
 
+def short_name(qualified: str) -> str:
+    """The name of a class or function without what it was defined in, as calls, titles and output are named after it."""
+    return qualified.rpartition(".")[2]
+
+
 class ArgumentValue(Record):
     """The value of a ref that is an argument itself."""
 

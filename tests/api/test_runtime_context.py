@@ -55,6 +55,35 @@ def test_the_context_of_a_task(ray_session, describe):
     assert ray.get(ray.remote(lambda: ray.get_runtime_context().get_task_function_name()).remote()) == f"{describe.__module__}.<lambda>"
 
 
+def test_functions_of_methods_are_named_after_their_class(ray_session):
+    ray = ray_session
+
+    def name():
+        return ray.get_runtime_context().get_task_function_name()
+
+    @ray.remote(num_cpus=0)
+    class Plain:
+        def __init__(self):
+            self.made_by = name()
+
+        def names(self):
+            return self.made_by, name()
+
+    @ray.remote(num_cpus=0)
+    class Async:
+        async def names(self):
+            return name()
+
+        def plain(self):
+            return name()
+
+    assert ray.get(Plain.remote().names.remote()) == (f"{__name__}.Plain.__init__", f"{__name__}.Plain.names")
+    # Of an async actor with what its class was defined in.
+    actor = Async.remote()
+    where = f"{__name__}.test_functions_of_methods_are_named_after_their_class.<locals>.Async"
+    assert ray.get([actor.names.remote(), actor.plain.remote()]) == [f"{where}.names", f"{where}.plain"]
+
+
 def test_the_name_of_a_task_is_its_function_by_default(ray_session, describe):
     ray = ray_session
     assert ray.get(ray.remote(describe).remote())["task_name"].endswith("describe")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mray._backends.local.local_groups import LocalConcurrencyGroups
 from mray._backends.local.run_token import ThreadEnded, here
 from mray._common import messages as m
+from mray._common.invocations import short_name
 from mray._ipc.connection import Connection
 from mray._ipc.process import Title
 from mray._runtime.client.cancelling import Interrupts
@@ -152,7 +153,8 @@ class LocalWorker(Worker):
         return super()._serve(connection, code, fields)
 
     def _start_actor(self, actor_id: bytes, spec: dict[str, Any], incarnation: int) -> None:
-        self.simulated.sim_threads[0].name = f"{spec['class_name']} {spec['number']}" if "number" in spec else spec["class_name"]
+        own = short_name(spec["class_name"])
+        self.simulated.sim_threads[0].name = f"{own} {spec['number']}" if "number" in spec else own
         super()._start_actor(actor_id, spec, incarnation)
 
     def _set_up(self, has: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import TaskID
-from mray._common.invocations import MethodInvocation
+from mray._common.invocations import MethodInvocation, short_name
 from mray._common.messages import FAILED, REPLIES, REPLY, SEGMENT, STREAM_ITEMS, TENSORS
 from mray._ipc.connection import Connection, Message
 from mray._objects.ownership import Entry
@@ -119,7 +119,7 @@ class Call:
         method = self.method
         if isinstance(method, str):
             class_name = getattr(self.source, "class_name", "")
-            function = f"{class_name}.{method}" if class_name else method
+            function = f"{short_name(class_name)}.{method}" if class_name else method
         else:
             function = str(method[2]).rpartition(".")[2]
         return (self.options or {}).get("name") or self.name or function, function

@@ -6,6 +6,7 @@ import stat
 
 from mray._common import messages as m
 from mray._common.causes import Cause
+from mray._common.invocations import short_name
 from mray._common.kept import os
 from mray._objects.remote_error import unpickle_error
 from mray.exceptions import (
@@ -49,7 +50,7 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
     if kind == m.CAUSE_CRASH and status is not None and how not in reason:
         reason += f" The process (pid {pid}) {how}."
     if method is not None:
-        reason += f" It was running, or about to run, {class_name}.{method}."
+        reason += f" It was running, or about to run, {short_name(class_name)}.{method}."
     elif doing:
         reason += f" {doing}"
     reason += cause.last_output()
@@ -61,7 +62,7 @@ def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, met
     cause = cause or _UNKNOWN
     if cause.kind == m.CAUSE_MEMORY and method:
         return OutOfMemoryError(cause.text)
-    doing = f", {class_name}.{method} was in flight" if method else ""
+    doing = f", {short_name(class_name)}.{method} was in flight" if method else ""
     what = f"The actor is temporarily unavailable: its process {cause.how()}{doing}. The actor is restarting."
     what += f" {cause.text}" if cause.kind == m.CAUSE_CRASH else ""
     return ActorUnavailableError(what.rstrip(". "), actor_id)

@@ -23,6 +23,7 @@ from mray._api.object_ref import ObjectRef
 from mray._common import measured
 from mray._common import messages as m
 from mray._common.ids import FIRST, first_number
+from mray._common.invocations import short_name
 from mray._common.places import frame_of
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
@@ -278,7 +279,7 @@ def _source_of(entry: Entry) -> dict[str, Any]:
     source = call.source
     if isinstance(source, ActorCaller):
         return {
-            "task": f"{source.class_name}.{call.method}",
+            "task": f"{short_name(source.class_name)}.{call.method}",
             "actor_id": source.actor_id,
             "process": source.actor.process,
             "object_id": b"",

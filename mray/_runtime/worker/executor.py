@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import FIRST, TaskID
-from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation
+from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation, short_name
 from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
@@ -264,9 +264,10 @@ class Executor:
         context.restarted = bool(spec.get("restarted")) or incarnation > 0
         context.namespace = spec.get("namespace") or ""
         context.max_task_retries = spec.get("max_task_retries") or 0
-        self.actor.prefix = spec["class_name"] + "."
-        self.actor.repr = f"<{spec['class_name']}>"
-        self._show(spec["class_name"])
+        own = short_name(spec["class_name"])
+        self.actor.prefix = own + "."
+        self.actor.repr = f"<{own}>"
+        self._show(own)
         name = self.actor.prefix + "__init__"
         self._title.set(f"{context.actor_name}:{name}" if context.actor_name else name)
         context.running = running = Running(b"\xff" * 8 + actor_id, name, name)
@@ -276,7 +277,10 @@ class Executor:
             except Exception as error:
                 raise import_error(error, spec["class_name"], actor=True) from None
             self.actor.cls = cls
-            self.actor.qualified_prefix = f"{cls.__module__}.{cls.__qualname__}."
+            # Of an async actor Ray says what the class was defined in, too.
+            is_async = bool(spec.get("concurrency")) and spec["concurrency"][0]
+            self.actor.qualified_prefix = f"{cls.__module__}.{spec['class_name'] if is_async else own}."
+            running.function_name = f"{cls.__module__}.{name}"
             construct = prepare(spec)
             self.actor.instance = instance = cls.__new__(cls)  # before the arguments: their error shows its repr
             args, kwargs = self.unpacker.constructor_arguments(spec)
@@ -304,7 +308,7 @@ class Executor:
             return None
         default = object.__repr__(self.actor.instance)
         shown = self.actor.repr_now()
-        self.actor.repr = (context.class_name or "") if shown == default else shown
+        self.actor.repr = short_name(context.class_name or "") if shown == default else shown
         self._show(self.actor.repr)
         self.idle_title()
         return None
@@ -324,7 +328,7 @@ class Executor:
 
     def idle_title(self) -> None:
         """Set the title that `ps` shows between calls."""
-        self._title.set(self.context.class_name or processes.IDLE_TITLE)
+        self._title.set(short_name(self.context.class_name or "") or processes.IDLE_TITLE)
 
     def shut_down_instance(self) -> None:
         """Graceful end of an actor: its own ``__ray_shutdown__`` first."""

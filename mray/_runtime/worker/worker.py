@@ -24,7 +24,7 @@ from typing import Any
 from mray._common import messages as m
 from mray._common.clock import perf_counter, time
 from mray._common.ids import TaskID
-from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read
+from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read, short_name
 from mray._common.kept import os
 from mray._common.protocol import misfit
 from mray._ipc.connection import Connection
@@ -428,7 +428,7 @@ class Worker(Resident):
         context = self.context
         if not context.class_name or not context.actor_id:
             return self.client.role
-        return f"{f'{context.actor_name}: ' if context.actor_name else ''}{context.class_name}({context.actor_id.hex()[:8]})"
+        return f"{f'{context.actor_name}: ' if context.actor_name else ''}{short_name(context.class_name)}({context.actor_id.hex()[:8]})"
 
     def _terminated(self, number: int, _frame: FrameType | None) -> None:
         """The handler of SIGTERM: the worker ends in order. Main thread, where user code may be cut, or between two calls."""
@@ -521,7 +521,7 @@ class Worker(Resident):
             # Calls that run in groups, besides the first.
             "beside": list(self.groups.running),
             "actor_id": context.actor_id or b"",
-            "class_name": context.class_name or "",
+            "class_name": short_name(context.class_name or ""),
             "repr": executor.actor.repr,
             "groups": self.groups.exist,
             "named": dict(executor.named),

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from mray._common import messages as m
 from mray._common.clock import perf_counter, time
 from mray._common.ids import JOB_SIZE, NO_ACTOR, is_from, worker_id_of
+from mray._common.invocations import short_name
 from mray._graph.plan import WRITE
 from mray._ipc.process import IDLE_TITLE, shown_title
 from mray._runtime.client.failed_calls import FailedCall
@@ -81,7 +82,7 @@ class SessionView:
         self.node_id: str = facts["node_id"]
         self.ip: str = facts["node_ip_address"]
         #: Actor id -> the name of the actor, or else of its class.
-        self.names = {actor["actor_id"].hex(): actor["name"] or actor["class_name"] for actor in self.node["actors"]}
+        self.names = {actor["actor_id"].hex(): actor["name"] or short_name(actor["class_name"]) for actor in self.node["actors"]}
         self._asked: set[str] = set()
         self._told: dict[str, dict[str, Any]] = {}
         self._silent: dict[str, str] = {}
@@ -151,7 +152,7 @@ def actors(view: SessionView) -> Iterator[ActorState]:
             serialized_runtime_env=json.dumps({"env_vars": actor["environment"]} if actor["environment"] else {}),
             death_cause=None if cause is None else dict(zip(("kind", "text", "pid", "status"), cause, strict=False)),
             placement_group_id=actor["placement_group_id"].hex() if actor["placement_group_id"] else None,
-            repr_name="" if shown in (actor["class_name"], f"<{actor['class_name']}>") else shown,
+            repr_name="" if shown in ((own := short_name(actor["class_name"])), f"<{own}>") else shown,
             worker_id=worker_id(actor["process"]),
             owner_id=worker_id(actor["owner"]),
             current_task=work.get("task", ""),
@@ -274,7 +275,7 @@ def _parent(view: SessionView, owner: str, parent: bytes, task_id: bytes) -> str
 
 def _creation(view: SessionView, actor: Row) -> TaskState:
     """The constructor's call, which nobody else remembers."""
-    cause, function = actor["cause"], actor["class_name"] + ".__init__"
+    cause, function = actor["cause"], short_name(actor["class_name"]) + ".__init__"
     name = f"{actor['name']}:{function}" if actor["name"] else function
     state = _CREATION_STATES[actor["state"]]
     if actor["announced"]:
@@ -336,7 +337,7 @@ def workers(view: SessionView) -> Iterator[WorkerState]:
             pid=pid,
             end_time_ms=0,
             state=_activity(record, actor, work, bool(answers.get("programs"))),
-            occupant=actor["class_name"] if actor is not None else _task_in(record, work) if view.detail and record else "",
+            occupant=short_name(actor["class_name"]) if actor is not None else _task_in(record, work) if view.detail and record else "",
             name=actor["name"] if actor is not None else "",
             current_task=work.get("task", ""),
             num_queued=work.get("queued"),
