@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -57,6 +57,9 @@ def worker_class(ray: ModuleType) -> Any:
 
         def fail(self) -> None:
             raise ValueError("on purpose")
+
+        def leave(self, status: int) -> None:
+            sys.exit(status)
 
         def wait_for(self, path: str) -> None:
             while not os.path.exists(path):
@@ -128,6 +131,28 @@ def test_the_values_of_variables_are_not_shown(session: ModuleType, state: Modul
     session.kill(actor)
     assert "TOKEN" in texts()
     assert ("swordfish" in texts()) == (engine != "mray")
+
+
+def test_the_class_of_an_actor_has_the_name_of_where_it_was_made(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    @session.remote(num_cpus=0)
+    class Inner:
+        async def pid(self) -> int:
+            return os.getpid()
+
+    here = "test_the_class_of_an_actor_has_the_name_of_where_it_was_made.<locals>.Inner"
+    actor = Inner.remote()
+    session.get(actor.pid.remote())
+    eventually(lambda: [row.class_name for row in state.list_actors(filters=[("class_name", "=", here)])] == [here])
+    assert Inner.__ray_metadata__.class_name == here
+    assert repr(actor) == f"Actor({here}, {actor._actor_id.hex()})"
+    assert list(state.summarize_actors()["cluster"]["summary"]) == [here]
+    # Calls are named after the class alone.
+    names = ["Inner.__init__", "Inner.pid"]
+    eventually(lambda: sorted(row.func_or_class_name for row in state.list_tasks()) == names)
+    assert sorted(row.name for row in state.list_tasks()) == names
+    session.kill(actor)
+    with pytest.raises(session.exceptions.ActorDiedError, match=f"class_name: {here}"):
+        session.get(actor.pid.remote())
 
 
 def test_an_actor_whose_arguments_are_missing_or_that_finds_no_room_is_not_alive(
@@ -344,6 +369,35 @@ def test_the_parent_of_a_task_is_known_whatever_thread_has_made_it(
     eventually(lambda: [(row.state, row.parent_task_id) for name in parents for row in rows_of(name)] == finished)
 
 
+def test_the_error_of_a_call_is_listed_in_rays_words(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
+    ray = session
+    cls = worker_class(session).options(num_cpus=0)
+    leaves = ray.remote(max_retries=0)(lambda: sys.exit(27)).options(name="leaves").remote()
+    ended, killed = cls.remote(), cls.remote()
+    ray.get([ended.pid.remote(), killed.pid.remote()])
+    left = ended.leave.remote(27)
+    fails = killed.fail.remote()
+    for ref, error in ((leaves, ray.exceptions.WorkerCrashedError), (left, ray.exceptions.ActorDiedError), (fails, ValueError)):
+        with pytest.raises(error):
+            ray.get(ref)
+    ray.kill(killed)
+    late = killed.pid.remote()
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        ray.get(late)
+
+    def texts() -> dict[str, str]:
+        return {row.task_id: row.error_message for row in state.list_tasks(detail=True) if row.state == "FAILED"}
+
+    expected = [ref.task_id().hex() for ref in (leaves, left, fails, late)]
+    eventually(lambda: set(texts()) == set(expected))
+    of_task, of_actor, of_error, of_killed = (texts()[task] for task in expected)
+    assert of_task.startswith("UnexpectedSystemExit: Worker exits with an exit code 27.")
+    assert of_actor.startswith("The actor is dead because its worker process has died.")
+    assert "Worker exits with an exit code 27." in of_actor
+    assert of_error.startswith("User exception:\nray::Worker.fail() (pid=")
+    assert of_killed.startswith("The actor is dead because it was killed by `ray.kill`.")
+
+
 def test_what_a_failed_task_was_outlives_its_worker(session: ModuleType, state: ModuleType, eventually: Eventually) -> None:
     ray = session
 
@@ -353,7 +407,13 @@ def test_what_a_failed_task_was_outlives_its_worker(session: ModuleType, state: 
     once = ray.remote(max_calls=1)(fail).options(name="once").remote()  # as with every task that has GPUs
     dying = ray.remote(max_retries=0)(lambda: os._exit(27)).options(name="dies").remote()
     well = ray.remote(max_calls=1)(lambda: None).options(name="well").remote()
-    for ref, error in ((once, ValueError), (dying, ray.exceptions.WorkerCrashedError)):
+
+    def generate() -> Iterator[int]:
+        yield 1
+        raise ValueError("on purpose")
+
+    items = list(ray.remote(max_calls=1)(generate).options(name="generator").remote())
+    for ref, error in ((once, ValueError), (dying, ray.exceptions.WorkerCrashedError), (items[1], ValueError)):
         with pytest.raises(error):
             ray.get(ref)
     ray.get(well)
@@ -362,9 +422,13 @@ def test_what_a_failed_task_was_outlives_its_worker(session: ModuleType, state: 
         return {row.name: row for row in state.list_tasks(detail=True)}
 
     expected = {"once": ("FAILED", "TASK_EXECUTION_EXCEPTION"), "dies": ("FAILED", "WORKER_DIED"), "well": ("FINISHED", None)}
+    expected["generator"] = expected["once"]
     eventually(lambda: {name: (row.state, row.error_type) for name, row in rows().items()} == expected)
     found = rows()
-    assert "ValueError: on purpose" in found["once"].error_message
+    for name in ("once", "generator"):
+        text = found[name].error_message
+        assert text.startswith(f"User exception:\nray::{name}() (pid=")
+        assert "ValueError: on purpose" in text
     assert found["once"].required_resources == {"CPU": 1.0}
     assert {row.parent_task_id for row in found.values()} == {"f" * 40 + ray.get_runtime_context().get_job_id()}
     workers = {name: row.worker_id for name, row in found.items()}

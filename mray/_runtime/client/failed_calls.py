@@ -6,6 +6,7 @@ In every process, for the calls that it has made: the caller's record outlives t
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mray import exceptions
@@ -56,12 +57,29 @@ class FailedCall(Record):
     error_message: str
 
 
+#: Ray's words: before the text of an error of the user's code, and for a worker whose code has raised SystemExit.
+USERS = "User exception:\n"
+_EXITS = "Worker exits with an exit code {}."
+_RAISED = "raised SystemExit("
+#: Lines before the reason of an actor's death: the columns of the row tell the same.
+_HEADER = re.compile(rf"{re.escape(exceptions.ActorDiedError.BASE_ERROR_MSG)}\n(?:\t.*\n)*")
+
+
 def facts(error: BaseException) -> tuple[str, str]:
     """(type, text) of an error; a cancelled task has no text."""
     if isinstance(error, exceptions.TaskCancelledError) or isinstance(getattr(error, "cause", None), exceptions.TaskCancelledError):
         return "TASK_CANCELLED", ""
     kind = next((name for kind, name in _TYPES if isinstance(error, kind)), "TASK_EXECUTION_EXCEPTION")
-    text = exceptions.RayTaskError.__str__(error) if isinstance(error, exceptions.RayTaskError) else str(error)
+    if isinstance(error, exceptions.RayTaskError):
+        text = USERS + exceptions.RayTaskError.__str__(error)
+    elif isinstance(error, exceptions.ActorDiedError):
+        text = _HEADER.sub("", str(error), count=1)
+        if _RAISED in text and error.exit_code:
+            text = f"{text} {_EXITS.format(error.exit_code)}"
+    else:
+        text = str(error)
+        if isinstance(error, exceptions.WorkerCrashedError) and _RAISED in error.detail:
+            text = f"UnexpectedSystemExit: {_EXITS.format(error.exit_code)} {text}"
     return kind, text[:LONGEST]
 
 
@@ -71,7 +89,8 @@ def facts_of_answer(payload: bytes) -> tuple[str, str]:
     if is_cancelled(text):
         return "TASK_CANCELLED", ""
     kind = next((word for error, word in _TYPES if text.startswith(f"{OURS}{error.__name__}: ")), _TYPES[0][1])
-    return kind, text.partition(": ")[2][:LONGEST]
+    text = text.partition(": ")[2]
+    return kind, (USERS + text if kind == _TYPES[0][1] else text)[:LONGEST]
 
 
 def remember(failed: FailedCall) -> None:

@@ -116,7 +116,9 @@ class StreamReader:
         """Have items taken: plain values as they are, others as entries, for these have memory or refs."""
         stored: list[Result | Entry] = []
         for item in items:
-            form, _payload, refs = item
+            form, payload, refs = item
+            if form == m.FAILED and (call := self.stream.link.calls.get(self._task_id)) is not None:
+                call.failed(payload, self.stream.link.process)
             if form == m.SEGMENT or refs:
                 entry = self.new_entry()
                 self.fill(number, entry, item)
