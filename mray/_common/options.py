@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from operator import index
 from types import NoneType
 from typing import Any
@@ -53,13 +54,17 @@ def _quantity(name: str, value: Any) -> str | None:
         return None
     if value < 0:
         return f"The quantity of resource {name} cannot be negative"
+    if value != value:
+        return f"The quantity of resource {name} must be a number, not NaN"
+    if value == inf:
+        raise OverflowError(f"The quantity of resource {name} must be finite, not {value}")
     if value and int(value * 10000) == 0:
         return f"The precision of the fractional quantity of resource {name} cannot go beyond 0.0001"
     return None
 
 
 def _gpus(name: str, value: Any) -> str | None:
-    if value is not None and value > 1 and value != int(value):
+    if value is not None and 1 < value < inf and value != int(value):
         return f"GPU resource quantities >1 must be whole numbers. The specified quantity {value} is invalid."
     return _quantity(name, value)
 
@@ -153,13 +158,19 @@ def _labels(_name: str, value: Any) -> str | None:
 
 
 def _groups(name: str, value: Any) -> str | None:
+    if isinstance(value, list) and not all(isinstance(each, (tuple, list)) and len(each) == 2 for each in value):
+        raise TypeError(f"The keyword '{name}' takes a dict of names and numbers of calls, not {value!r}")
     for group, most in dict(value or {}).items():
         if not isinstance(group, str):
             raise TypeError(f"The keyword '{name}' takes a dict of names and numbers of calls, but the name {group!r} is a {type(group)}")
-        if not isinstance(most, bool) and not hasattr(most, "__index__"):
+        if not hasattr(most, "__index__"):
             raise TypeError(f"The keyword '{name}' takes a dict of names and numbers of calls, but {group!r} has {most!r}")
         if not 0 <= most < 1 << 32:
             raise OverflowError(f"The keyword '{name}' takes numbers of calls from 1 to 4294967295, but {group!r} has {most}")
+        if not most:
+            return (
+                f"The keyword '{name}' takes numbers of calls from 1 to 4294967295, but {group!r} has {most}: no call of it would ever run."
+            )
     return None
 
 

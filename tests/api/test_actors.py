@@ -252,8 +252,9 @@ def test_partial_methods_of_coroutines_and_generators_are_of_their_kind(ray_sess
     assert [ray.get(ref) for ref in actor.count_from_two.remote(4)] == [2, 3]
 
 
+@pytest.mark.differs("Ray takes no `self` behind `options`, and no `fn` in `__ray_call__`")
 @pytest.mark.parametrize("name", ["self", "args", "kwargs", "options", "name", "method", "function", "fn"])
-def test_a_keyword_may_have_any_name(ray_session, name):
+def test_a_keyword_may_have_any_name(ray_session, engine, name):
     ray = ray_session
 
     @ray.remote
@@ -276,16 +277,18 @@ def test_a_keyword_may_have_any_name(ray_session, name):
             return kwargs
 
     given = {name: 1}
-    refs = [task.remote(**given), task.options(num_cpus=0.5).remote(**given), task.bind(**given).execute()]
-    assert ray.get(refs) == [given] * 3
+    assert ray.get([task.remote(**given), task.bind(**given).execute()]) == [given] * 2
+    if engine == "mray" or name != "self":
+        assert ray.get(task.options(num_cpus=0.5).remote(**given)) == given
     small = Named.options(num_cpus=0)
     actors = [small.remote(**given), small.bind(**given).execute(), Named.remote(**given)]
     assert ray.get([actor.made_with.remote() for actor in actors]) == [given] * 3
     actor = actors[0]
     refs = [actor.method.remote(**given), actor.method.options(num_returns=1).remote(**given), actor.static.remote(**given)]
     refs += [actor.method.bind(**given).execute(), small.bind().method.bind(**given).execute()]
-    refs.append(actor.__ray_call__.remote(lambda _instance, **kwargs: kwargs, **given))
-    assert ray.get(refs) == [given] * 6
+    assert ray.get(refs) == [given] * 5
+    if engine == "mray" or name not in ("self", "fn"):
+        assert ray.get(actor.__ray_call__.remote(lambda _instance, **kwargs: kwargs, **given)) == given
 
 
 def test_methods_that_were_put_in_a_class_of_a_module_go_along_with_it(ray_session, monkeypatch):

@@ -69,6 +69,9 @@ WRONG_FOR_TASKS: list[tuple[dict[str, Any], type[Exception], str]] = [
         "The type of keyword 'enable_task_events' must be <class 'bool'>, but received type <class 'int'>",
     ),
     ({"scheduling_strategy": 3}, TypeError, "The type of keyword 'scheduling_strategy' must be"),
+    ({"num_cpus": float("nan")}, ValueError, "The quantity of resource num_cpus must be a number, not NaN"),
+    ({"num_gpus": float("inf")}, OverflowError, "The quantity of resource num_gpus must be finite, not inf"),
+    ({"resources": {"a": float("nan")}}, ValueError, "The quantity of resource a must be a number, not NaN"),
 ]
 
 
@@ -97,6 +100,15 @@ WRONG_FOR_ACTORS: list[tuple[dict[str, Any], type[Exception], str]] = [
         TypeError,
         "The type of keyword 'concurrency_groups' must be (<class 'list'>, <class 'dict'>, <class 'NoneType'>)",
     ),
+    (
+        {"concurrency_groups": {"io": 0}},
+        ValueError,
+        "The keyword 'concurrency_groups' takes numbers of calls from 1 to 4294967295, but 'io' has 0: no call of it would ever run.",
+    ),
+    ({"concurrency_groups": {"io": -1}}, OverflowError, "takes numbers of calls from 1 to 4294967295, but 'io' has -1"),
+    ({"concurrency_groups": {"io": "x"}}, TypeError, "takes a dict of names and numbers of calls, but 'io' has 'x'"),
+    ({"concurrency_groups": ["io"]}, TypeError, "takes a dict of names and numbers of calls, not ['io']"),
+    ({"memory": float("inf")}, OverflowError, "The quantity of resource memory must be finite, not inf"),
 ]
 
 

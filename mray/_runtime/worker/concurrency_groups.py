@@ -77,11 +77,6 @@ class ConcurrencyGroups:
         if concurrency is None:
             return None
         self.is_async, most, groups = concurrency
-        for group, size in {"": most, **groups}.items():
-            if size <= 0:
-                sys.stderr.write(f"max_concurrency must be greater than 0 (concurrency group {group!r})\n")
-                sys.stderr.flush()
-                raise SystemExit(1)
         executors: dict[str, GroupExecutor] = {}
         if self.is_async:
             from mray._ipc.event_loop import MainLoop  # noqa: PLC0415  (only async actors import asyncio)
