@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 import signal as signals
+import threading
 import time
 
 import pytest
@@ -245,6 +246,98 @@ def test_who_does_not_wait_for_a_place_wants_a_free_cpu_even_for_an_actor_withou
     at_once = affinity(ray.get_runtime_context().get_node_id(), soft=False, _fail_on_unavailable=True)
     with pytest.raises(ray.exceptions.ActorUnschedulableError):
         ray.get(Default.options(scheduling_strategy=at_once).remote().f.remote(), timeout=60)
+
+
+@pytest.mark.processes("processes are killed")
+@pytest.mark.parametrize("manner", ["kill", "killed", "exits", "restarts"])
+def test_a_constructor_that_ends_while_it_waits_gives_back_its_cpus_once(ray_session, signal, eventually, manner):
+    ray = ray_session
+    entered, gate = signal(), signal()
+
+    @ray.remote(num_cpus=3, max_restarts=int(manner == "restarts"), max_task_retries=1)
+    class Waits:
+        def __init__(self, entered, gate):
+            ray.get(entered.send.remote(os.getpid()))
+            if manner == "exits":
+                threading.Timer(0.3, os._exit, (1,)).start()
+            ray.get(wait_for(ray).remote(gate))
+
+        def f(self):
+            return 1
+
+    actor = Waits.remote(entered, gate)
+    eventually(lambda: ray.get(entered.is_set.remote()))
+    pid = ray.get(entered.is_set.remote())
+    if manner == "kill":
+        ray.kill(actor)
+    elif manner != "exits":
+        os.kill(pid, signals.SIGKILL)
+    if manner == "restarts":
+        eventually(lambda: ray.get(entered.is_set.remote()) != pid)
+        ray.get(gate.send.remote())
+        assert ray.get(actor.f.remote(), timeout=60) == 1
+        ray.kill(actor)
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(actor.f.remote(), timeout=60)
+    ray.get(gate.send.remote())
+    all_cpus_are_there_once(ray, eventually)
+
+
+@pytest.mark.processes("processes are killed")
+@pytest.mark.parametrize("manner", ["cancelled", "cancelled by force", "killed", "exits", "raises"])
+def test_a_task_that_ends_while_it_waits_gives_back_its_cpus_once(ray_session, signal, eventually, manner):
+    ray = ray_session
+    entered, gate = signal(), signal()
+
+    @ray.remote(num_cpus=3, max_retries=0)
+    def waits(entered, gate):
+        ray.get(entered.send.remote(os.getpid()))
+        if manner == "exits":
+            threading.Timer(0.3, os._exit, (1,)).start()
+        if manner == "raises":
+            ray.get(wait_for(ray).remote(gate), timeout=0.3)
+        ray.get(wait_for(ray).remote(gate))
+
+    ref = waits.remote(entered, gate)
+    eventually(lambda: ray.get(entered.is_set.remote()))
+    if manner.startswith("cancelled"):
+        ray.cancel(ref, force=manner.endswith("force"))
+    elif manner == "killed":
+        os.kill(ray.get(entered.is_set.remote()), signals.SIGKILL)
+    with pytest.raises(ray.exceptions.RayError):
+        ray.get(ref, timeout=60)
+    ray.get(gate.send.remote())
+    all_cpus_are_there_once(ray, eventually)
+
+
+def wait_for(ray):
+    """A task without CPUs that waits until the gate is open."""
+
+    @ray.remote(num_cpus=0, max_retries=0)
+    def wait(gate):
+        while not ray.get(gate.is_set.remote()):
+            time.sleep(0.01)
+
+    return wait
+
+
+def all_cpus_are_there_once(ray, eventually):
+    """All four CPUs come back: two actors that hold two each start, and a third one does not."""
+    eventually(lambda: ray.available_resources().get("CPU") == 4)
+
+    @ray.remote(num_cpus=2)
+    class Holder:
+        def f(self):
+            return 1
+
+    holders = [Holder.remote() for _ in range(2)]
+    assert ray.get([holder.f.remote() for holder in holders], timeout=60) == [1, 1]
+    third = Holder.remote()
+    waiting = third.f.remote()
+    assert ray.wait([waiting], timeout=0.3) == ([], [waiting])
+    for holder in (*holders, third):
+        ray.kill(holder)
+    eventually(lambda: ray.available_resources().get("CPU") == 4)
 
 
 def test_what_waits_for_resources_runs_when_they_are_free(ray_session):

@@ -156,6 +156,86 @@ def test_an_actor_that_holds_nothing_waits_for_its_group():
     assert m.ACTOR_START in {code for _to, (code, *_) in stage.told}
 
 
+#: Ends of a worker that are told of a task that waits in it.
+ENDS = ["returned", "broken", "died", "left", "memory", "owner", "reset", "blocked twice"]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_task_that_ends_while_it_waits_gives_back_its_cpu_once(end: str, inside: bool) -> None:
+    stage = GroupStage({"CPU": 2})
+    group = stage.reserve({"CPU": 1})
+    request = stage.ask_in(group, CPU=1) if inside else stage.ask(CPU=1)
+    ((_, lease, worker, *_),) = stage.grants()
+    stage(events.TaskBlocked(worker))
+    if end == "returned":
+        stage.give_back(lease)
+    elif end == "broken":
+        stage(events.LeaseBroken("driver", lease, "no answer"))
+    elif end == "left":
+        stage(events.WorkerLeft(worker, m.CAUSE_EXIT, "it exits"))
+        stage(events.TaskUnblocked(worker))
+    elif end == "memory":
+        stage(events.MemoryRanLow([worker], "memory ran low"))
+    elif end == "owner":
+        stage.die("driver")
+    elif end == "reset":
+        stage(events.DriverReset("driver", frozenset()))
+    elif end == "blocked twice":
+        stage(events.TaskBlocked(worker))
+        stage(events.TaskUnblocked(worker))
+        stage(events.TaskUnblocked(worker))
+    stage.join_all()
+    if worker in stage.scheduler.workers.workers:
+        stage.die(worker)
+    assert request
+    if end not in ("owner", "reset"):
+        stage.remove(group)
+    stage.join_all()
+    assert stage.available() == {"CPU": 2}
+    assert stage.scheduler.groups.free() == {}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("end", ["killed", "restarted", "died", "failed", "left", "memory", "handles", "group"])
+def test_an_actor_that_ends_while_its_constructor_waits_gives_back_its_cpu_once(end: str, inside: bool) -> None:
+    stage = GroupStage({"CPU": 2})
+    group = stage.reserve({"CPU": 1})
+    actor = b"a" * 16
+    stage.create(actor, resources={"CPU": 1}, max_restarts=end == "restarted", **({"group": (group, 0)} if inside else {}))
+    stage.join_all()
+    worker = stage.scheduler.actors.records[actor].worker
+    assert worker is not None
+    stage(events.TaskBlocked(worker.process))  # of a worker that had a task before
+    if end in ("killed", "restarted"):
+        stage(events.ActorKilled(actor, end == "killed"))
+    elif end == "failed":
+        stage(events.ActorFailed(worker.process, actor, b"error"))
+    elif end == "left":
+        stage(events.WorkerLeft(worker.process, m.CAUSE_CRASH, "it exits"))
+    elif end == "memory":
+        stage(events.MemoryRanLow([worker.process], "memory ran low"))
+    elif end == "handles":
+        stage(events.HandlesDropped("driver", [actor]))
+    elif end == "group":
+        stage.remove(group)
+    stage(events.TaskUnblocked(worker.process))
+    stage.join_all()
+    if worker.process in stage.scheduler.workers.workers:
+        stage.die(worker.process)
+    stage.join_all()
+    if end == "restarted":
+        again = stage.scheduler.actors.records[actor].worker
+        assert again is not None
+        assert again is not worker
+        assert stage.available() == ({"CPU": 1} if inside else {})
+        stage(events.ActorKilled(actor, True))
+        stage.join_all()
+    if end != "group":
+        stage.remove(group)
+    assert stage.available() == {"CPU": 2}
+
+
 def test_demands_of_a_pending_group_wait_for_it():
     stage = GroupStage({"CPU": 1})
     stage.ask(CPU=1)
