@@ -187,6 +187,39 @@ def test_a_task_that_rests_holds_no_cpu_and_others_run(fresh, init, attempts, ev
     ray.cancel(ref)
 
 
+@pytest.mark.only("mray", "local")
+@pytest.mark.parametrize("kind", ["task", "raises", "dies"])
+def test_a_worker_that_has_done_its_work_stays_for_its_calls_that_rest(fresh, init, attempts, eventually, kind):
+    ray = fresh
+    init(num_cpus=2, _system_config=SHORT)
+
+    class Actor:
+        def raises(self, path):
+            note(path)
+            raise ValueError("raised")
+
+        def dies(self, path):
+            note(path)
+            os._exit(1)
+
+    def fails(path):
+        note(path)
+        raise ValueError("raised")
+
+    actor = ray.remote(max_restarts=-1, max_task_retries=2)(Actor).remote()
+    function = ray.remote(max_retries=2, retry_exceptions=True)(fails)
+
+    @ray.remote(max_calls=1)
+    def asks(path, actor):
+        if kind == "task":
+            function.remote(path)
+        else:
+            getattr(actor, kind).options(retry_exceptions=True).remote(path)
+
+    ray.get(asks.remote(attempts.path, actor))
+    eventually(lambda: len(attempts()) == 3)
+
+
 @pytest.mark.only("mray")
 @pytest.mark.parametrize("restart", ["works", "fails"])
 def test_a_call_to_an_actor_that_restarts_waits_until_the_restart_is_over(fresh, init, tmp_path, restart):

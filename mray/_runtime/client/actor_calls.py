@@ -232,6 +232,14 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         if caller is not None and caller.actor.state in (DEAD, UNKNOWN) and not caller.actor.queue and not caller.watchers:
             del self[actor_id]
 
+    def is_idle(self) -> bool:
+        """Whether no call of this process was sent and has no answer, or is to be sent again."""
+        for caller in tuple(self.values()):
+            actor = caller.actor
+            if (actor.link is not None and actor.link.calls) or any(call.was_sent for call in (*actor.queue, *actor.aside)):
+                return False
+        return True
+
     def own_live(self) -> bool:
         """Whether an actor that ends with this process is not dead yet."""
         return any(caller.owned and caller.actor.state not in (DEAD, UNKNOWN) for caller in tuple(self.values()))

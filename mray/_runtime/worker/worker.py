@@ -495,7 +495,7 @@ class Worker(Resident):
         def done() -> bool:
             peers = tuple(client.peers.values())
             lent = client.borrowing.lent.out or client.borrowing.pins.out
-            return not lent and not any(peer.calls for peer in peers) and client.leases.is_idle()
+            return not lent and not any(peer.calls for peer in peers) and client.leases.is_idle() and client.actors.is_idle()
 
         def actors_ended() -> bool:
             return self.context.actor_id is not None or not client.actors.own_live()  # those of an actor end with it
