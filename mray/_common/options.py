@@ -579,7 +579,7 @@ def session_options(  # one keyword per argument of `init`
     if runtime_env is not None and not isinstance(runtime_env, Mapping):
         raise TypeError(f"runtime_env must be a dict, got {type(runtime_env)}")
     check_environment(runtime_env)
-    _check_node(node_name, node_ip_address)
+    _check_node(node_name, node_ip_address, port)
     if temp_dir is None:
         temp_dir = settings.TMPDIR.get()
     if temp_dir is not None and not os.path.isabs(temp_dir):
@@ -615,13 +615,15 @@ def session_options(  # one keyword per argument of `init`
     )
 
 
-def _check_node(name: Any, address: Any) -> None:
-    """What the node shall be called."""
+def _check_node(name: Any, address: Any, port: int | None) -> None:
+    """Raise for a name, an address or a port of the node that cannot be."""
     for option, text in (("_node_name", name), ("_node_ip_address", address)):
         if not isinstance(text, (str, NoneType)):
             raise TypeError(f"{option} must be a str, got {text!r}")
     if address is not None and (not address or any(letter.isspace() or letter == "/" for letter in address)):
         raise ValueError(f"Malformed host: {address!r}")
+    if port is not None and not 0 <= port < 1 << 16:
+        raise ValueError(f"a port is a number from 1 to 65535, or 0 for any; got {port}")
 
 
 #: How addresses of real Ray begin.

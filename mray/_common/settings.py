@@ -519,6 +519,12 @@ def propose_to_library(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+def named_address() -> str | None:
+    """The session that the environment names, if it names one: neither any, nor one of Ray's."""
+    address = ADDRESS.get()
+    return None if address in (None, "", "auto", "local") or address.startswith("ray:") else address
+
+
 def join_everywhere(address: str) -> None:
     """Have `init` of this process and its children join this session where neither the program nor the environment names another."""
     if not ADDRESS.is_set():

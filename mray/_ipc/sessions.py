@@ -143,3 +143,12 @@ def directory_at(address: str, temp_dir: str | None = None) -> str | None:
                 if host == own or is_of_this_machine(host):
                     return directory
     return None
+
+
+def parents_elsewhere() -> list[str]:
+    """The folders of this user's sessions below temporary directories of their own, as far as their ports lead there."""
+    found = []
+    for parent in filter(is_private, session_parents()):
+        with contextlib.suppress(OSError):
+            found += [os.path.dirname(os.readlink(place)) for place in _taken(parent).values()]
+    return [each for each in dict.fromkeys(found) if each not in session_parents()]

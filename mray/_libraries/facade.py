@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mray._api.logging_config import use_rays_logger
@@ -197,6 +197,13 @@ class _FacadeLoader(Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return Facade(spec.name)
+
+    def get_code(self, name: str) -> CodeType | None:
+        """The program that ``python -m`` of this name is to run: that of the module of mray behind it."""
+        stand = _stand(name)
+        spec = _find_ours(stand.ours) if isinstance(stand, Stand) and stand.ours else None
+        get_code: Callable[[str], CodeType | None] | None = getattr(None if spec is None else spec.loader, "get_code", None)
+        return None if spec is None or get_code is None else get_code(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         module.__class__ = Facade

@@ -271,6 +271,8 @@ MODULES: dict[str, Stand | Lack] = {
         },
         private=True,
     ),
+    "ray.scripts": Stand(private=True),
+    "ray.scripts.scripts": Stand("mray.cli.ray_command", private=True),
     # --------------------------------------------------------------------------------------- libraries
     "ray.air": Lack(LIBRARY),
     "ray.autoscaler": Lack(ONE_NODE, mentioned=True),

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mray._common import settings
 from mray._ipc.limits import is_exhausted
 from mray._runtime.observe.observer import SessionGoneError
 from mray.cli.columns import Column, cut, left_out, lines
@@ -64,7 +65,9 @@ def add_session(arguments: argparse.ArgumentParser, timeout: float = 5.0) -> Non
         "--session",
         "--address",
         metavar="SESSION",
-        help="the session: its directory, its name or the end of it, or the pid of its driver; needless when only one is running",
+        default=settings.named_address(),
+        help="the session: host:port, its directory, its name or the end of it, or the pid of its driver; needless when only one is "
+        "running, or RAY_ADDRESS names one",
     )
     arguments.add_argument(
         "--timeout", type=float, default=timeout, metavar="SECONDS", help=f"how long to wait for its processes (default {timeout:g})"

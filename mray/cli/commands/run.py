@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
+from mray.cli.on_path import put_on_path
+
 SUMMARY = "run a script written for Ray on mray"
 
 USAGE = """\
@@ -81,6 +83,7 @@ def main(arguments: list[str]) -> int:
     except ImportError as error:
         print(f"mray run: {error}", file=sys.stderr)
         return 1
+    put_on_path()
     load = {"-m": _from_module, "-c": _from_text, "": _from_file}[kind]
     try:
         program = load(rest[0])

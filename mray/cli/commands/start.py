@@ -17,6 +17,7 @@ from typing import Any
 
 from mray._api.init import EXPORTER
 from mray._common.options import session_options
+from mray._ipc.sessions import address_of
 from mray._runtime.joining.address import Address
 from mray._runtime.joining.persistent import AlreadyRunningError, start_persistent, stop_persistent
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser
@@ -29,15 +30,38 @@ _MEANINGLESS = {
     "--head": False,
     "--disable-usage-stats": False,
     "--no-monitor": False,
+    "--no-redirect-output": False,
+    "--ray-debugger-external": False,
+    "--enable-object-reconstruction": False,
+    "--enable-resource-isolation": False,
     "--autoscaling-config": True,
-    "--port": True,
-    "--node-ip-address": True,
     "--include-dashboard": True,
+    "--include-log-monitor": True,
     "--dashboard-host": True,
     "--dashboard-port": True,
+    "--dashboard-agent-listen-port": True,
+    "--dashboard-agent-grpc-port": True,
+    "--runtime-env-agent-port": True,
+    "--object-manager-port": True,
+    "--node-manager-port": True,
     "--ray-client-server-port": True,
+    "--redis-username": True,
+    "--redis-password": True,
+    "--redis-shard-ports": True,
     "--min-worker-port": True,
     "--max-worker-port": True,
+    "--worker-port-list": True,
+    "--plasma-directory": True,
+    "--cgroup-path": True,
+    "--system-reserved-cpu": True,
+    "--system-reserved-memory": True,
+    "--proxy-server-url": True,
+}
+#: Options of `ray start` that cannot be had, and why.
+_REFUSED = {
+    "--address": "mray runs on one machine, which is one node; a program joins its session by init(address=...)",
+    "--labels-file": "the labels of the node are given as --labels key=value,key=value",
+    "--tracing-startup-hook": "mray has no tracing of OpenTelemetry; mray timeline shows what ran",
 }
 
 
@@ -53,13 +77,24 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--temp-dir", metavar="DIR", help="where the session makes its directory (absolute)")
     arguments.add_argument("--preload", type=_names, default=(), metavar="MODULES", help="modules that every worker starts with: a,b")
     arguments.add_argument("--node-name", metavar="NAME", help="the node's name in listings")
+    arguments.add_argument("--node-ip-address", metavar="HOST", help="the node's address (default: that of this machine's route out)")
+    arguments.add_argument(
+        "--port", type=int, metavar="N", help="the port in the session's address, HOST:N, at which nobody listens (default 6379; 0: any)"
+    )
+    arguments.add_argument("--system-config", type=_object, metavar="JSON", help="internal switches, as of init(_system_config=...)")
     arguments.add_argument(
         "--metrics-export-port", type=int, metavar="PORT", help="serve its numbers for Prometheus on the loopback interface"
     )
     arguments.add_argument("--block", action="store_true", help="stay until the session ends; SIGINT and SIGTERM end it")
     for option, takes_value in _MEANINGLESS.items():
         arguments.add_argument(option, action="store" if takes_value else "store_true", help=argparse.SUPPRESS)
+    for option in _REFUSED:
+        arguments.add_argument(option, help=argparse.SUPPRESS)
     given = arguments.parse_args(words)
+    for option, reason in _REFUSED.items():
+        if getattr(given, option[2:].replace("-", "_")) is not None:
+            print(f"mray start: {option}: {reason}", file=sys.stderr)
+            return USAGE
     try:
         options = session_options(
             num_cpus=given.num_cpus,
@@ -72,6 +107,9 @@ def main(words: list[str]) -> int:
             preload=given.preload,
             temp_dir=given.temp_dir,
             node_name=given.node_name,
+            node_ip_address=given.node_ip_address,
+            port=given.port,
+            system_config=given.system_config,
         )
     except (ValueError, TypeError, AssertionError) as error:
         print(f"mray start: {error}", file=sys.stderr)
@@ -103,7 +141,8 @@ def _tell(address: Address, temp_dir: str | None, metrics: str) -> None:
     end = f"mray stop --temp-dir {temp_dir}" if temp_dir is not None else "mray stop"
     print(
         f"Ray runtime started: {address.session_dir} (node pid {address.node_pid}).\n\n"
-        f'To connect from Python on this host:\n  import mray\n  mray.init(address="auto"{where})\n\n'
+        f'To connect from Python on this host:\n  import mray\n  mray.init(address="auto"{where})\n'
+        f'or by the address {address_of(address.session_dir)}, also as the variable RAY_ADDRESS.\n\n'
         f"To look at it: mray status. To end it: {end}{metrics}",
         flush=True,
     )
@@ -161,6 +200,8 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _labels(text: str) -> dict[str, str]:
+    if text.lstrip().startswith("{"):
+        return {str(key): str(value) for key, value in _object(text).items()}
     pairs = [pair.partition("=") for pair in text.split(",") if pair]
     if not all(equals for _key, equals, _value in pairs):
         raise argparse.ArgumentTypeError("expected key=value,key=value")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from mray._common import settings
-from mray._runtime.joining.address import running
+from mray._ipc.sessions import parents_elsewhere
+from mray._runtime.joining.address import running, running_in
 from mray._runtime.joining.persistent import STOP_SECONDS, OutOfSightError, stop_persistent
 from mray.cli.terminal import DONE, NOT_FOUND, parser
 
@@ -15,6 +16,7 @@ SUMMARY = "end the session that mray start has started"
 def main(words: list[str]) -> int:
     arguments = parser("stop", SUMMARY, "Drivers that are connected are told. A second call finds nothing to end, which is fine.")
     arguments.add_argument("--temp-dir", metavar="DIR", help="as mray start was given it")
+    arguments.add_argument("--all", action="store_true", help="also those that were given another --temp-dir")
     arguments.add_argument("--force", "-f", action="store_true", help="SIGKILL at once")
     arguments.add_argument(
         "--grace-period",
@@ -26,13 +28,18 @@ def main(words: list[str]) -> int:
     )
     given = arguments.parse_args(words)
     found = running(given.temp_dir or settings.TMPDIR.get())
-    if found is None:
+    sessions = [] if found is None else [found]
+    if given.all:
+        sessions += [each for each in map(running_in, parents_elsewhere()) if each is not None and each not in sessions]
+    if not sessions:
         print("Did not find any active Ray processes.", file=sys.stderr)
-        return DONE
-    try:
-        in_order = stop_persistent(found, given.grace_period, force=given.force)
-    except OutOfSightError as error:
-        print(f"mray stop: {error}.", file=sys.stderr)
-        return NOT_FOUND
-    print(f"Stopped the session in {found.session_dir}" + ("." if in_order else "; its node had to be killed."))
-    return DONE
+    outcome = DONE
+    for each in sessions:
+        try:
+            in_order = stop_persistent(each, given.grace_period, force=given.force)
+        except OutOfSightError as error:
+            print(f"mray stop: {error}.", file=sys.stderr)
+            outcome = NOT_FOUND
+        else:
+            print(f"Stopped the session in {each.session_dir}" + ("." if in_order else "; its node had to be killed."))
+    return outcome

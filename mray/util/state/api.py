@@ -25,6 +25,7 @@ from mray._api.context import get_runtime_context
 from mray._api.counterpart import counterpart_of
 from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
+from mray._common import settings
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import io, os
 from mray._ipc.sessions import directory_at, sessions
@@ -99,6 +100,8 @@ def session_directory(address: str | None = None) -> str:
         backend = backend_if_started()
         if backend is not None:
             return str(backend.facts()["session_dir"])
+        address = settings.named_address()
+    if address is None:
         running = sessions()
     elif os.path.isdir(address):
         return os.path.abspath(address)
@@ -109,7 +112,7 @@ def session_directory(address: str | None = None) -> str:
     if len(running) == 1:
         return running[0]
     if not running:
-        which = "of this user" if address in _ANY else repr(address)
+        which = "of this user" if address is None else repr(address)
         raise ServerUnavailable(f"No session {which} is running.")
     lines = "".join(f"\n  {os.path.basename(directory)}  {programs_of(directory)}" for directory in running)
     raise ServerUnavailable(f"Several sessions are running; say which one, by --session in a terminal or address= in a program:{lines}")

@@ -1,0 +1,74 @@
+"""The command ``ray`` of programs that `mray run` runs (see `mray.cli.on_path`).
+
+``ray start``, ``ray stop``, ``ray status`` and what else has a namesake among mray's commands is that one; the others say why they are not
+there.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+
+from mray import cli
+from mray._common import settings
+from mray._common.version import __version__
+from mray._ipc.sessions import is_alive
+from mray.cli.terminal import DONE, NOT_FOUND, USAGE
+from mray.util.state.api import session_directory
+from mray.util.state.exception import ServerUnavailable
+
+_ONE_MACHINE = "mray runs on this machine alone, which is one node"
+#: Commands of Ray that mray has no namesake of, and why.
+_ABSENT = {
+    **dict.fromkeys(
+        ("attach", "dashboard", "down", "drain-node", "exec", "get-head-ip", "get-worker-ips", "kill-random-node", "kuberay-autoscaler"),
+        _ONE_MACHINE,
+    ),
+    **dict.fromkeys(("monitor", "rsync-down", "rsync-up", "submit", "symmetric-run", "up", "cluster-dump"), _ONE_MACHINE),
+    "cpp": "mray runs Python",
+    "get-auth-token": "the processes of one user need no token",
+    "job": "mray has no server of jobs; a program joins the session by ray.init(address='auto')",
+    "kill-actor": "ray.kill ends an actor, in a program that has joined its session",
+    "check-open-ports": "mray opens no port",
+}
+#: Options of Ray's command itself, before the name of one of its commands, that take a value.
+_GENERAL = ("--logging-level", "--logging-format", "--log-style", "--log-color")
+
+def main() -> None:
+    """The command with the words of this process; ends it."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: list[str]) -> int:
+    """Do what Ray's command does with these words; returns its exit status."""
+    while words and words[0].partition("=")[0] in (*_GENERAL, "-v"):
+        words = words[1 + (words[0] in _GENERAL) :]
+    first = words[0] if words else ""
+    if first in ("--version", "version"):
+        print(f"ray, version {settings.AS_VERSION.get()} (mray {__version__})")
+        return DONE
+    name = first.replace("_", "-")
+    if name in _ABSENT:
+        print(f"ray {name}: this command is not in mray: {_ABSENT[name]}.", file=sys.stderr)
+        return USAGE
+    if name in ("disable-usage-stats", "enable-usage-stats"):  # nobody is told of anything
+        return DONE
+    if name == "health-check":
+        return _health(words[1:])
+    if name == "stop" and "--temp-dir" not in words:
+        words = [*words, "--all"]
+    return cli.main(words)
+
+
+def _health(words: list[str]) -> int:
+    """Whether the session at ``--address``, of the variable, or the only one lives."""
+    named = next((after for word, after in pairwise(words) if word == "--address"), None)
+    try:
+        return DONE if is_alive(session_directory(named)) else NOT_FOUND
+    except ServerUnavailable as error:
+        print(f"ray health-check: {error}", file=sys.stderr)
+        return NOT_FOUND
+
+
+if __name__ == "__main__":
+    main()
