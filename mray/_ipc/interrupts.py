@@ -52,6 +52,7 @@ from mray._common.places import (
     undone_by,
     users_frame,
 )
+from mray._ipc.async_exceptions import Guarded, guard_threads, release_threads
 from mray._ipc.handlers import current_handler, guard_handlers, release_handlers, run_handler
 from mray._ipc.quiet_lock import QuietLock
 
@@ -89,6 +90,7 @@ class InterruptGuard:
 
     __slots__ = (
         "_ends",
+        "_guarded",
         "_main",
         "_pending",
         "_pid",
@@ -107,6 +109,7 @@ class InterruptGuard:
         "reads",
         "serves",
         "terminated",
+        "wake",
     )
 
     def __init__(self, again: Soon = lambda _callback: None, later: Later = lambda _seconds, _callback: None) -> None:
@@ -144,6 +147,10 @@ class InterruptGuard:
         self.is_wanted: Callable[[], bool] = lambda: True
         #: Called when Ctrl-C is raised, or is going to be.
         self.landed: Callable[[], None] = lambda: None
+        #: Has threads that sleep look again, in which another thread has raised an error.
+        self.wake: Callable[[], None] = lambda: None
+        #: This guard's part in what threads raise in others.
+        self._guarded = Guarded(self._is_locked_by, lambda: self.wake(), PATIENCE)
 
     # ------------------------------------------------------------------------------------ sleeping
     @sleeps
@@ -170,6 +177,9 @@ class InterruptGuard:
     def owns_lock(self) -> bool:
         """Whether the thread that asks owns `lock`."""
         return self.lock is not None and self.lock.is_owned()
+
+    def _is_locked_by(self, ident: int) -> bool:
+        return self.lock is not None and self.lock.is_owned_by(ident)
 
     # ------------------------------------------------------------------------------------ calls of a worker
     def raise_late(self) -> None:
@@ -314,7 +324,11 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ installing
     def install(self) -> None:
-        """Guard the handlers that are there, and those that come; SIGTERM gets one. Main thread only; elsewhere nothing happens."""
+        """Guard what threads raise in others, the handlers that are there, and those that come; SIGTERM gets one.
+
+        In another thread than the main one nothing is done about handlers.
+        """
+        guard_threads(self._guarded)
         if get_ident() != self._main:
             return
         self._pid = os.getpid()
@@ -325,6 +339,7 @@ class InterruptGuard:
 
     def uninstall(self) -> None:
         """Handlers are as their users have installed them. In another thread than the main one they stay guarded, which is harmless."""
+        release_threads(self._guarded)
         if get_ident() != self._main:
             return
         if self._ends:

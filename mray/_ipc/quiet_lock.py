@@ -36,6 +36,10 @@ class QuietLock:
         """Whether the thread that asks owns it."""
         return bool(self.inner._is_owned())  # noqa: SLF001  (Python's)
 
+    def is_owned_by(self, ident: int) -> bool:
+        """Whether the thread with this ident owns it."""
+        return f" owner={ident} " in repr(self.inner)
+
     def __enter__(self) -> bool:
         collects = isenabled()
         if collects:

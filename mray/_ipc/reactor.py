@@ -119,7 +119,7 @@ class Reactor:
         self.is_over = False
         self.closed_descriptors = ClosedDescriptors()
         self.guard = InterruptGuard(self.defer, self.call_later)
-        self.guard.reads = self._owns_reading
+        self.guard.reads, self.guard.wake = self._owns_reading, self._wake_all
         #: Called with the part of this process that has failed, and its error, when that belongs to no conversation: the owner of the
         #: reactor ends whatever cannot go on.
         self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None
@@ -671,6 +671,10 @@ class Reactor:
     def end_threads(self) -> None:
         """The program is over: end the threads that wait. Main thread."""
         self.is_over = True
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Have each thread that waits look again."""
         self.wake()
         for waiter in tuple(self._waiters):
             waiter.wake()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import _thread
+import ctypes
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from signal import signal as install_handler
+from types import FunctionType
 from typing import Any, ClassVar
 
 import pytest
 
 from mray._common import dropped_errors
 from mray._common.clock import now
-from mray._common.places import undone
+from mray._common.places import frame_of, undone
 from mray._ipc import interrupts
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.reactor import Reactor
@@ -473,3 +475,150 @@ def test_a_signal_that_a_fork_gets_before_it_has_left_the_session_is_the_forks()
             os._exit(7)
     _pid, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+
+
+# ---------------------------------------------------------------------------------------- what another thread raises
+
+
+def raise_in(ident: int | None, kind: type[BaseException] = Alarm) -> int:
+    return int(ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident or 0), ctypes.py_object(kind)))
+
+
+class Target(threading.Thread):
+    """A thread in which errors are raised; what it has `done`, and the errors that it has `caught`."""
+
+    def __init__(self, work: Callable[[Target], None]) -> None:
+        super().__init__()
+        self.work = work
+        self.done: list[str] = []
+        self.caught: list[str] = []
+        self.begun = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self.work(self)
+        except BaseException as error:
+            self.caught.append(type(error).__name__)
+
+
+def test_what_another_thread_raises_waits_until_mrays_code_ends(clockwork: Clockwork) -> None:
+    over = threading.Event()
+
+    def step(target: Target) -> None:
+        target.begun.set()
+        while not over.is_set():
+            sorted([3, 1, 2])
+        target.done.append("mray's")
+
+    own_step = as_own(step)
+
+    def work(target: Target) -> None:
+        own_step(target)
+        while True:
+            target.done = target.done[:1]
+
+    target = Target(work)
+    target.start()
+    target.begun.wait()
+    counts: list[int] = []
+    raiser = threading.Thread(target=lambda: counts.append(raise_in(target.ident)))
+    raiser.start()
+    for _ in range(1000):
+        sorted([3, 1, 2])
+    assert raiser.is_alive() and not counts
+    over.set()
+    raiser.join()
+    target.join()
+    assert (counts, target.done, target.caught) == ([1], ["mray's"], ["Alarm"])
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["reader", "waiter"])
+def test_what_another_thread_raises_ends_a_sleep(reactor: Reactor, reads: bool) -> None:
+    over = threading.Event()
+    other = threading.Thread(target=reactor.wait_until, args=(over.is_set,))
+    if not reads:
+        other.start()
+        while not reactor.asleep:
+            pass
+    target = Target(lambda _target: (reactor.wait_until(lambda: False), None)[1])
+    target.start()
+    while frame_of(InterruptGuard.sleep.__code__, sys._current_frames().get(target.ident or 0)) is None:
+        pass
+    assert raise_in(target.ident) == 1
+    target.join()
+    assert target.caught == ["Alarm"]
+    if not reads:
+        over.set()
+        reactor.wake()
+        other.join()
+    assert not reactor.wait_until(lambda: False, 0.001)
+
+
+def test_what_another_thread_raises_does_not_come_into_a_message_in_hand(reactor: Reactor) -> None:
+    read, write = os.pipe()
+    counts: list[int] = []
+    handled: list[str] = []
+    target: Target
+
+    def dispatch(_events: int) -> None:
+        os.read(read, 1)
+        raiser = threading.Thread(target=lambda: counts.append(raise_in(target.ident)))
+        raiser.start()
+        for _ in range(10_000):
+            sorted([3, 1, 2])
+        handled.append("whole")
+
+    reactor.add_fd(read, dispatch)
+    try:
+        target = Target(lambda _target: (reactor.wait_until(lambda: False), None)[1])
+        target.start()
+        os.write(write, b"x")
+        target.join()
+        assert (counts, handled, target.caught) == ([1], ["whole"], ["Alarm"])
+    finally:
+        reactor.forget(read)
+        os.close(read)
+        os.close(write)
+
+
+def test_a_thread_of_mrays_own_is_left_alone(clockwork: Clockwork) -> None:
+    over = threading.Event()
+
+    def wait(target: Target) -> None:
+        target.begun.set()
+        over.wait()
+        target.done.append("whole")
+
+    own = as_own(wait)
+    own = FunctionType(own.__code__, {**own.__globals__, "__name__": "mray._ipc.pretended"}, None, None, own.__closure__)
+    target = Target(own)
+    run = Target.run
+    target.run = FunctionType(run.__code__, {**run.__globals__, "__name__": "mray._ipc.pretended"}).__get__(target)  # type: ignore[method-assign]
+    target.start()
+    target.begun.wait()
+    assert raise_in(target.ident) == 1
+    over.set()
+    target.join()
+    assert (target.done, target.caught) == (["whole"], [])
+
+
+def test_the_function_that_raises_in_threads_is_ctypes_own_without_a_session(handlers: None) -> None:
+    before = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    guard = InterruptGuard()
+    guard.install()
+    try:
+        given = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        assert given is not before
+        assert raise_in(12345) == 0, "there is no such thread"
+        assert given(ctypes.c_ulong(12345), None) == 0
+        with pytest.raises(ctypes.ArgumentError):
+            given(object(), object())
+        given.argtypes = [ctypes.c_ulong, ctypes.py_object]
+        assert given(12345, Alarm) == 0
+        assert before.argtypes == given.argtypes == [ctypes.c_ulong, ctypes.py_object]
+        with pytest.raises(Alarm):
+            raise_in(threading.get_ident())
+    finally:
+        before.argtypes = None
+        guard.uninstall()
+    assert ctypes.pythonapi.PyThreadState_SetAsyncExc is before

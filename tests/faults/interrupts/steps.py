@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from opcode import opname
 from types import FrameType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 from mray._common.places import OWN, is_returning, kind_of, looks_for_signals
 
@@ -53,8 +53,7 @@ class Steps:
         return bool(self.where)
 
 
-@contextlib.contextmanager
-def at_step(wanted: int, act: Callable[[], object], *, looks: bool | None = None) -> Iterator[Steps]:
+def _at_step(wanted: int, act: Callable[[], object], *, looks: bool | None = None) -> Iterator[Steps]:
     """Call `act` at the byte code with this number, from 0 on.
 
     `looks`: only those before which Python looks for signals are counted; False: those in which the collector may run as well, which is
@@ -110,7 +109,7 @@ def _trace(passes: Callable[[FrameType, int], bool], act: Callable[[], object]) 
         if sys.gettrace() is calls:
             sys.settrace(None)
 
-    return end
+    return cast(Callable[[], None], as_own(end))
 
 
 def _monitor(passes: Callable[[FrameType, int], bool], act: Callable[[], object]) -> Callable[[], None]:
@@ -133,4 +132,8 @@ def _monitor(passes: Callable[[FrameType, int], bool], act: Callable[[], object]
         monitoring.set_events(tool, 0)
         monitoring.free_tool_id(tool)
 
-    return end
+    return cast(Callable[[], None], as_own(end))
+
+
+#: As mray's own: nothing comes in the middle of its end.
+at_step = contextlib.contextmanager(as_own(_at_step))

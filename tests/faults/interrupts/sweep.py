@@ -2,19 +2,21 @@
 
     python sweep.py KIND [STRIDE [MANNER]]
 
-MANNER `alarm`: a handler raises. `interrupt`: Ctrl-C. `collect`: the collector runs finalizers that call mray. `async`: another thread has
-raised an error in this one, which nobody can put off.
+MANNER `alarm`: a handler raises. `interrupt`: Ctrl-C. `collect`: the collector runs finalizers that call mray. `raise`: another thread
+raises an error in this one; `raise-in-thread`: in a second one. `async`: an error that nobody can put off.
 Prints a line of JSON: the places that were tried, and what was wrong there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import json
 import signal
 import sys
+import threading
 import time
 import traceback
 import weakref
@@ -52,6 +54,9 @@ class Cutter:
         # A signal comes from nowhere: the innermost function is mray's.
         self.act = as_own(lambda: signal.raise_signal(number))
 
+    def land(self, came: bool) -> None:
+        """The round has ended without the error: it may come now."""
+
     def settle(self, came: bool, was_cut: bool) -> str:
         """The fault of the error: it must have come, once; it is late when it comes now."""
         if not came or was_cut:
@@ -63,6 +68,38 @@ class Cutter:
         except (Cut, KeyboardInterrupt):
             return "late"
         return "lost"
+
+
+class Raiser:
+    """Has another thread raise an error in this one, as stopit and func_timeout do."""
+
+    def __init__(self) -> None:
+        self.target = threading.get_ident()
+        self.asked, self.begins, self.done = threading.Semaphore(0), threading.Event(), threading.Event()
+        self.is_lost = False
+        threading.Thread(target=self.serve, daemon=True).start()
+        self.act = as_own(lambda: (self.asked.release(), self.begins.wait()))
+
+    def serve(self) -> None:
+        while self.asked.acquire():
+            self.begins.set()
+            assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.target), ctypes.py_object(Cut)) == 1
+            self.done.set()
+
+    def land(self, came: bool) -> None:
+        until = time.monotonic() + 5
+        while came and time.monotonic() < until:
+            pass
+        self.is_lost = came
+
+    def settle(self, came: bool, _was_cut: bool) -> str:
+        """The error comes where this thread may be cut and the other one sees it there: in the round, mostly, or soon after."""
+        if came:
+            self.done.wait()
+        self.begins.clear()
+        self.done.clear()
+        lost, self.is_lost = self.is_lost, False
+        return "lost" if lost else ""
 
 
 class Garbage:
@@ -120,6 +157,9 @@ class Collector:
         if gc.isenabled():
             gc.collect()
 
+    def land(self, came: bool) -> None:
+        pass
+
     def settle(self, came: bool, _was_cut: bool) -> str:
         wrong, self.wrong = self.wrong, ""
         return wrong
@@ -128,7 +168,8 @@ class Collector:
 def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
     """The numbers of one kind of work, in the session of this process: a driver, or the main thread of an actor."""
     work = KINDS[name]()
-    cutter: Any = Collector(work) if manner == "collect" else Cutter(manner)
+    cutter: Any = Raiser() if manner.startswith("raise") else Collector(work) if manner == "collect" else Cutter(manner)
+    looks = True if manner == "async" or manner.startswith("raise") else False if manner == "collect" else None
     wrong: dict[str, str] = {}
     late: list[str] = []
     tried = k = 0
@@ -142,9 +183,10 @@ def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
         try:
             was_cut = True
             try:
-                with at_step(k, cutter.act, looks={"async": True, "collect": False}.get(manner)) as steps:
+                with at_step(k, cutter.act, looks=looks) as steps:
                     work.round(k)
                 was_cut = False
+                cutter.land(steps.came)
             except (Cut, KeyboardInterrupt):
                 pass
             where = steps.where
@@ -155,6 +197,10 @@ def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
                 wrong[where] = said
                 print(where, said, file=sys.stderr)
             work.check(k)
+            until = time.monotonic() + 5  # another thread may read just now
+            while not gc.isenabled():
+                assert time.monotonic() < until, "the collector is off"
+                time.sleep(0.001)
             if not steps.came:
                 break
         except BaseException as error:
@@ -172,6 +218,12 @@ def sweep(name: str, stride: int, manner: str) -> dict[str, Any]:
 if __name__ == "__main__":
     kind = sys.argv[1]
     given = int(sys.argv[2]) if len(sys.argv) > 2 else getattr(KINDS[kind], "stride", 41)
+    how = sys.argv[3] if len(sys.argv) > 3 else "alarm"
     mray.init(num_cpus=2, logging_level="ERROR")
-    print(json.dumps(sweep(kind, given, sys.argv[3] if len(sys.argv) > 3 else "alarm")), flush=True)
+    if how == "raise-in-thread":
+        second = threading.Thread(target=lambda: print(json.dumps(sweep(kind, given, how)), flush=True))
+        second.start()
+        second.join()
+    else:
+        print(json.dumps(sweep(kind, given, how)), flush=True)
     mray.shutdown()
