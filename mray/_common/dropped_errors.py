@@ -19,6 +19,7 @@ from typing import Any
 _DROPPING = {
     "__del__": str(Path(__file__).parents[1]) + "/",
     "finalize": str(Path(__file__).parents[1]) + "/_ipc/slots.py",
+    "_raise_in_thread": str(Path(__file__).parents[1]) + "/_ipc/async_exceptions.py",
     "cb": "<frozen importlib._bootstrap>",
     "_cb": "/weakref.py",
     "__call__": "/weakref.py",

@@ -1,9 +1,9 @@
 """Errors that one thread raises in another: `PyThreadState_SetAsyncExc`, as stopit, func_timeout and time limits of servers call it.
 
 Python raises such an error at the next byte code of the other thread where it looks for signals, and asks nobody. In the middle of mray's
-own code it would cut in half what belongs together, as a handler of a signal would (`mray._ipc.interrupts`). So while a session lives, the
-function of `ctypes.pythonapi` is replaced: the thread that raises waits until the other one is where it may be cut, which takes micro- or
-milliseconds, and raises then.
+own code it would cut in half what belongs together, as a handler of a signal would (`mray._ipc.interrupts`). So while a session lives,
+the function of `ctypes.pythonapi` calls one of ours: the thread that raises waits until the other one is where it may be cut, which takes
+micro- or milliseconds, and raises then.
 
     the thread that raises                     the other thread
     ----------------------                     ----------------
@@ -12,23 +12,27 @@ milliseconds, and raises then.
     looks once more: the same frame? raises, without letting the other thread run in between
     wakes it, if it sleeps
 
-Nothing runs in between because no byte code there looks for signals, which is where a thread hands the interpreter on: attributes and
-indices are read, and no function is called (Note [no call in between]).
+Note [no call in between]
+-------------------------
+Python looks for signals, hands itself on to another thread and raises what a thread has been given where a function is called, begins or
+loops; not where an attribute or an item is read. So what must be one step reads attributes, which are functions of C that properties call.
 
 Rejected: a lock or a flag around what must not be cut (two calls in each function, and what is forgotten is cut); to raise in the thread
 that waits from a function that traces it (a thread can have no other traced before Python 3.12).
 
-Who calls the function of the C library by another way (an extension module, `ctypes.PyDLL`) raises at once, as ever.
+What calls the function of the C library in another way (an extension module, another `ctypes.PyDLL`) raises at once, as ever.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
 import time
 from _thread import get_ident
 from collections.abc import Callable
+from functools import cache, partial
 from opcode import opname
 from operator import methodcaller
 from types import FrameType
@@ -60,10 +64,7 @@ class Guarded(Record):
 
 
 class _Threads:
-    """The innermost frames of all threads, by their idents.
-
-    Note [no call in between]: `frames` is read like any attribute, and no byte code of Python's runs for it.
-    """
+    """The innermost frames of all threads, by their idents, as `frames`: see Note [no call in between]."""
 
     frames: Any = property(methodcaller("_current_frames"))
 
@@ -71,72 +72,88 @@ class _Threads:
         self._current_frames = sys._current_frames
 
 
+class _Raised:
+    """The function of the C library, called with these arguments by asking for `count`: see Note [no call in between]."""
+
+    count: Any = property(methodcaller("_call"))
+
+    def __init__(self, thread: int, kind: int | None) -> None:
+        self._call = partial(_original(), thread, kind)
+
+
 _threads = _Threads()
 _guarded: list[Guarded] = []
 _haste = threading.Lock()
 
 
-class AsyncExceptions:
-    """In the place of the function of ctypes; its attributes are that one's."""
+@cache
+def _original() -> Any:
+    """The function of the C library, by which address ever ctypes calls its own."""
+    function = ctypes.pythonapi[_NAME]
+    function.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
+    return function
 
-    def __init__(self, original: Any) -> None:
-        vars(self)["original"] = original
-        #: The same function, with these types whatever the user gives the other one.
-        raises = vars(self)["raises"] = ctypes.pythonapi[_NAME]
-        raises.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.original, name)
+@cache
+def _replacement() -> Any:
+    return ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(_raise_in_thread)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.original, name, value)
 
-    def __call__(self, *args: Any) -> Any:
-        """Raise an error in a thread: its ident, and the class; how many threads there were. Waits, mostly for less than a millisecond."""
-        guarded = _guarded[-1] if _guarded else None
-        try:
-            thread, kind = (getattr(each, "value", each) for each in args)
-        except ValueError:  # there is no class, or not two arguments
-            return self.original(*args)
-        if guarded is None or type(thread) is not int or not isinstance(kind, type) or thread == get_ident():
-            return self.original(*args)
-        begun, looks, pause = now(), 0, _FIRST_PAUSE
-        usual = 0.0
-        try:
-            while now() - begun <= guarded.patience:
-                frame = sys._current_frames().get(thread)
-                if frame is None:
-                    break
-                place = place_of(frame, guarded.owns_lock(thread))
-                if place.is_idle and _is_mrays_own(frame):
-                    return 1  # between two calls it is nobody's
-                if place.is_open or place.sleeps or _is_about_to_begin(place, frame):
-                    raises, back = self.raises, frame.f_back
-                    try:
-                        # See Note [no call in between].
-                        if _threads.frames[thread] is frame and frame.f_back is back:
-                            count = raises(thread, kind)
-                            if place.sleeps:
-                                for each in tuple(_guarded):
-                                    each.wake()
-                            return count
-                    except KeyError:
-                        break
-                    finally:
-                        del back
-                looks += 1
-                if looks == _LOOKS_BEFORE_HASTE and _haste.acquire(False):
-                    usual = sys.getswitchinterval()
-                    sys.setswitchinterval(min(usual, _HASTE))
-                del frame, place
-                _pause(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        finally:
-            frame = place = None  # type: ignore[assignment]
-            if usual:
-                sys.setswitchinterval(usual)
-                _haste.release()
-        return self.original(*args)
+def _raise_in_thread(thread: int, kind: int | None) -> Any:
+    """Raise an error in a thread: its ident, and the address of the class; how many there were. It waits.
+
+    Called by ctypes, which drops errors: what is raised in this thread meanwhile is raised in it afterwards.
+    """
+    try:
+        raised = _when_open(thread, kind)
+    except BaseException as error:
+        caught = type(error)
+        raised = _Raised(get_ident(), id(caught))
+    return raised if isinstance(raised, int) else raised.count
+
+
+def _when_open(thread: int, kind: int | None) -> int | _Raised:
+    """Raise it once the thread is where it may be cut, and return how many threads there were; else what raises it at once."""
+    at_once = _Raised(thread, kind)
+    if not _guarded or kind is None or thread == get_ident():
+        return at_once
+    guarded, raises = _guarded[-1], _original()
+    begun, looks, pause, usual = now(), 0, _FIRST_PAUSE, 0.0
+    try:
+        while now() - begun <= guarded.patience:
+            frame = sys._current_frames().get(thread)
+            if frame is None:
+                return at_once
+            place = place_of(frame, guarded.owns_lock(thread))
+            if place.is_idle and _is_mrays_own(frame):
+                return 1  # between two calls it is nobody's
+            if place.is_open or place.sleeps or _is_about_to_begin(place, frame) or frame.f_code is _pause.__code__:
+                back = frame.f_back
+                try:
+                    # See Note [no call in between].
+                    if _threads.frames[thread] is frame and frame.f_back is back:
+                        count: int = raises(thread, kind)
+                        if place.sleeps:
+                            for each in tuple(_guarded):
+                                each.wake()
+                        return count
+                except KeyError:
+                    return at_once
+                finally:
+                    del back
+            looks += 1
+            if looks == _LOOKS_BEFORE_HASTE and _haste.acquire(False):
+                usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(usual, _HASTE))
+            del frame, place
+            _pause(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return at_once
+    finally:
+        frame = place = None  # type: ignore[assignment]
+        if usual:
+            sys.setswitchinterval(usual)
+            _haste.release()
 
 
 @sleeps
@@ -166,16 +183,20 @@ def _is_mrays_own(innermost: FrameType) -> bool:
 def guard_threads(guarded: Guarded) -> None:
     """From now on an error that a thread raises in another waits for mray's code. Any thread."""
     _guarded.append(guarded)
-    found = getattr(ctypes.pythonapi, _NAME)
-    if type(found) is not AsyncExceptions:
-        setattr(ctypes.pythonapi, _NAME, AsyncExceptions(found))
+    with contextlib.suppress(MemoryError, TypeError):  # where no code may be made; or a test has put something else there
+        _call_instead(_replacement())
 
 
 def release_threads(guarded: Guarded) -> None:
     """Undo `guard_threads`; twice is safe. Any thread."""
-    if guarded not in _guarded:
-        return
-    _guarded.remove(guarded)
-    found = getattr(ctypes.pythonapi, _NAME)
-    if not _guarded and type(found) is AsyncExceptions:
-        setattr(ctypes.pythonapi, _NAME, found.original)
+    if guarded in _guarded:
+        _guarded.remove(guarded)
+        if not _guarded:
+            with contextlib.suppress(TypeError):
+                _call_instead(_original())
+
+
+def _call_instead(function: Any) -> None:
+    """Have ctypes' function call this one. (Whoever has that function keeps it, with the types that its user has given it.)"""
+    place = ctypes.c_void_p.from_address(ctypes.addressof(getattr(ctypes.pythonapi, _NAME)))
+    place.value = ctypes.cast(function, ctypes.c_void_p).value

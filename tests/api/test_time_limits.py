@@ -27,7 +27,7 @@ set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 def raise_in(thread: threading.Thread) -> int:
     assert thread.ident is not None
-    return int(ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Limit)))
+    return int(set_async_exc(ctypes.c_ulong(thread.ident), ctypes.py_object(Limit)))
 
 
 def limited(act: Callable[[], object], seconds: float) -> str:

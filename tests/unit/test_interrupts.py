@@ -602,23 +602,48 @@ def test_a_thread_of_mrays_own_is_left_alone(clockwork: Clockwork) -> None:
     assert (target.done, target.caught) == (["whole"], [])
 
 
-def test_the_function_that_raises_in_threads_is_ctypes_own_without_a_session(handlers: None) -> None:
-    before = ctypes.pythonapi.PyThreadState_SetAsyncExc
+def test_threads_that_raise_in_each_other_do_not_wait_for_each_other(clockwork: Clockwork) -> None:
+    targets: list[Target] = []
+
+    def work(target: Target) -> None:
+        target.begun.wait()
+        other = targets[targets[0] is target]
+        while True:
+            raise_in(other.ident)
+
+    targets[:] = [Target(work), Target(work)]
+    for target in targets:
+        target.start()
+    for target in targets:
+        target.begun.set()
+    for target in targets:
+        target.join(0.5)
+    for target in targets:
+        while target.is_alive():
+            raise_in(target.ident)
+        assert target.caught == ["Alarm"]
+
+
+def test_a_function_of_ctypes_that_the_program_has_kept_waits_too_and_is_as_it_was_in_the_end(handlers: None) -> None:
+    kept = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    address = ctypes.c_void_p.from_address(ctypes.addressof(kept))
+    before = address.value
     guard = InterruptGuard()
     guard.install()
     try:
-        given = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        assert given is not before
+        assert ctypes.pythonapi.PyThreadState_SetAsyncExc is kept and address.value != before
         assert raise_in(12345) == 0, "there is no such thread"
-        assert given(ctypes.c_ulong(12345), None) == 0
+        assert kept(ctypes.c_ulong(12345), None) == 0
         with pytest.raises(ctypes.ArgumentError):
-            given(object(), object())
-        given.argtypes = [ctypes.c_ulong, ctypes.py_object]
-        assert given(12345, Alarm) == 0
-        assert before.argtypes == given.argtypes == [ctypes.c_ulong, ctypes.py_object]
+            kept(object(), object())
+        kept.argtypes = [ctypes.c_ulong, ctypes.py_object]
+        assert kept(12345, Alarm) == 0
+        reached = []
         with pytest.raises(Alarm):
-            raise_in(threading.get_ident())
+            kept(threading.get_ident(), Alarm)
+            reached.append(True)
+        assert reached == []
     finally:
-        before.argtypes = None
+        kept.argtypes = None
         guard.uninstall()
-    assert ctypes.pythonapi.PyThreadState_SetAsyncExc is before
+    assert address.value == before
