@@ -17,7 +17,7 @@ from mray._api.logging_config import LoggingConfig, configure
 from mray._api.typed import InitOptions, Unpack
 from mray._common import settings
 from mray._common.log import logger
-from mray._common.options import nearest, session_options
+from mray._common.options import SessionOptions, nearest, session_options
 from mray._common.version import __version__
 
 #: Arguments of Ray's `init` that mean nothing on one host.
@@ -43,6 +43,8 @@ _MEANINGLESS = frozenset(
 
 #: The modules that serve metrics, and the live page; they are above this one, and loaded where a program asks for them.
 EXPORTER, PAGE = "mray.cli.commands.metrics", "mray.cli.live"
+#: The servers of this process's session, by these.
+_served: dict[str, Any] = {}
 #: Called when a session has begun, in the process that has begun or joined it.
 after_init: list[Callable[[], None]] = []
 
@@ -54,6 +56,7 @@ class RayContext(Mapping[str, Any]):
     """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
+        page, metrics = _served.get(PAGE), _served.get(EXPORTER)
         address = facts.get("address") or "local"
         self.address_info: dict[str, Any] = {
             "node_ip_address": facts.get("node_ip_address"),
@@ -62,13 +65,13 @@ class RayContext(Mapping[str, Any]):
             "raylet_socket_name": facts.get("session_dir"),
             "webui_url": "",
             "session_dir": facts.get("session_dir"),
-            "metrics_export_port": -1,
+            "metrics_export_port": -1 if metrics is None else int(metrics.server_port),
             "gcs_address": address,
             "address": address,
             "dashboard_agent_listen_port": -1,
             "node_id": as_hex(facts.get("node_id")),
         }
-        self.dashboard_url = ""
+        self.dashboard_url = "" if page is None else str(page.address)
         self.python_version = sys.version.partition(" ")[0]
         self.ray_version = settings.AS_VERSION.get()
         self.ray_commit = f"mray-{__version__}"
@@ -100,7 +103,7 @@ class RayContext(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return (
-            f"RayContext(dashboard_url='', python_version={self.python_version!r}, ray_version={self.ray_version!r}, "
+            f"RayContext(dashboard_url={self.dashboard_url!r}, python_version={self.python_version!r}, ray_version={self.ray_version!r}, "
             f"ray_commit={self.ray_commit!r})"
         )
 
@@ -161,6 +164,7 @@ def init(
         raise RuntimeError(f"Unknown keyword argument(s): {', '.join(unknown)}.{''.join(nearest(name, known) for name in unknown)}")
     if not isinstance(others.get("_system_config") or {}, dict):
         raise TypeError("The _system_config must be a dict.")
+    port = _checked_port(others.get("_metrics_export_port"))
     backend = backend_in_use()
     if backend is not None and not (address == "local" and backend.has_sessions_within):
         if not ignore_reinit_error:
@@ -169,6 +173,8 @@ def init(
                 "calling 'ray.shutdown()' prior to 'ray.init()'."
             )
         logger.info("Calling ray.init() again after it has already been called.")
+        if web and not backend.has_sessions_within:
+            _serve_page()
         return RayContext(backend.facts())
     job_config = others.get("job_config") or JobConfig()
     encoding = settings.LOGGING_CONFIG_ENCODING.get()
@@ -204,37 +210,62 @@ def init(
     )
     if web and options.backend == "ray":
         raise ValueError("web=True shows sessions of mray; Ray has a dashboard of its own.")
-    context = RayContext(start(options).facts())
+    facts = start(options).facts()
+    try:
+        return _begun(facts, options, port, web)
+    except BaseException:  # whoever called has no session then
+        stop()
+        raise
+
+
+def _begun(facts: Mapping[str, Any], options: SessionOptions, port: int | None, web: bool) -> RayContext:
+    """The session is there: serve what was asked for, say so, and call the hooks."""
+    if port is not None:
+        _serve_metrics(port)
+    if web:
+        _serve_page()
+    context = RayContext(facts)
     if options.address in (None, "local"):
         logger.info("Started a local %s instance.", "Ray" if options.backend == "ray" else "mray")
     else:
         logger.info("Connected to %s at %s.", "Ray cluster" if options.backend == "ray" else "the mray session", context["address"])
-    if others.get("_metrics_export_port") is not None:
-        context.address_info["metrics_export_port"] = _serve_metrics(others["_metrics_export_port"])
-    if web:
-        context.dashboard_url = _serve_page()
     for hook in after_init:
         hook()
     return context
 
 
-def _serve_metrics(port: int) -> int:
-    """The port at which the numbers of the session are served until it ends; -1 if that cannot be, which the log tells."""
+def _checked_port(port: Any) -> int | None:
+    if port is not None and not (isinstance(port, int) and 0 <= port < 1 << 16):
+        raise ValueError(f"_metrics_export_port must be a port, 0 to 65535 (0: any that is free), got {port!r}")
+    return port
+
+
+def _serve_metrics(port: int) -> None:
+    """Serve the numbers of the session until it ends, if that can be; the log tells if it cannot."""
+    _serve(EXPORTER, "Exporter", f"No metrics are served at port {port}", port)
+
+
+def _serve_page() -> None:
+    """Serve the live page until the session ends, if that can be; the log tells if it cannot. It may be served already."""
+    if PAGE not in _served and (page := _serve(PAGE, "LivePage", "There is no live page")) is not None:
+        logger.info("Look at the session at %s", page.address)
+
+
+def _serve(module: str, name: str, failure: str, *words: Any) -> Any:
+    """A server that ends with the session; None, and a line in the log, for whatever keeps it from serving."""
     try:
-        exporter = importlib.import_module(EXPORTER).Exporter(port)
-    except OSError as error:
-        logger.error("No metrics are served at port %s: %s", port, error)
-        return -1
-    current.ends_with_session.append(exporter.close)
-    return int(exporter.server_port)
+        server = getattr(importlib.import_module(module), name)(*words)
+    except Exception as error:  # a port that is taken, a thread that is not to be had, a guard of tests
+        logger.error("%s: %s", failure, error)
+        return None
+    _served[module] = server
 
+    def end() -> None:
+        _served.pop(module, None)
+        server.close()
 
-def _serve_page() -> str:
-    """The address of the live page, which ends with the session."""
-    page = importlib.import_module(PAGE).LivePage()
-    current.ends_with_session.append(page.close)
-    logger.info("Look at the session at %s", page.address)
-    return str(page.address)
+    current.ends_with_session.append(end)
+    return server
 
 
 current.start_by_default = init

@@ -373,8 +373,8 @@ def _mappings() -> Iterator[str]:
 def orphaned_segments() -> list[str]:
     """Names of this user in shared memory that look like mray's, of sessions that have no directory and no process here.
 
-    A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. Who shares /dev/shm with
-    containers of the same user sees their names, and not their processes: those are left alone, and `mray doctor` is to be asked in there.
+    A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. Containers that share /dev/shm
+    see each other's names, and not each other's processes: a name of another one is left alone, and `mray doctor` is to be asked in there.
     """
     found: dict[str, list[str]] = {}
     try:

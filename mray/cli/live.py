@@ -19,7 +19,6 @@ import json
 import os
 import secrets
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -30,7 +29,7 @@ from mray._picture.timeline_page import timeline_page
 from mray._runtime.observe.observer import SessionGoneError
 from mray._trace.span import clock
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
-from mray.cli.loopback import LOOPBACK, LoopbackServer
+from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer
 from mray.cli.manual import read
 from mray.util.state._gather import SessionView, gather
 from mray.util.state.api import get_log, in_order, list_logs, look, programs_of
@@ -43,7 +42,6 @@ _PATIENCE = 3.0
 _SLOW = 10.0
 #: Rows of tasks and objects; lines of a log.
 _MOST_ROWS, _MOST_LINES = 200, 500
-_HOSTS = (LOOPBACK, "localhost", "[::1]")
 #: The kinds of records in every look.
 _KINDS = ("nodes", "jobs", "workers", "actors", "graphs", "channels")
 #: Files of the page, and their types.
@@ -151,44 +149,27 @@ _ANSWERS: dict[str, Callable[[Query], Any]] = {
 class LivePage(LoopbackServer):
     """Serves the page until it is closed; `session`: the directory of the one that it shows first. OSError for a port that is taken."""
 
+    #: A browser has six connections at most, some of which it does not use.
+    most_threads = 16
+
     def __init__(self, port: int = 0, session: str = "") -> None:
         self.session = session
         self.token = secrets.token_urlsafe(24)
         super().__init__(port, _Request, "mray's live page")
         self.address = f"http://{LOOPBACK}:{self.server_port}/#{self.token}{f':{os.path.basename(session)}' if session else ''}"
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Only processes of this user get as far as a request."""
-        return user_of(client_address[1], self.server_port) == os.getuid()
 
-
-def user_of(port: int, server_port: int) -> int | None:
-    """The user whose socket on the loopback device is joined to that of a server; None where the kernel lists none."""
-    for name in ("tcp", "tcp6"):
-        try:
-            with open(f"/proc/net/{name}") as table:
-                for line in table:
-                    fields = line.split()
-                    if fields[1].endswith(f"0100007F:{port:04X}") and fields[2].endswith(f"0100007F:{server_port:04X}"):
-                        return int(fields[7])
-        except OSError:
-            continue
-    return None
-
-
-class _Request(BaseHTTPRequestHandler):
+class _Request(LoopbackRequest):
     """One request, in a thread of its own."""
 
     timeout = _SLOW
-    server: LivePage
+    server: LivePage  # type: ignore[assignment]
 
-    def do_GET(self) -> None:
-        """Answer it: 403 for a foreign host or a wrong token, 503 where the session is gone or does not answer."""
+    def answer(self) -> None:
+        """Answer it: 403 for a wrong token, 503 where the session is gone or does not answer."""
         url = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-        if self.headers.get("Host", "").rpartition(":")[0] not in _HOSTS:
-            self._send(403, "text/plain", "This page is for this machine alone.")
-        elif url.path in _FILES:
+        if url.path in _FILES:
             file, kind = _FILES[url.path]
             self._send(200, kind, read(file))
         elif not hmac.compare_digest(self._token(url.path, query).encode(), self.server.token.encode()):
@@ -216,18 +197,5 @@ class _Request(BaseHTTPRequestHandler):
                 self._send(200, "application/json", json.dumps(found, default=str))
 
     def _send(self, status: int, kind: str, text: str, rules: str = _OF_PAGE) -> None:
-        body = text.encode()
-        self.send_response(status)
-        headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Content-Security-Policy": rules}
-        headers |= {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def version_string(self) -> str:
-        """The header Server says no version."""
-        return "mray"
-
-    def log_message(self, *_args: Any) -> None:
-        """Requests are not logged."""
+        more = {"Cache_Control": "no-store", "Referrer_Policy": "no-referrer", "X_Content_Type_Options": "nosniff"}
+        self.send(status, kind, text, Content_Security_Policy=rules, **more)

@@ -1,77 +1,202 @@
 """`LoopbackServer`: what the live page and the metrics of a session are served by, on the loopback interface alone.
 
-In any process that has asked for one: a thread waits for connections, and each request has a thread of its own.
+In any process that has asked for one. One thread waits for connections; each request has a thread of its own, up to a bound, or the same
+thread answers it: where the bound is zero, and where no thread can be started.
+
+The interface is everybody's: any user of the machine may connect, and a page of another site in this user's browser may. So a connection is
+looked at before a byte is read, and is let in if the kernel says that its other end is a process of this user, or of root's; and a request
+must name this machine as its host. Others cost a look each, of which there are so many in a second at most.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
+import struct
 import threading
 import weakref
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from mray._common.clock import sleep
+from mray._common.kept import io, os, socket
 
 LOOPBACK = "127.0.0.1"
+#: Names of this machine in a request.
+_HOSTS = (LOOPBACK, "localhost", "[::1]")
+#: Connections that wait to be looked at, and seconds between two that are refused.
+_BACKLOG, _REST = 128, 0.01
 #: Seconds until the thread looks again that had no descriptor for a connection.
 _PAUSE = 0.2
 
+# The kernel's word about one connection: see sock_diag(7).
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _TCP = 4, 20, 1, 6
+_ASK = struct.Struct("=IHHII BBBB I")
+_ENDS = struct.Struct("!HH4s12x4s12x")
+#: Interface, and a cookie that fits any; of the answer: family and state, the ends, some counts, the user, the file's number.
+_ANY = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
+_TOLD = struct.Struct("=IHHII 4x 48x 12x II")
 
-class LoopbackServer(ThreadingHTTPServer):
-    """Serves until it is closed; `server_port` is where. OSError for a port that is taken."""
 
-    def __init__(self, port: int, handler: type[BaseHTTPRequestHandler], name: str) -> None:
+class LoopbackServer:
+    """Serves until it is closed; `server_port` is where. OSError for a port that is taken, OverflowError for one that cannot be."""
+
+    #: Requests that have threads of their own.
+    most_threads = 0
+
+    def __init__(self, port: int, handler: type[LoopbackRequest], name: str) -> None:
         self._closed = False
+        self._handler = handler
         #: The thread of each request under way, and its connection.
         self._requests: dict[threading.Thread, socket.socket] = {}
-        super().__init__((LOOPBACK, port), handler)
+        self._ended = threading.Condition()
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.socket.bind((LOOPBACK, port))
+            self.socket.listen(_BACKLOG)
+            self.server_address = self.socket.getsockname()
+            self.server_port = int(self.server_address[1])
+            self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self.thread.start()
+        except BaseException:
+            self.socket.close()
+            raise
         _open.add(self)
-        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self.thread.start()
 
     def _serve(self) -> None:
-        while not self._closed:
-            self.handle_request()  # waits without end: nothing runs while nobody asks
-        self.server_close()
+        while not self._closed:  # it waits without end: nothing runs while nobody asks
+            try:
+                connection, address = self.socket.accept()
+            except OSError:  # it was closed; or there is no descriptor, and the thread does not turn round and round
+                if not self._closed:
+                    sleep(_PAUSE)
+                continue
+            if user_of(address[1], self.server_port) in (os.getuid(), 0):
+                self._begin(connection, address)
+            else:
+                connection.close()
+                sleep(_REST)
+        self.socket.close()
+
+    def _begin(self, connection: socket.socket, address: Any) -> None:
+        with self._ended:
+            while self.most_threads and len(self._requests) >= self.most_threads:
+                self._ended.wait()
+        if self.most_threads:
+            thread = threading.Thread(target=self._answer, args=(connection, address), daemon=True)  # it keeps no program from its end
+            self._requests[thread] = connection
+            try:
+                thread.start()
+                return
+            except RuntimeError:  # there is none to be had
+                del self._requests[thread]
+        self._requests[self.thread] = connection
+        self._answer(connection, address)
+
+    def _answer(self, connection: socket.socket, address: Any) -> None:
+        """One request, to its end."""
+        try:
+            if not self._closed:
+                self._handler(connection, address, self)  # type: ignore[arg-type]
+                connection.shutdown(socket.SHUT_WR)
+        except Exception:  # the asking side has gone: there is nobody to tell
+            pass
+        finally:
+            connection.close()
+            with self._ended:
+                del self._requests[threading.current_thread()]
+                self._ended.notify_all()
 
     def close(self) -> None:
         """End it, when the requests under way are over: their connections are cut. Twice is fine."""
         if not self._closed:
             self._closed = True
-            with contextlib.suppress(OSError):  # a request has woken the thread already, and it has closed the socket
+            with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-            self.thread.join()
-            for thread, connection in list(self._requests.items()):
-                with contextlib.suppress(OSError):  # its thread has just closed it
-                    connection.shutdown(socket.SHUT_RDWR)
-                thread.join()
+            while self.thread.is_alive() or self._requests:
+                for thread, connection in list(self._requests.items()):
+                    with contextlib.suppress(OSError):  # its thread has just closed it
+                        connection.shutdown(socket.SHUT_RDWR)
+                    if thread is not self.thread:
+                        thread.join()
+                self.thread.join(_PAUSE)  # it may have begun with another request meanwhile
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, which keeps no program from its end."""
-        thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
-        self._requests[thread] = request
-        thread.start()
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One request, to its end."""
+    def let_go(self) -> None:
+        """In the child of a fork: close what is the parent's."""
+        self.socket.close()
+        for connection in self._requests.values():
+            connection.close()
+
+
+def user_of(port: int, server_port: int) -> int | None:
+    """The user whose socket on the loopback device is joined to that of a server; None where the kernel knows none that is open."""
+    told = _asked(port, server_port)
+    if told is None and _asked(server_port, 0) is None:  # this kernel does not answer: its table has all connections of the machine
+        told = _listed(port, server_port)
+    return told[0] if told is not None and told[1] else None
+
+
+def _asked(port: int, other: int) -> tuple[int, int] | None:
+    """User and number of the file (0: it is closed) of the socket with this port that is joined to the other one (0: that listens)."""
+    here = socket.inet_aton(LOOPBACK)
+    ends = _ENDS.pack(port, other, here, here if other else bytes(4)) + _ANY
+    ask = _ASK.pack(_ASK.size + len(ends), _BY_FAMILY, _REQUEST, 0, 0, socket.AF_INET, _TCP, 0, 0, 0xFFFFFFFF) + ends
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as kernel:
+            kernel.sendto(ask, (0, 0))
+            answer = kernel.recv(4096)
+    except OSError:
+        return None
+    if len(answer) < _TOLD.size:  # an error
+        return None
+    _size, kind, _flags, _number, _pid, user, file = _TOLD.unpack_from(answer)
+    return (user, file) if kind == _BY_FAMILY else None
+
+
+def _listed(port: int, server_port: int) -> tuple[int, int] | None:
+    for name in ("tcp", "tcp6"):
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            del self._requests[threading.current_thread()]
-
-    def get_request(self) -> Any:
-        """The next connection. Without a descriptor for it the thread does not turn round and round."""
-        try:
-            return super().get_request()
+            with io.open(f"/proc/net/{name}", encoding="ascii") as table:
+                for line in table:
+                    fields = line.split()
+                    if fields[1].endswith(f"0100007F:{port:04X}") and fields[2].endswith(f"0100007F:{server_port:04X}"):
+                        return int(fields[7]), int(fields[9])
         except OSError:
-            sleep(_PAUSE)
-            raise
+            continue
+    return None
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """The asking side has gone: there is nobody to tell."""
+
+class LoopbackRequest(BaseHTTPRequestHandler):
+    """One request: `answer` is called if it names this machine as its host."""
+
+    def do_GET(self) -> None:
+        host = self.headers.get("Host", "").lower()
+        name, _colon, port = host.rpartition(":")
+        if (name if port.isdigit() else host) in _HOSTS:
+            self.answer()
+        else:
+            self.send(403, "text/plain", "This address is for this machine alone.")
+
+    def answer(self) -> None:
+        """Answer it, with `send`."""
+        raise NotImplementedError
+
+    def send(self, status: int, kind: str, text: str, **headers: str) -> None:
+        """Send an answer with this type of content; underscores in the names of headers are dashes."""
+        body = text.encode()
+        self.send_response(status)
+        for name, value in {"Content_Type": f"{kind}; charset=utf-8", "Content_Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """The header Server says no version."""
+        return "mray"
+
+    def log_message(self, *_words: Any) -> None:
+        """Requests are not logged: a driver's output is its program's."""
 
 
 #: Those of this process. The child of a fork lets go of the ports: it would keep them after the parent's end.
@@ -80,7 +205,7 @@ _open: weakref.WeakSet[LoopbackServer] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for server in _open:
-        server.socket.close()
+        server.let_go()
     _open.clear()
 
 

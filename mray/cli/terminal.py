@@ -74,6 +74,14 @@ def add_session(arguments: argparse.ArgumentParser, timeout: float = 5.0) -> Non
     )
 
 
+def port(text: str) -> int:
+    """The type of an argument that names a port; 0: any that is free."""
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {number}")
+    return number
+
+
 def add_format(arguments: argparse.ArgumentParser) -> None:
     """The option of commands that print rows."""
     arguments.add_argument("--format", "-f", choices=FORMATS, default="table", help="how to print (default table)")

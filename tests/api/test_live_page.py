@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from mray.cli import live
+from mray.cli import live, loopback
 from mray.util import state
 from mray.util.state.common import ActorState, WorkerState
 from tests.house.chromium import PROGRAM, Chromium
@@ -126,12 +126,135 @@ def test_the_page_is_for_this_machine_its_user_and_who_has_the_token(page: live.
         assert get(page, f"/sessions?token={page.token}", X_Token=token)[0] == 403  # no header, no answer
     for host in ("evil.example", f"evil.example:{page.server_port}", "127.0.0.1.evil.example:80", ""):
         assert get(page, "/sessions", Host=host)[0] == 403
-    for host in (f"localhost:{page.server_port}", "127.0.0.1:80"):
+    for host in (f"localhost:{page.server_port}", "127.0.0.1:80", "127.0.0.1", "localhost", "LOCALHOST", "[::1]", "[::1]:80"):
         assert get(page, "/sessions", Host=host)[0] == 200
     assert get(page, "/nothing")[0] == 404
-    monkeypatch.setattr(live, "user_of", lambda *_ports: os.getuid() + 1)
+    for other in (os.getuid() + 1, None):
+        monkeypatch.setattr(loopback, "user_of", lambda *_ports, other=other: other)
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+            get(page, "/")
+
+
+def test_the_numbers_for_prometheus_are_for_this_machine_and_its_user_one_request_at_a_time(
+    init: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = init(num_cpus=1, _metrics_export_port=0)["metrics_export_port"]
+
+    def status(host: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/metrics", headers={"Host": host})
+        try:
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    before = threading.active_count()
+    with socket.create_connection(("127.0.0.1", port)) as silent:  # its thread reads this one
+        others = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        for other in others:
+            other.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+        assert threading.active_count() == before
+        silent.sendall(b"GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n")
+        assert silent.recv(12) == b"HTTP/1.0 403"
+        assert {other.recv(12) for other in others} == {b"HTTP/1.0 200"}
+        for other in others:
+            other.close()
+    assert (status(f"127.0.0.1:{port}"), status("localhost"), status("evil.example")) == (200, 200, 403)
+    monkeypatch.setattr(loopback, "user_of", lambda *_ports: os.getuid() + 1)
     with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
-        get(page, "/")
+        status("127.0.0.1")
+
+
+def test_a_request_that_gets_no_thread_is_answered_all_the_same(page: live.LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        assert get(page, "/")[0] == 200
+    assert get(page, "/")[0] == 200
+
+
+def test_a_page_has_so_many_threads_at_most(page: live.LivePage) -> None:
+    before = threading.active_count()
+    silent = [socket.create_connection(("127.0.0.1", page.server_port)) for _ in range(page.most_threads + 5)]
+    while threading.active_count() < before + page.most_threads:
+        time.sleep(0.001)
+    for each in silent[: len(silent) // 2]:
+        each.close()
+    assert get(page, "/")[0] == 200
+    assert threading.active_count() <= before + page.most_threads
+    for each in silent:
+        each.close()
+
+
+def test_init_a_second_time_tells_where_the_page_is_and_serves_one_that_was_not(init: Callable[..., Any], fresh: ModuleType) -> None:
+    again = {"ignore_reinit_error": True, "logging_level": "ERROR"}
+    first = init(num_cpus=1, _metrics_export_port=0)
+    assert first.dashboard_url == fresh.init(**again).dashboard_url == ""
+    second = fresh.init(web=True, **again)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#\S+", second.dashboard_url) and repr(second.dashboard_url) in repr(second)
+    assert fresh.init(web=True, **again).dashboard_url == fresh.init(**again).dashboard_url == second.dashboard_url
+    assert fresh.init(**again)["metrics_export_port"] == first["metrics_export_port"] > 0
+    fresh.shutdown()
+    third = init(num_cpus=1)
+    assert (third.dashboard_url, third["metrics_export_port"]) == ("", -1)
+
+
+def test_init_serves_under_a_guard_and_leaves_no_session_where_it_raises(run_program: Callable[..., Any]) -> None:
+    program = """
+    import socket, threading, urllib.request
+    import ENGINE as ray
+    from mray._api import init
+
+    def tried(**words):
+        try:
+            return ray.init(num_cpus=1, logging_level="CRITICAL", **words)
+        except BaseException as error:
+            return f"{type(error).__name__}: {error}"[:60]
+        finally:
+            print(ray.is_initialized())
+
+    for port in (70000, -1, "9000"):
+        print(tried(_metrics_export_port=port))
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    init.after_init.append(interrupt)
+    print(tried())
+    init.after_init.remove(interrupt)
+
+    real = socket.socket
+
+    class Guard(real):
+        def __new__(cls, family=-1, *words, **options):
+            if family in (-1, socket.AF_INET):
+                raise RuntimeError("SocketBlockedError: A test tried to use socket.socket.")
+            return super().__new__(cls)
+
+    socket.socket = Guard
+    context = tried(web=True, _metrics_export_port=0)
+    socket.socket = real
+    for address in (context.dashboard_url, f"http://127.0.0.1:{context['metrics_export_port']}"):
+        print(urllib.request.urlopen(address).status)
+    ray.shutdown()
+
+    start = threading.Thread.start
+
+    def fails(thread):
+        if thread.name.startswith("mray's"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    threading.Thread.start = fails
+    context = tried(web=True, _metrics_export_port=0)
+    print(repr(context.dashboard_url), context["metrics_export_port"])
+    """
+    wrong = "False ValueError: _metrics_export_port must be a port, 0 to 65535 (0: "
+    lines = run_program(program).stdout.split("\n")
+    assert [" ".join(lines[i : i + 2]) for i in (0, 2, 4)] == [wrong[: len("False ") + 60]] * 3
+    assert lines[6:] == ["False", "KeyboardInterrupt: ", "True", "200", "200", "True", "'' -1", ""]
 
 
 def test_a_page_that_is_closed_waits_for_no_silent_connection_and_leaves_no_thread() -> None:
@@ -148,8 +271,16 @@ def test_a_page_that_is_closed_waits_for_no_silent_connection_and_leaves_no_thre
 def test_the_user_of_a_connection_is_the_kernels_word() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         port = server.getsockname()[1]
-        assert live.user_of(client.getsockname()[1], port) == os.getuid()
-    assert live.user_of(1, port) is None
+        own = client.getsockname()[1]
+        for asked in (loopback._asked, loopback._listed):
+            assert asked(own, port) == (os.getuid(), os.fstat(client.fileno()).st_ino)
+            assert asked(1, port) is None
+        assert loopback.user_of(own, port) == os.getuid()
+        accepted, _address = server.accept()
+        client.close()  # nobody's any more, though the kernel still has it
+        assert loopback.user_of(own, port) is None
+        accepted.close()
+    assert loopback.user_of(1, port) is None
 
 
 # -------------------------------------------------------------------------------------- what the page says

@@ -870,6 +870,13 @@ def test_its_numbers_are_served_until_it_ends(other_place, eventually):
     assert (done.returncode, "Metrics: not served: [Errno 98]" in done.stdout) == (0, True), done
 
 
+@pytest.mark.parametrize("words", [("start", "--metrics-export-port"), ("top", "--web", "--port")], ids=lambda words: words[0])
+def test_a_port_that_cannot_be_is_told_before_anything_starts(other_place, words):
+    done = mray(*words, "70000", env={"MRAY_TMPDIR": other_place})
+    assert (done.returncode, done.stdout) == (2, "") and "expected 0 to 65535, got 70000" in done.stderr, done
+    assert os.listdir(other_place) == []
+
+
 def test_a_module_that_is_not_there_cannot_be_preloaded(other_place):
     done = mray("start", "--temp-dir", other_place, "--preload", "no_such_module")
     assert done.returncode == 1

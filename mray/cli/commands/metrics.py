@@ -1,8 +1,9 @@
 """``mray metrics``: the numbers of a session as Prometheus's text, printed, or put into a file.
 
-A driver serves the same text where ``init(_metrics_export_port=...)`` says, until its session ends (`Exporter`): on the loopback interface
-alone, at any path, as Ray does; each request looks at the session anew, and nobody is asked anything meanwhile. For
-``mray start --metrics-export-port`` a process in the background does, as long as the session lives (`serve_apart`).
+A driver serves the same text where ``init(_metrics_export_port=...)`` says, until its session ends (`Exporter`): on the loopback
+interface alone, to processes of its user and of root's, at any path, as Ray does; each request looks at the session anew, and nobody is
+asked anything meanwhile. For ``mray start --metrics-export-port`` a process in the background does, as long as the session lives
+(`serve_apart`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ import argparse
 import os
 import select
 from collections.abc import Iterable, Iterator
-from http.server import BaseHTTPRequestHandler
-from typing import Any
 
-from mray.cli.loopback import LOOPBACK, LoopbackServer
+from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer
 from mray.cli.samples import Distribution, MetricFamily, metrics, take
 from mray.cli.terminal import DONE, add_session, parser, run_command
 from mray.util.state.api import look
@@ -111,29 +110,21 @@ def serve_apart(port: int, session: str, node_pid: int) -> str:
         os.write(write_end, f"http://{LOOPBACK}:{Exporter(port, session).server_port}".encode())
         os.close(write_end)
         select.select([node], [], [])
-    except OSError as error:
+    except Exception as error:  # whatever keeps it from serving: the command says so
         os.write(write_end, f"not served: {error}".encode())
     finally:
         os._exit(0)
 
 
-class _Request(BaseHTTPRequestHandler):
-    """One request."""
+class _Request(LoopbackRequest):
+    """One request, one after the other: whoever asks often has the session's own work wait for one of them at most."""
 
     timeout = _PATIENCE
-    server: Exporter
+    server: Exporter  # type: ignore[assignment]
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         try:
             status, text = 200, exposition(metrics(take(look(self.server.session, _PATIENCE))))
         except RayStateApiException as error:
             status, text = 503, f"{error}\n"
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_words: Any) -> None:
-        """A driver's output is its program's."""
+        self.send(status, "text/plain; version=0.0.4", text)

@@ -20,7 +20,7 @@ from mray._common.options import session_options
 from mray._ipc.sessions import address_of
 from mray._runtime.joining.address import Address
 from mray._runtime.joining.persistent import AlreadyRunningError, start_persistent, stop_persistent
-from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser
+from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser, port
 from mray.exceptions import RaySystemError
 
 SUMMARY = "start a session in the background that drivers join with init(address='auto')"
@@ -83,7 +83,7 @@ def main(words: list[str]) -> int:
     )
     arguments.add_argument("--system-config", type=_object, metavar="JSON", help="internal switches, as of init(_system_config=...)")
     arguments.add_argument(
-        "--metrics-export-port", type=int, metavar="PORT", help="serve its numbers for Prometheus on the loopback interface"
+        "--metrics-export-port", type=port, metavar="PORT", help="serve its numbers for Prometheus on the loopback interface"
     )
     arguments.add_argument("--block", action="store_true", help="stay until the session ends; SIGINT and SIGTERM end it")
     for option, takes_value in _MEANINGLESS.items():
@@ -123,10 +123,10 @@ def main(words: list[str]) -> int:
     except (RaySystemError, OSError, ValueError, ImportError) as error:
         print(f"mray start: {error}", file=sys.stderr)
         return NOT_FOUND
-    port = given.metrics_export_port
+    at = given.metrics_export_port
     # Loaded by name: a server of HTTP takes some 60 ms to import, a third of this command's start.
     metrics = (
-        "" if port is None else f"\nMetrics: {importlib.import_module(EXPORTER).serve_apart(port, address.session_dir, address.node_pid)}"
+        "" if at is None else f"\nMetrics: {importlib.import_module(EXPORTER).serve_apart(at, address.session_dir, address.node_pid)}"
     )
     if not given.block:
         _tell(address, given.temp_dir, metrics)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from mray.cli.columns import Column, counted, cut, lines
 from mray.cli.live import LivePage
 from mray.cli.samples import Sample, is_driver, take
-from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, lacks, parser, run_command
+from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, lacks, parser, port, run_command
 from mray.util.state.api import look, session_directory
 from mray.util.state.common import WorkerState, readable_bytes
 from mray.util.state.exception import ServerUnavailable
@@ -107,7 +107,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="how often to look (default 1)")
     arguments.add_argument("--once", action="store_true", help="print one view, and end")
     arguments.add_argument("--web", action="store_true", help="serve a page for a browser of this machine, and open it, until interrupted")
-    arguments.add_argument("--port", type=int, default=0, help="with --web: the port (default: any that is free)")
+    arguments.add_argument("--port", type=port, default=0, help="with --web: the port (default: any that is free)")
     arguments.add_argument(
         "--sort", choices=[*ORDERS], default="c", metavar="KEY", help="the order of processes: a key of those below (default c)"
     )
