@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from mray._common.clock import monotonic
+from mray._common.invocations import short_name
 from mray.util.state._gather import SessionView, actors, graphs, nodes, worker_id, workers
 from mray.util.state.common import GraphState, NodeState, WorkerState
 
@@ -64,7 +65,7 @@ def metrics(sample: Sample) -> list[MetricFamily]:
     total, free = node.resources_total, node.resources_available or {}
     amounts = {name: amount for name, amount in total.items() if not name.startswith("node:")}
     used = {name: amount - free.get(name, 0.0) for name, amount in amounts.items()}
-    states = Counter((actor.class_name, actor.state) for actor in actors(sample.view))
+    states = Counter((short_name(actor.class_name), actor.state) for actor in actors(sample.view))
 
     def family(name: str, kind: str, doc: str, labels: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> MetricFamily:
         return MetricFamily(name, kind, doc, tuple(labels.split()), tuple((values, float(number)) for values, number in samples))
