@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mray.pytest_plugin.leaks import RETRY_DELAY
 from tests.checkout import python_path
 
 #: pytest-asyncio asks for a choice, whether or not a test is a coroutine.
@@ -31,7 +32,7 @@ def project(tmp_path: Path) -> Run:
         if module == "pytest":
             # Hypothesis's takes a third of the start of pytest, and has nothing to do here.
             command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", *(["-p", "mray.pytest_plugin"] if plugin else [])]
-        own = ("PYTEST_", "COV", "MRAY_NULL")
+        own = ("PYTEST_", "COV", "MRAY_NULL", RETRY_DELAY)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         environment["PYTHONPATH"] = python_path()
         return subprocess.run([*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
@@ -114,6 +115,36 @@ def test_tests_share_a_session_and_see_nothing_of_each_other(project):
     )
     assert outcomes(done) == {"passed": 8, "error": 1}, done.stdout + done.stderr
     assert "the marker `mray` is for `mray_fresh`" in done.stdout
+
+
+def test_retries_follow_soon_unless_a_test_says_otherwise(project):
+    done = project(
+        {
+            "test_delay.py": """
+                import pytest
+
+                from mray._api.current import current_backend
+
+                def delay():
+                    return current_backend().facts()["retry_delay"]
+
+                def test_short(mray_session):
+                    assert delay() == 0.01
+
+                @pytest.mark.mray(_system_config={"task_retry_delay_ms": 500})
+                def test_of_its_own(mray_fresh):
+                    assert delay() == 0.5
+
+                @pytest.fixture(params=["MRAY_TASK_RETRY_DELAY_MS", "RAY_task_retry_delay_ms"])
+                def variable(request, monkeypatch):
+                    monkeypatch.setenv(request.param, "700")
+
+                def test_by_a_variable(variable, mray_fresh):
+                    assert delay() == 0.7
+            """
+        }
+    )
+    assert outcomes(done) == {"passed": 4}, done.stdout + done.stderr
 
 
 def test_what_a_test_leaves_behind_fails_it(project):
