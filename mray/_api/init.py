@@ -135,9 +135,10 @@ def init(
     """Start a session on this host, or join one; returns its facts when it is ready for work. Arguments of Ray's `init` are accepted.
 
     Without an `address`, and with ``"local"``, the session is this process's own and ends with it. ``"auto"`` joins the one that
-    `mray start` has started, else that of a process above this one; a session's directory joins that one (``RAY_ADDRESS`` gives the
-    default). This process is then one of its drivers, and takes only its own work with it when it ends. ConnectionError when it does not
-    run, ValueError for arguments that only a new session can have.
+    `mray start` has started, else that of a process above this one; a session's ``host:port`` or directory joins that one
+    (``RAY_ADDRESS`` gives the default). This process is then one of its drivers, and takes only its own work with it when it ends.
+    ConnectionError when it does not run, ValueError for arguments that only a new session can have. `_node_ip_address` is the address that
+    a new session's node gives itself, in place of that of the machine's route out.
 
     `num_cpus` and `num_gpus` default to what this process may use; `resources` are names of your own with quantities; `object_store_memory`
     bounds the shared memory of objects, in bytes: what comes above goes to disk, into `object_spilling_directory` (the session's own

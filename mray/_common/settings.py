@@ -145,7 +145,11 @@ _no_devices: NullDevices | None = None
 
 TMPDIR = _declare("MRAY_TMPDIR", str, _no_path, "Directory under which sessions make theirs, instead of the system's.", "RAY_TMPDIR")
 ADDRESS = _declare(
-    "MRAY_ADDRESS", str, _no_path, "The address of `init()` without one: `auto`, a session's directory, `local`.", "RAY_ADDRESS"
+    "MRAY_ADDRESS",
+    str,
+    _no_path,
+    "The address of `init()` without one: `auto`, a session's `host:port`, its directory, `local`.",
+    "RAY_ADDRESS",
 )
 CACHE_DIR = _declare(
     "MRAY_CACHE_DIR", str, _no_path, "Folder that keeps packages of runtime environments for later sessions; `~/.cache/mray` by default."

@@ -34,6 +34,7 @@ _ABSENT = {
 #: Options of Ray's command itself, before the name of one of its commands, that take a value.
 _GENERAL = ("--logging-level", "--logging-format", "--log-style", "--log-color")
 
+
 def main() -> None:
     """The command with the words of this process; ends it."""
     sys.exit(run(sys.argv[1:]))

@@ -142,7 +142,7 @@ def _tell(address: Address, temp_dir: str | None, metrics: str) -> None:
     print(
         f"Ray runtime started: {address.session_dir} (node pid {address.node_pid}).\n\n"
         f'To connect from Python on this host:\n  import mray\n  mray.init(address="auto"{where})\n'
-        f'or by the address {address_of(address.session_dir)}, also as the variable RAY_ADDRESS.\n\n'
+        f"or by the address {address_of(address.session_dir)}, also as the variable RAY_ADDRESS.\n\n"
         f"To look at it: mray status. To end it: {end}{metrics}",
         flush=True,
     )
