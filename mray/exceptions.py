@@ -495,7 +495,8 @@ class ObjectLostError(RayError):
     def __str__(self) -> str:
         where = f" The ObjectRef was created at: {self.call_site}" if self.call_site else ""
         why = self._WHY.format(ref=self.object_ref_hex)
-        return f"Failed to retrieve object {self.object_ref_hex}.{where}\n\n{why} {self.detail}".rstrip()
+        what = f"Failed to retrieve object {self.object_ref_hex}.{where}\n\n" if self.object_ref_hex else ""
+        return f"{what}{why} {self.detail}".rstrip()
 
 
 class OwnerDiedError(ObjectLostError):

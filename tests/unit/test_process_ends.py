@@ -24,6 +24,7 @@ from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.connections.ends import Ended, Ends
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
+from mray._runtime.connections.requests import Requests
 from mray.exceptions import NodeDiedError, OwnerDiedError, RaySystemError
 
 KILLED = Ended("8c62cb31", Cause(m.CAUSE_CRASH, "", 7, -9))
@@ -96,6 +97,19 @@ def test_a_conversation_that_breaks_is_no_end_of_its_process():
     known.then("8c62cb31", told.append)
     known.tell(KILLED)
     assert told == [broken, KILLED]
+
+
+def test_a_request_to_a_node_that_has_hung_up_gets_how_the_session_has_ended():
+    requests = Requests(Ends())
+    node: Any = SimpleNamespace(closed=True, process="")
+    answer = requests.send(node, m.QUERY, "spilled", [])
+    assert not answer.ready()
+    requests.all_lost(NodeDiedError("the node process (pid 7) was killed"))
+    with pytest.raises(NodeDiedError, match="pid 7"):
+        answer.result()
+    peer: Any = SimpleNamespace(closed=True, process="8c62cb31")
+    with pytest.raises(OwnerDiedError, match=r"^The object's owner has exited.* process 8c62cb31\.$"):
+        requests.send(peer, m.GRAPH, "", b"").result()
 
 
 def test_an_owner_that_ended_after_its_conversation_broke_is_told_with_the_reason():

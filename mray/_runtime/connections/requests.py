@@ -69,12 +69,13 @@ class Requests(Part):
     def send(self, connection: Connection, code: int, *fields: Any) -> Answer:
         """Send ``(code, number, *fields)``; the answer is set when it comes, or when the process at the other end has gone."""
         answer = Answer(connection)
-        if connection.closed:
+        if connection.closed and connection.process:
             answer.set(None, self._ends.owner_error(connection.process))
             return answer
         self._numbers += 1
         self._waiting[self._numbers] = answer
-        connection.send((code, self._numbers, *fields))
+        if not connection.closed:  # else it is the node's: all is about to be lost, with how the session has ended
+            connection.send((code, self._numbers, *fields))
         return answer
 
     def settle(self, number: int, value: Any, error: BaseException | None) -> bool:

@@ -117,6 +117,46 @@ def test_a_dead_node_is_told_to_every_driver_and_nothing_is_left(scene: Scene, r
     assert not os.path.exists(os.path.join(scene.parent, ADDRESS))
 
 
+COMPILES = """
+import json, sys
+import mray
+from mray.dag import InputNode
+
+mray.init(address="auto", logging_level="CRITICAL")
+
+@mray.remote(num_cpus=0)
+class A:
+    def echo(self, value):
+        return value
+
+actor = A.remote()
+try:
+    while True:
+        with InputNode() as value:
+            graph = actor.echo.bind(value).experimental_compile()
+        assert graph.execute(7).get() == 7
+        graph.teardown()
+        print("{}", flush=True)
+except mray.exceptions.RayError as error:
+    print(json.dumps({"kind": type(error).__name__, "text": str(error)}), flush=True)
+"""
+
+
+def test_a_driver_that_compiles_a_graph_as_the_session_ends_is_told_how_that_has_ended(scene: Scene, run: Any) -> None:
+    session = scene.start()
+    drivers = [
+        subprocess.Popen([sys.executable, "-c", COMPILES], stdout=subprocess.PIPE, text=True, env=scene.environment, cwd="/")
+        for _ in range(4)
+    ]
+    for each in drivers:
+        assert each.stdout is not None and each.stdout.readline() == "{}\n"
+    os.kill(session.node_pid, signal.SIGKILL)
+    told = [json.loads(each.communicate()[0].splitlines()[-1]) for each in drivers]
+    for each in told:
+        assert each["kind"] in ("NodeDiedError", "ActorDiedError", "RayChannelError") and "(pid " in each["text"], told
+    run.assert_nothing_left()
+
+
 def test_when_node_and_zygote_die_together_the_drivers_clean(scene: Scene, run: Any) -> None:
     session = scene.start()
     scene.driver()
