@@ -14,7 +14,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from functools import cached_property
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from mray._common.kept import io
@@ -87,14 +87,6 @@ def _make_pickler() -> type[Pickler]:
     by_value: set[str] = vars(cloudpickle.cloudpickle)["_PICKLE_BY_VALUE_MODULES"]
     modules = sys.modules
 
-    def has_name(value: Any) -> bool:
-        """Whether a function or class is pickled by name, as far as that is quickly found out."""
-        name = value.__module__
-        if name.__class__ is not str or by_value or name in _SCRIPTS:
-            return False
-        there = getattr(modules.get(name), "__dict__", None)
-        return there is not None and there.get(value.__qualname__) is value
-
     class CloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
         """cloudpickle's pickler, with mray's reducers and users' own."""
 
@@ -110,13 +102,19 @@ def _make_pickler() -> type[Pickler]:
             if kind in ordinary or kind in self._seen:
                 return NotImplemented
             if kind is FunctionType or issubclass(kind, type):
-                return NotImplemented if has_name(value) else decide(self, value)
+                # By name, as far as that is quickly found out.
+                name = value.__module__
+                if name.__class__ is str and not by_value and name not in _SCRIPTS:
+                    there = getattr(modules.get(name), "__dict__", None)
+                    if there is not None and there.get(value.__qualname__) is value:
+                        return NotImplemented
+                return decide(self, value)
             if not _shows_its_class(kind):
                 # A proxy of a function is pickled as that function.
                 return decide(self, value) if isinstance(value, FunctionType) and hasattr(value, "__code__") else NotImplemented
             if _answers_for_others(kind) and kind not in self.dispatch_table:
                 return _reduce_with_setter(value)
-            if has_name(kind) and len(ordinary) < _MOST_ORDINARY:
+            if len(ordinary) < _MOST_ORDINARY and getattr(modules.get(kind.__module__), kind.__name__, None) is kind:
                 ordinary.add(kind)
             elif self._seen:
                 self._seen.add(kind)
@@ -133,9 +131,8 @@ _SCRIPTS = ("__main__", "__mp_main__")
 
 def _shows_its_class(kind: type) -> bool:
     """Whether ``__class__`` of the instances of a type is that type: a proxy may have another's."""
-    getter: object = kind.__getattribute__
-    if getter is not object.__getattribute__:
-        return False
+    if type(kind.__getattribute__) is not WrapperDescriptorType:
+        return False  # it is a function
     return next(base for base in kind.__mro__ if "__class__" in base.__dict__) is object
 
 

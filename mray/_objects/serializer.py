@@ -1,10 +1,12 @@
 """Values to bytes and back.
 
-Any process, in the thread that calls. Two ways in, one way out:
+Any process, in the thread that calls. One pickler for all (`mray._common.reducers`): the C pickler, which calls back for whatever is not of
+a builtin type, and is told for each function and class whether it goes by name or, as cloudpickle does it, by value: what lives in
+``__main__``, is local, or is of a module that is registered for that. So each object is asked for its state once, whatever stands beside
+it, and the first error of a reducer is the one that is told. (A quick try by plain pickle, and cloudpickle when that fails or the bytes
+name ``__main__``, is quicker for lists of instances by a fifth. It asks objects twice: those that hand over what they hold arrive empty.)
 
-* builtin values and numpy arrays go through the C pickler alone;
-* what lives in ``__main__`` or has no importable name goes through cloudpickle (which pickles it by value), and so does
-  everything once the fast way has failed. A pickle that names ``__main__`` is such a failure: it would load another module there.
+Values of builtin types call nothing back; arrays, tensors, tables and frames have reducers of ours.
 
 Buffers of arrays are taken out of band (pickle protocol 5) and laid behind the pickle, 64 bytes aligned, so that a reader that maps
 the bytes gets arrays that are views of them::
@@ -215,28 +217,36 @@ def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None 
     refs: list[Any] = []
     _noted.refs = refs
     buffers: list[memoryview] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        """Whether it stays inside the pickle."""
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        buffers.append(raw)
+        return False
+
+    stream = io.BytesIO()
     try:
-        pickled = _pickle(value, _value_pickler(refuse_grad), _keeper(buffers), {} if leave is None else _left_out(leave, leave_type))
+        kind = _value_pickler(refuse_grad)
+        if leave is not None:
+            kind = type("ValuePickler", (kind,), {"dispatch_table": {**kind.dispatch_table, **_left_out(leave, leave_type)}})
+        kind(stream, 5, buffer_callback=keep).dump(value)
     finally:
         _noted.refs, carriers.take = outer
-    return Serialized(pickled, buffers, refs or None)
+    return Serialized(stream.getvalue(), buffers, refs or None)
 
 
 def dumps(value: Any) -> bytes:
     """A pickle with everything inside, by the same rules as `serialize`; for `pickle.loads`."""
     outer = _noted.refs
     _noted.refs = []
+    stream = io.BytesIO()
     try:
-        return _pickle(value, _value_pickler(False), None, {})
+        _value_pickler(False)(stream, 5).dump(value)
     finally:
         _noted.refs = outer
-
-
-def _pickle(value: Any, kind: type[Pickler], keep: Callable[[pickle.PickleBuffer], bool] | None, left: Table) -> bytes:
-    stream = io.BytesIO()
-    if left:
-        kind = type("ValuePickler", (kind,), {"dispatch_table": {**kind.dispatch_table, **left}})
-    kind(stream, 5, buffer_callback=keep).dump(value)
     return stream.getvalue()
 
 
@@ -255,32 +265,20 @@ def _left_out(tensors: list[Any], kind: type | None) -> Table:
     return {} if tensor_type is None else {tensor_type: lambda tensor: (restore_device_tensor, leave(tensor))}
 
 
-def _keeper(buffers: list[memoryview]) -> Callable[[pickle.PickleBuffer], bool]:
-    """A buffer_callback: True keeps the buffer inside the pickle."""
-
-    def keep(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous
-            return True
-        buffers.append(raw)
-        return False
-
-    return keep
-
-
 # ----------------------------------------------------------------------------------------- the pickler
 def _value_pickler(refuse_grad: bool) -> type[Pickler]:
     """cloudpickle's pickler with the reducers of arrays, tensors, tables and frames, as far as their modules are imported."""
-    base = cloud_pickler()
+    made = _picklers.get(refuse_grad)
+    base = cloud_pickler() if made is None else made[0]
     torch = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) if torch is not None else None
     has_numpy = "numpy" in sys.modules
     of_arrow = arrow_reducers() if "pyarrow" in sys.modules else {}
     of_polars = frame_reducers() if "polars" in sys.modules else {}
+    # (Of the tables of cloudpickle and of ours only additions are noticed: to compare them takes as long as a small value.)
     parts = (copyreg.dispatch_table, reducers, len(base.dispatch_table.maps[2]), len(of_arrow), len(of_polars), tensor_type, has_numpy)
-    known, kind = _picklers.get(refuse_grad, ((), base))
-    if known != parts:
+    kind = base if made is None else made[2]
+    if made is None or made[1] != parts:
         table: Table = {**base.dispatch_table, **of_arrow, **of_polars}
         if has_numpy:
             table[array_type()] = reduce_array
@@ -290,7 +288,7 @@ def _value_pickler(refuse_grad: bool) -> type[Pickler]:
         # A table of one piece, and nothing of Python's as it begins: a small value takes less time than that.
         body = {"dispatch_table": table, "globals_ref": cached_property(_no_globals), "proto": 5}
         kind = type("ValuePickler", (base,), {**body, "__init__": pickle.Pickler.__init__, "dump": pickle.Pickler.dump})
-        _picklers[refuse_grad] = (dict(copyreg.dispatch_table), dict(reducers), *parts[2:]), kind
+        _picklers[refuse_grad] = base, (dict(copyreg.dispatch_table), dict(reducers), *parts[2:]), kind
     return kind
 
 
@@ -299,8 +297,8 @@ def _no_globals(_pickler: Pickler) -> dict[int, dict[str, Any]]:
     return {}
 
 
-#: Whether grad is refused, to the last pickler for it with what it was made of: to make one takes longer than to pickle a small value.
-_picklers: dict[bool, tuple[tuple[Any, ...], type[Pickler]]] = {}
+#: Whether grad is refused, to (its base, what its table was made of, the last pickler for it).
+_picklers: dict[bool, tuple[type[Pickler], tuple[Any, ...], type[Pickler]]] = {}
 
 
 # ------------------------------------------------------------------------------------------ back

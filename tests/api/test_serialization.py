@@ -590,8 +590,8 @@ def test_modules_may_be_pickled_by_value(ray_session, tmp_path, monkeypatch):
     pickler = importlib.import_module(f"{ray.__name__}.cloudpickle")
     name = f"only_here_{os.getpid()}"
     (tmp_path / f"{name}.py").write_text(
-        "TIMES = 3\n\n\nclass Box:\n    def __init__(self, x):\n        self.x = x\n\n    def more(self):\n        return times(self.x)\n\n\n"
-        "def times(x):\n    return x * TIMES\n"
+        "TIMES = 3\n\n\nclass Box:\n    def __init__(self, x):\n        self.x = x\n\n"
+        "    def more(self):\n        return times(self.x)\n\n\ndef times(x):\n    return x * TIMES\n"
     )
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     module = importlib.import_module(name)

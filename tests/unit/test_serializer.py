@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 
+import cloudpickle
 import numpy
 import pytest
 
@@ -14,7 +18,7 @@ from mray._common.messages import PACKED, PICKLED
 from mray._common.reducers import deregister_serializer, register_serializer
 from mray._common.tensor_layout import has_memory
 from mray._ipc.mapped import address_of, claim
-from mray._objects.serializer import HERE, deserialize, is_plain, serialize
+from mray._objects.serializer import HERE, deserialize, dumps, is_plain, note_ref, serialize
 
 
 def round_trip(value):
@@ -281,3 +285,245 @@ def test_each_reading_of_small_bytes_has_memory_of_its_own():
 @pytest.mark.parametrize("exporter", [bytes, bytearray])
 def test_memory_that_no_reading_was_handed_is_nobodys_to_give(exporter):
     assert claim(memoryview(exporter(64)).toreadonly()) is None
+
+
+class Asked:
+    """Counts how often it is asked for what it is made of, and by then has nothing left."""
+
+    def __init__(self):
+        self.items = [1, 2, 3]
+        self.asked = 0
+
+    def taken(self):
+        items, self.items = self.items, []
+        self.asked += 1
+        return items
+
+
+class ByState(Asked):
+    def __getstate__(self):
+        return {"items": self.taken()}
+
+
+class ByReduce(Asked):
+    def __reduce__(self):
+        return ByReduce, (), {"items": self.taken()}
+
+
+class ByReduceEx(Asked):
+    def __reduce_ex__(self, protocol):
+        return ByReduceEx, (), {"items": self.taken()}
+
+
+class ByNewArguments(Asked):
+    def __new__(cls, items=()):
+        made = super().__new__(cls)
+        made.given = list(items)
+        return made
+
+    def __init__(self, items=()):
+        super().__init__()
+
+    def __getnewargs__(self):
+        return (self.taken(),)
+
+    def __getstate__(self):
+        return {"items": self.given or list(self.items)}
+
+    def __setstate__(self, state):
+        self.items = self.given
+
+
+class ByTable(Asked):
+    pass
+
+
+class ByRegistration(Asked):
+    pass
+
+
+class Mapping(dict):
+    """Answers for its items as attributes."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+    def __getstate__(self):
+        taken = self["asked"].taken()
+        return {"items": taken}
+
+
+def remade(kind, items):
+    made = kind()
+    made.items = items
+    return made
+
+
+copyreg.pickle(ByTable, lambda value: (remade, (ByTable, value.taken())))
+KINDS = [ByState, ByReduce, ByReduceEx, ByNewArguments, ByTable, ByRegistration]
+#: What makes another pickler of some necessary, or looks so.
+BESIDE = {
+    "nothing": lambda: None,
+    "a lambda": lambda: lambda: 1,
+    "a local class": lambda: type("Local", (), {}),
+    "a text": lambda: "__main__",
+    "a file": lambda: open(__file__),  # noqa: SIM115  (the test closes it)
+    "an array": lambda: numpy.arange(3),
+    "a view of memory": lambda: memoryview(b"abc"),
+    "a code": lambda: remade.__code__,
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["serialize", "dumps"])
+def test_each_object_is_asked_once_whatever_stands_beside_it(kind, beside, first, way):
+    register_serializer(ByRegistration, lambda value: value.taken(), lambda items: remade(ByRegistration, items))
+    other = BESIDE[beside]()
+    try:
+        value = kind()
+        both = [value, other] if first else [other, value]
+        arrived = (round_trip(both) if way == "serialize" else pickle.loads(dumps(both)))[0 if first else 1]
+        assert arrived.items == [1, 2, 3]
+        assert value.asked == 1
+    finally:
+        deregister_serializer(ByRegistration)
+        if beside == "a file":
+            other.close()
+
+
+def test_an_instance_of_the_script_beside_arrays_is_asked_once():
+    script = (
+        "import sys, numpy\n"
+        "from mray._objects.serializer import deserialize, dumps, serialize\n"
+        "class Drain:\n"
+        "    asked = 0\n"
+        "    def __getstate__(self):\n"
+        "        self.asked += 1\n"
+        "        return {'asked': self.asked}\n"
+        "class Items(dict): pass\n"
+        "for _ in range(2):\n"
+        "    drain = Drain()\n"
+        "    packed = serialize({'d': [drain, drain], 'a': numpy.arange(4), 'm': Items(x=drain)})\n"
+        "    back = deserialize(packed.form, packed.to_bytes())\n"
+        "    assert back['d'][0] is back['d'][1] is back['m']['x']\n"
+        "    assert type(back['m']) is Items and type(back['d'][0]) is Drain, 'the same class each time'\n"
+        "    dumps([drain, numpy.arange(4)])\n"
+        "    print(drain.asked)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.split() == ["2", "2"]
+
+
+@pytest.mark.parametrize("error", [AttributeError, ImportError, TypeError, pickle.PicklingError])
+def test_an_error_of_a_reducer_is_raised_by_its_first_call(error):
+    class Fails:
+        asked = 0
+
+        def __reduce__(self):
+            Fails.asked += 1
+            raise error("its own")
+
+    with pytest.raises(error, match="its own"):
+        serialize([Fails(), lambda: 1])
+    assert Fails.asked == 1
+
+
+def test_refs_and_what_is_left_out_are_noted_once_beside_what_is_pickled_by_value():
+    class Ref:
+        def __reduce__(self):
+            note_ref(self)
+            return Ref, ()
+
+    class Tensor:
+        pass
+
+    ref, tensor = Ref(), Tensor()
+    left: list[object] = []
+    packed = serialize([ref, tensor, lambda: 1, ref, "__main__", tensor], leave=left, leave_type=Tensor)
+    assert packed.refs == [ref]
+    assert left == [tensor]
+
+
+def test_pickles_have_writable_arrays_inside():
+    numbers, tail = pickle.loads(dumps([numpy.arange(5), lambda: 1]))
+    numbers[0] = 7
+    assert list(numbers) == [7, 1, 2, 3, 4]
+    assert tail() == 1
+
+
+def test_reducers_that_change_are_followed():
+    class Odd:
+        pass
+
+    for number in range(3):
+        register_serializer(Odd, lambda _value, number=number: number, lambda number: number)
+        assert round_trip([Odd()]) == [number]
+    deregister_serializer(Odd)
+    copyreg.pickle(Odd, lambda _value: (int, ("8",)))
+    try:
+        assert round_trip([Odd()]) == [8]
+    finally:
+        del copyreg.dispatch_table[Odd]
+    assert isinstance(round_trip([Odd()])[0], Odd)
+
+
+def test_functions_that_share_their_globals_share_them_where_they_arrive():
+    names: dict[str, object] = {"__name__": "__main__", "count": 0}
+    exec("def add():\n    global count\n    count += 1\n\n\ndef read():\n    return count\n", names)
+    add, read = round_trip([names["add"], names["read"]])
+    add()
+    assert read() == 1
+
+
+def test_what_passes_for_a_function_has_its_own_way():
+    value = round_trip([Passing(numpy.sum), lambda: 1])[0]
+    assert isinstance(value, type(lambda: 1))
+    assert type(value) is Passing
+
+
+class Passing:
+    """A proxy whose class is that of functions, and that has nothing of them."""
+
+    def __init__(self, function):
+        self.function = function
+
+    @property
+    def __class__(self):
+        return type(remade)
+
+    def __reduce__(self):
+        return Passing, (self.function,)
+
+
+def test_classes_that_were_sent_are_not_kept():
+    class Local:
+        pass
+
+    seen = weakref.ref(Local)
+    serialize([Local() for _ in range(3)])
+    # cloudpickle keeps the classes that it has pickled by value, by their ids.
+    vars(cloudpickle.cloudpickle)["_DYNAMIC_CLASS_TRACKER_BY_ID"].clear()
+    del Local
+    gc.collect()
+    assert seen() is None
+
+
+def test_the_state_of_what_answers_for_its_attributes_is_put_back_as_it_was():
+    class Loose:
+        __slots__ = ("__dict__", "held")
+
+        def __init__(self):
+            self.held = 1
+            self.kept = [self]
+
+        def __getattr__(self, name):
+            return self.held[name]
+
+        def __setattr__(self, name, value):
+            object.__setattr__(self, name, value) if name in ("held", "kept") else self.held.update(name=value)
+
+    arrived = round_trip(Loose())
+    assert arrived.held == 1
+    assert arrived.kept == [arrived]
+    assert round_trip(Mapping(a=1, asked=Asked()))["a"] == 1
