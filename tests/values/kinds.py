@@ -1,0 +1,54 @@
+"""All kinds of values, by family and name: those of packages that are not installed are left out.
+
+What each is to be where it arrives, cloudpickle says: `wanted` describes what it makes of a value of the kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import pickle
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from tests.values.description import Words, describe
+from tests.values.kinds_of_python import Kinds
+
+FAMILIES: dict[str, Kinds] = {}
+for _module in ("python", "numpy", "torch", "tables"):
+    with contextlib.suppress(ModuleNotFoundError):
+        FAMILIES.update(importlib.import_module(f"tests.values.kinds_of_{_module}").FAMILIES)
+
+
+def make(family: str, name: str) -> Any:
+    """A new value of this kind."""
+    return FAMILIES[family][name]()
+
+
+class Wanted(NamedTuple):
+    """What may come of sending a value of a kind."""
+
+    #: Any of these is right: as cloudpickle has it, and as it was made.
+    words: tuple[Words, ...]
+    #: Or an error is, where it is sent or where it arrives.
+    error: bool
+
+
+@functools.cache
+def wanted(family: str, name: str) -> Wanted:
+    """What cloudpickle cannot pickle may be refused, and what it cannot restore may be an error or arrive as it was."""
+    try:
+        pickled = cloudpickle.dumps(make(family, name), 5)
+    except Exception:
+        return Wanted((), error=True)
+    words = []
+    error = False
+    try:
+        words.append(describe(pickle.loads(pickled)))
+    except Exception:
+        error = True
+    with contextlib.suppress(Exception):  # of what is made in a way that does not pickle, such as a mapped file's
+        words.append(describe(make(family, name)))
+    return Wanted(tuple(words), error)
