@@ -41,7 +41,7 @@ from mray._api.object_ref import ObjectRef
 from mray._api.verbs import kill
 from mray._common.clock import perf_counter
 from mray._common.kept import os
-from mray._objects.serializer import PLAIN_TYPES, dumps
+from mray._objects.serializer import PLAIN_TYPES, dumps, is_plain
 from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 
 #: Pickles of functions above this many bytes are put once, for all jobs.
@@ -155,7 +155,7 @@ def call_of(code: SentFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     """The method and arguments of a job that is one call: values that the C pickler takes as they are go without a list around them."""
     if not kwargs and all(type(arg) in PLAIN_TYPES for arg in args):
         return "call", tuple(args)
-    return "call_with", (list(args), kwargs)
+    return "call_with", (list(args), dict(kwargs))
 
 
 class PoolWorker:
@@ -232,6 +232,15 @@ class MemberPool:
         """The function as it is now, for jobs; raises what pickling it raises."""
         pickled = dumps(function)
         return SentFunction(function, pickled if len(pickled) <= _LARGE else self.backend.put(pickled))
+
+    def frozen(self, value: Any) -> Any:
+        """An argument of a job as it is now, whatever the program does to it before the job is sent."""
+        if is_plain(value):
+            return value
+        try:
+            return self.backend.put(value)
+        except Exception:  # as it is: the job fails with that when it is sent
+            return value
 
     # ----------------------------------------------------------------------------------------- jobs
     def submit(self, *jobs: PoolJob) -> None:

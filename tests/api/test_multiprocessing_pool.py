@@ -421,3 +421,40 @@ def test_what_programs_read_of_a_pool_has_rays_names(ray_session, pool_class):
         ids = {actor._actor_id for actor, _count in pool._actor_pool}
         assert len(ids) == 2
     assert pool._closed
+
+
+def test_arguments_are_what_they_are_when_they_are_given(ray_session, pool_class, signal):
+    def first(items):
+        return items[0]
+
+    def held(gate):
+        while not ray_session.get(gate.is_set.remote()):
+            time.sleep(0.01)
+
+    with pool_class(1) as pool:
+        gate = signal()
+        holding = pool.apply_async(held, (gate,))
+        given = [0]
+        results = []
+        for number in range(5):
+            given[0] = number
+            results.append(pool.apply_async(first, (given,)))
+            results.append(pool.apply_async(first, (), {"items": given}))
+        mapped = pool.map_async(first, [given, given])
+        starred = pool.starmap_async(first, [(given,), (given,)])
+        given[0] = "changed"
+        ray_session.get(gate.send.remote())
+        holding.get()
+        assert [result.get() for result in results] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+        assert mapped.get() == starred.get() == [4, 4]
+
+
+@pytest.mark.parametrize("ask", ["imap", "imap_unordered"])
+def test_an_input_may_yield_the_same_list_again_and_again(pool, ask):
+    def filled():
+        buffer = [0]
+        for number in range(40):
+            buffer[0] = number
+            yield buffer
+
+    assert sorted(getattr(pool, ask)(lambda items: items[0], filled())) == list(range(40))

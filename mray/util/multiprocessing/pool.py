@@ -34,7 +34,13 @@ _AHEAD = 8
 Callback = Callable[[Any], object]
 #: Takes whether a call has succeeded, and its value or its exception.
 Settle = Callable[[bool, Any], None]
+#: Makes an argument of a job ready for its way: as it is where the caller waits, else `MemberPool.frozen`.
+Prepare = Callable[[Any], Any]
 T = TypeVar("T", bound="IMapIterator")
+
+
+def _as_it_is(argument: Any) -> Any:
+    return argument
 
 
 class Pool:
@@ -101,7 +107,7 @@ class Pool:
     # ----------------------------------------------------------------------------------------- one call
     def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: dict[str, Any] | None = None, *, kwargs: Any = None) -> Any:
         """``func(*args, **kwds)`` in one of the processes: its value, or what it raises. (`kwargs` is Ray's name of `kwds`.)"""
-        return self.apply_async(func, args, kwds, kwargs=kwargs).get()
+        return self._apply(func, args, kwds or kwargs, _as_it_is).get()
 
     def apply_async(
         self,
@@ -117,12 +123,23 @@ class Pool:
 
         An exception of theirs is reported by `threading.excepthook`, and changes nothing.
         """
+        return self._apply(func, args, kwds or kwargs, self._worker_pool.frozen, callback, error_callback)
+
+    def _apply(
+        self,
+        func: Callable[..., Any],
+        args: Iterable[Any],
+        kwargs: dict[str, Any] | None,
+        prepare: Prepare,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
+    ) -> AsyncResult:
         self._check_running()
         code = self._worker_pool.code_of(func)
-        method, arguments = call_of(code, tuple(args or ()), kwds or kwargs or {})
+        method, arguments = call_of(code, tuple(args or ()), kwargs or {})
 
         def begin(settle: Settle) -> None:
-            self._worker_pool.submit(_Job(settle, code, method, *arguments))
+            self._worker_pool.submit(_Job(settle, code, method, *map(prepare, arguments)))
 
         return AsyncResult(self._worker_pool, callback, error_callback, begin)
 
@@ -132,7 +149,7 @@ class Pool:
 
         Items travel `chunksize` at a time, by default in four chunks for each process.
         """
-        values: list[Any] = self._map(func, "map", iterable, chunksize).get()
+        values: list[Any] = self._map(func, "map", iterable, chunksize, _as_it_is).get()
         return values
 
     def map_async(
@@ -144,11 +161,11 @@ class Pool:
         error_callback: Callback | None = None,
     ) -> AsyncResult:
         """As `map`, at once; callbacks as of `apply_async`, with the list."""
-        return self._map(func, "map", iterable, chunksize, callback, error_callback)
+        return self._map(func, "map", iterable, chunksize, self._worker_pool.frozen, callback, error_callback)
 
     def starmap(self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: int | None = None) -> list[Any]:
         """``[func(*item) for item in iterable]``, otherwise as `map`."""
-        values: list[Any] = self._map(func, "starmap", iterable, chunksize).get()
+        values: list[Any] = self._map(func, "starmap", iterable, chunksize, _as_it_is).get()
         return values
 
     def starmap_async(
@@ -160,7 +177,7 @@ class Pool:
         error_callback: Callback | None = None,
     ) -> AsyncResult:
         """As `starmap`, at once."""
-        return self._map(func, "starmap", iterable, chunksize, callback, error_callback)
+        return self._map(func, "starmap", iterable, chunksize, self._worker_pool.frozen, callback, error_callback)
 
     def _map(
         self,
@@ -168,6 +185,7 @@ class Pool:
         method: str,
         iterable: Iterable[Any],
         chunksize: int | None,
+        prepare: Prepare,
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> AsyncResult:
@@ -177,7 +195,7 @@ class Pool:
             chunksize = -(-len(items) // (self._processes * 4))
         chunksize = max(1, chunksize)
         code = self._worker_pool.code_of(func)
-        return MapResult(self._worker_pool, callback, error_callback, code, method, items, chunksize)
+        return MapResult(self._worker_pool, callback, error_callback, code, method, items, chunksize, prepare)
 
     def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> OrderedIMapIterator:
         """An iterator of ``func(item)``, in the order of the items, which are read as results are taken; raises an item's exception.
@@ -345,6 +363,7 @@ class MapResult(AsyncResult):
         method: str,
         items: Sequence[Any],
         chunksize: int,
+        prepare: Prepare,
     ) -> None:
         super().__init__(worker_pool, callback, error_callback)
         self._value = [None] * len(items)
@@ -354,7 +373,7 @@ class MapResult(AsyncResult):
         if not starts:
             # As with chunks: nobody who is called back early waits for long.
             self._settle(True, self._value)
-        chunks = (pack(list(items[at : at + chunksize])) for at in starts)
+        chunks = (prepare(pack(list(items[at : at + chunksize]))) for at in starts)
         worker_pool.submit(*(_Job(partial(self._set, index), code, method, chunk) for index, chunk in enumerate(chunks)))
 
     def _set(self, index: int, success: bool, value: Any) -> None:
@@ -432,7 +451,7 @@ class IMapIterator:
                 self._done[self._submitted] = False, failure
                 self._submitted += 1
             elif items:
-                jobs.append(_Job(partial(self._set, self._submitted), self._code, "map", pack(items)))
+                jobs.append(_Job(partial(self._set, self._submitted), self._code, "map", self._worker_pool.frozen(pack(items))))
                 self._submitted += 1
             if not items:
                 self._items = None
