@@ -183,6 +183,8 @@ def tasks(folder: str) -> None:
     same(mray.get(fails_first.remote(f"{folder}/attempt")), "done")
     same(mray.get(nested.remote(1)), 4)
     same(mray.get([nested.remote(number) for number in range(6)]), [2 * number + 2 for number in range(6)])
+    for number in range(3):  # functions that go
+        same(mray.get(mray.remote(lambda number=number: number).remote()), number)
 
 
 def queues(folder: str) -> None:

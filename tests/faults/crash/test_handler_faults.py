@@ -68,7 +68,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "groups@worker": "LEASE_REFUSED",
     },
     ("worker", "peer heard"): {
-        "tasks": "FUNCTION HELLO LEASED TASK",
+        "tasks": "FUNCTION FUNCTION_OVER HELLO LEASED TASK",
         "objects": "ABSENT FREE_SEGMENT UNPIN",
         "looks": "ASK",
         "cancels": "CANCEL",
@@ -81,7 +81,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "objects@worker": "BORROW BORROWED FETCH OBJECT RELEASE",
         "cancels@worker": "CANCEL_OBJECT",
     },
-    ("worker", "main thread heard"): {"tasks": "EXIT FUNCTION LEASED TASK", "generators": "ACTOR_START"},
+    ("worker", "main thread heard"): {"tasks": "EXIT FUNCTION FUNCTION_OVER LEASED TASK", "generators": "ACTOR_START"},
     ("actor", "node heard"): {
         "actors": "ACTOR_STATE EXIT HELD",
         "actors@actor": "ANSWER WORKER_GONE",
