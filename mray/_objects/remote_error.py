@@ -92,7 +92,7 @@ def _named(kind: type) -> str:
 
 def format_exception(exception: BaseException) -> str:
     """The traceback of an exception and of what it came from, with the frames of the user's code only."""
-    report = traceback.TracebackException(type(exception), exception, _from_user(exception.__traceback__), compact=True)
+    report = traceback.TracebackException(type(exception), exception, from_user(exception.__traceback__), compact=True)
     _reduce(report, set())
     text = "".join(report.format())
     if _HEAD not in text and "Exception Group Traceback" not in text:
@@ -103,8 +103,8 @@ def format_exception(exception: BaseException) -> str:
     return "".join(line.replace(_MODULE, OURS, 1) if line.lstrip(" |").startswith(_MODULE) else line for line in lines)
 
 
-def _from_user(tb: TracebackType | None) -> TracebackType | None:
-    """Without the leading frames of the executor."""
+def from_user(tb: TracebackType | None) -> TracebackType | None:
+    """Without the leading frames of the executor; None where no code of the user's ran."""
     while tb is not None and kind_of(tb.tb_frame.f_code.co_filename) == OWN:
         tb = tb.tb_next
     return tb

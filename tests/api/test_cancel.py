@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal as signals
 import threading
 import time
@@ -49,6 +50,11 @@ def sleeper(ray):
         return name
 
     return ray.remote(num_cpus=0)(sleeper)
+
+
+def text_of(error):
+    """The text of an error, without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", str(error))
 
 
 def cancelled(ray, ref):
@@ -107,6 +113,73 @@ def test_the_error_names_the_task(ray_session, sleeper, marks, eventually):
         ray.get(ref)
     assert ref.task_id().hex() in str(caught.value)
     assert "was cancelled" in str(caught.value)
+
+
+def test_the_error_of_a_task_that_ran_is_one_of_the_task_and_tells_the_place(ray_session, sleeper, marks, eventually):
+    ray = ray_session
+    ref = sleeper.remote(marks.path)
+    eventually(lambda: marks() == ["begin"])
+    ray.cancel(ref)
+    with pytest.raises(ray.exceptions.TaskCancelledError) as caught:
+        ray.get(ref, timeout=60)
+    assert isinstance(caught.value, ray.exceptions.RayTaskError)
+    assert type(caught.value.cause) is ray.exceptions.TaskCancelledError
+    text = str(caught.value)
+    assert "time.sleep(0.01)" in text
+    assert re.search(rf"\nray\.exceptions\.TaskCancelledError: Task: TaskID\({ref.task_id().hex()}\) was cancelled\.", text)
+
+
+def test_the_error_of_a_task_that_did_not_run_is_the_cancellation_alone(ray_session, sleeper, marks):
+    ray = ray_session
+    busy = sleeper.options(num_cpus=4).remote(marks.path, "busy")
+    ref = sleeper.options(num_cpus=4).remote(marks.path)
+    ray.cancel(ref)
+    with pytest.raises(ray.exceptions.TaskCancelledError) as caught:
+        ray.get(ref, timeout=60)
+    assert type(caught.value) is ray.exceptions.TaskCancelledError
+    ray.cancel(busy, force=True)
+
+
+@pytest.mark.parametrize("made", ["task", "method"])
+def test_a_task_that_waits_for_a_call_of_its_own_tells_that_it_was_cancelled_there(ray_session, sleeper, marks, eventually, made):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    class Slow:
+        def sleep(self, path):
+            mark(path, "begin")
+            while True:
+                time.sleep(0.01)
+
+    slow = Slow.remote()
+
+    @ray.remote
+    def waits(actor, path):
+        return ray.get(sleeper.remote(path) if made == "task" else actor.sleep.remote(path))
+
+    ref = waits.remote(slow, marks.path)
+    eventually(lambda: marks() == ["begin"])
+    ray.cancel(ref)
+    with pytest.raises(ray.exceptions.TaskCancelledError) as caught:
+        ray.get(ref, timeout=60)
+    assert isinstance(caught.value, ray.exceptions.RayTaskError)
+    assert "ray::waits() (pid=" in text_of(caught.value)
+    ray.kill(slow)
+
+
+def test_a_task_that_reads_the_value_of_a_cancelled_one_fails_with_an_error_of_its_own(ray_session, sleeper, marks):
+    ray = ray_session
+
+    @ray.remote(num_cpus=0)
+    def reads(refs):
+        return ray.get(refs[0])
+
+    child = sleeper.options(num_cpus=4).remote(marks.path)
+    ray.cancel(child, force=True)
+    with pytest.raises(ray.exceptions.TaskCancelledError) as caught:
+        ray.get(reads.remote([child]), timeout=60)
+    assert isinstance(caught.value, ray.exceptions.RayTaskError)
+    assert "ray::reads() (pid=" in text_of(caught.value)
 
 
 def test_what_depends_on_a_cancelled_task_fails(ray_session, sleeper, marks, eventually):

@@ -25,7 +25,7 @@ from mray._common.kept import os
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection
 from mray._ipc.output import name_marker
-from mray._objects.remote_error import DependencyError, import_error, pickle_error
+from mray._objects.remote_error import DependencyError, from_user, import_error, pickle_error
 from mray._objects.serializer import is_plain
 from mray._runtime.client.call_context import CallContext, Running
 from mray._runtime.client.calls import failed_reply
@@ -217,13 +217,15 @@ class Executor:
             return
         if isinstance(error, KeyboardInterrupt):
             wrapped: BaseException = TaskCancelledError(TaskID(task_id))
+            if from_user(error.__traceback__) is not None:
+                wrapped = self.packer.wrapped(wrapped.with_traceback(error.__traceback__), name)
             self._interrupts.ended(task_id)
         elif isinstance(error, Cancelled):
             cancelled = TaskCancelledError(TaskID(task_id))
             cancelled.__context__ = error.error
             wrapped = self.packer.wrapped(cancelled, name)
-        elif isinstance(error, TaskCancelledError):
-            wrapped = error
+        elif isinstance(error, TaskCancelledError):  # of this call itself, or of another one, that its code has read
+            wrapped = error if from_user(error.__traceback__) is None else self.packer.wrapped(error, name)
         else:
             lost = self.client.tensors.why_lost(running.awaited) if running.awaited else None
             if lost is not None:  # it may come of undefined contents

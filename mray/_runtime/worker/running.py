@@ -74,7 +74,8 @@ class RunningCall(Running):
 
     def outcome(self, error: BaseException) -> BaseException:
         """The error for the caller, after the user's code has raised this one."""
-        return self.final_error or (TaskCancelledError(TaskID(self.task_id)) if self.canceled else error)
+        is_cancelled = self.canceled and not isinstance(error, TaskCancelledError)
+        return self.final_error or (TaskCancelledError(TaskID(self.task_id)) if is_cancelled else error)
 
 
 class ActorCall(RunningCall):
