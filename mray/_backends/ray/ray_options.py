@@ -34,8 +34,9 @@ def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of ``.options`` of Ray's remote function; `options` are complete."""
-    return {name: value for name, value in _translated(options, TASK_OPTIONS).items() if name not in _OF_FUNCTIONS}
+    """Options of ``.options`` of Ray's remote function; `options` are complete: 0 GPUs are nothing that was asked for."""
+    found = {name: value for name, value in _translated(options, TASK_OPTIONS).items() if name not in _OF_FUNCTIONS}
+    return found if found.get("num_gpus") else {name: value for name, value in found.items() if name != "num_gpus"}
 
 
 def class_options(options: Mapping[str, Any]) -> dict[str, Any]:
