@@ -15,7 +15,7 @@ WORLD = 2
 
 
 def error_of(call, *args, **options):
-    """What a call raises, which it has to."""
+    """The error that a call raises, as it has to."""
     try:
         call(*args, **options)
     except Exception as error:

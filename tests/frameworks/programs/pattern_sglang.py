@@ -11,7 +11,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 
 def error_of(call, *args, **options):
-    """What a call raises, which it has to."""
+    """The error that a call raises, as it has to."""
     try:
         call(*args, **options)
     except Exception as error:

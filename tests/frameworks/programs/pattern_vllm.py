@@ -17,7 +17,7 @@ WORLD = TENSOR * PIPELINE
 
 
 def error_of(call, *args, **options):
-    """What a call raises, which it has to."""
+    """The error that a call raises, as it has to."""
     try:
         call(*args, **options)
     except Exception as error:

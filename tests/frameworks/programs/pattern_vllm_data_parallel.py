@@ -16,7 +16,7 @@ ENGINES, WORLD = 2, 2
 
 
 def error_of(call, *args, **options):
-    """What a call raises, which it has to."""
+    """The error that a call raises, as it has to."""
     try:
         call(*args, **options)
     except Exception as error:
