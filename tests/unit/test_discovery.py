@@ -1,7 +1,11 @@
-"""The resources of the machine, read from files."""
+"""The resources of the machine, read from files, and its address."""
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 from mray._common import kept
 from mray._ipc import discovery
 from mray._ipc.discovery import Gpu
+from tests.checkout import python_path
 
 TWO = [Gpu(0, "GPU-aaaa", "NVIDIA H200"), Gpu(1, "GPU-bbbb", "Tesla V100-SXM2-16GB")]
 
@@ -139,3 +144,80 @@ def test_what_lies_in_memory_is_told_by_the_nearest_mount(tmp_path: Path, path: 
 
 def test_shared_memory_lies_in_memory():
     assert discovery.lies_in_memory("/dev/shm")
+
+
+# ------------------------------------------------------------------------------------------------ the machine's address
+class Routes:
+    """Stands for the kernel's table of routes: the family of sockets that has a way out, to the address at its beginning."""
+
+    def __init__(self, ways: dict[int, str]) -> None:
+        self.ways = ways
+        self.asked: list[tuple[str, int]] = []
+
+    def socket(self, family: int, kind: int) -> Routes:
+        assert kind == socket.SOCK_DGRAM
+        self.family = family
+        return self
+
+    def connect(self, target: tuple[str, int]) -> None:
+        self.asked.append(target)
+        if self.family not in self.ways:
+            raise OSError(101, "Network is unreachable")
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.ways[self.family], 40000
+
+    def __enter__(self) -> Routes:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("ways", "address"),
+    [
+        ({socket.AF_INET: "192.0.2.7", socket.AF_INET6: "2001:db8::7"}, "192.0.2.7"),
+        ({socket.AF_INET6: "2001:db8::7"}, "2001:db8::7"),
+        ({}, "127.0.0.1"),
+    ],
+)
+def test_the_address_of_the_machine_is_that_of_its_route_out_and_without_one_loopback(monkeypatch, ways, address):
+    routes = Routes(ways)
+    monkeypatch.setattr(discovery.socket, "socket", routes.socket)
+    assert discovery.node_address() == discovery.reachable(None) == discovery.reachable("localhost") == address
+    assert discovery.reachable("127.0.0.9") == "127.0.0.9"
+
+
+def test_in_a_network_of_its_own_without_a_route_a_session_has_the_loopback_address(tmp_path):
+    alone = next((way for way in (["unshare", "-n"], ["unshare", "-rn"]) if _works([*way, "true"])), None)
+    if alone is None:
+        pytest.skip("no network namespace can be made here")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import mray, mray.util\n"
+        "before = mray.util.get_node_ip_address()\n"
+        "context = mray.init(num_cpus=1, logging_level='ERROR')\n"
+        "there = mray.get(mray.remote(resources={'node:127.0.0.1': 0.1})(lambda: mray.util.get_node_ip_address()).remote())\n"
+        "print(before, context['node_ip_address'], context['address'].rpartition(':')[0], there)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": python_path()}
+    done = subprocess.run([*alone, sys.executable, str(program)], capture_output=True, text=True, env=env, check=False)
+    assert done.stdout.split() == ["127.0.0.1"] * 4, done.stderr
+
+
+def _works(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [("127.0.0.1", True), ("localhost", True), ("127.0.0.77", True), ("198.51.100.7", False), ("no such host", False), ("a" * 300, False)],
+)
+def test_an_address_is_of_this_machine_if_a_socket_can_be_bound_to_it(host, own):
+    assert discovery.is_of_this_machine(host) is own
+    assert discovery.is_of_this_machine(socket.gethostname())
+    assert discovery.is_of_this_machine(discovery.node_address())
