@@ -213,3 +213,23 @@ def test_no_process_of_a_session_has_a_socket_of_the_network(fresh, init):
         return held
 
     assert ray.get(ray.remote(sockets).remote()) == sockets() == []
+
+
+@pytest.mark.only("mray", "ray")
+def test_the_node_of_the_process_as_libraries_look_at_it_tells_the_same(run_program):
+    program = """
+    import mray.as_ray, ray
+    import ray._private.services as services
+    import ray._private.worker as worker
+    from ray._common.network_utils import node_ip_address_from_perspective
+    context = ray.init(num_cpus=1, _node_ip_address="127.0.0.2", logging_level="ERROR")
+    node = worker._global_node
+    print(node.node_ip_address, worker.global_worker.node_ip_address, services.get_node_ip_address(), node.address_info["node_ip_address"])
+    print(node.gcs_address == node.address == context.address_info["gcs_address"], node.node_id == context["node_id"])
+    resolve = services.resolve_ip_for_localhost
+    print(node_ip_address_from_perspective() == ROUTE, resolve("192.0.2.77"))
+    """
+    first = "import ray" if MODULE == "ray" else "import mray.as_ray, ray"
+    program = program.replace("ROUTE", repr(route_out())).replace("import mray.as_ray, ray", first)
+    lines = run_program(program).stdout
+    assert lines.splitlines() == [" ".join(["127.0.0.2"] * 4), "True True", "True 192.0.2.77"]

@@ -59,7 +59,7 @@ def test_a_program_starts_a_head_itself_joins_it_by_its_port_and_stops_it(fresh,
         assert started.returncode == 0 and "127.0.0.3:7413" in started.stdout, started.stdout
         os.environ["RAY_ADDRESS"] = "127.0.0.3:7413"
         status = ray_command("status")
-        assert status.returncode == 0 and "CPU: 0 of 2" in status.stdout, status.stdout
+        assert status.returncode == 0 and "CPU: 0 of 2" in status.stdout and " at 127.0.0.3:7413\\n" in status.stdout, status.stdout
         assert ray_command("health-check").returncode == 0
 
         import ray

@@ -56,6 +56,26 @@ class SessionNode:
         return global_worker.node_ip_address
 
     @property
+    def node_id(self) -> str:
+        """In hex digits."""
+        return runtime_context.get_node_id()
+
+    @property
+    def gcs_address(self) -> str:
+        """The address of the session, ``host:port``."""
+        return runtime_context.gcs_address
+
+    @property
+    def address(self) -> str:
+        """The same."""
+        return self.gcs_address
+
+    @property
+    def address_info(self) -> dict[str, Any]:
+        """The facts that `init` returns."""
+        return dict(RayContext(started_backend().facts()))
+
+    @property
     def cluster_id(self) -> ClusterID:
         """The id of the cluster; here one that stands for the session."""
         return ClusterID(hashlib.sha224(self.session_name.encode()).digest())

@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from mray._ipc.sessions import sessions
+from mray._ipc.sessions import address_of, sessions
 from mray.cli.columns import counted
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import SessionView, actors, jobs, nodes
@@ -53,6 +53,7 @@ def status_of(view: SessionView) -> dict[str, Any]:
     return {
         "session": os.path.basename(view.directory),
         "session_dir": view.directory,
+        "address": address_of(view.directory),
         "driver_pid": node["driver_pid"],
         "persistent": node["facts"]["persistent"],
         "node_pid": node["node_pid"],
@@ -79,7 +80,7 @@ def status_of(view: SessionView) -> dict[str, Any]:
 
 
 def _in_words(status: dict[str, Any]) -> str:
-    lines = [f"session {status['session']}"]
+    lines = [f"session {status['session']} at {status['address']}"]
     if status["persistent"]:
         lines.append(f"  persistent node pid {status['node_pid']}; to end it: mray stop")
     for driver in status["drivers"]:
