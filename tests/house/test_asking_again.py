@@ -86,6 +86,7 @@ BOUNDS = {
     "_runtime.joining.persistent:JoinedSession.node_lost": "for _CLEAN_SECONDS",
     "_runtime.processes.stack_signal:ask": "for the seconds that it was given",
     "proxy._connection:Sender._deliver": "once for each message; it sleeps while there is none",
+    "cli.loopback:LoopbackServer._serve": "until it is closed: it rests after a refused connection, and where it has no descriptor for one",
     "pytest_plugin.leaks:assert_nothing_left": "for the seconds that it was given",
     # asking for workers, processes and states
     "_runtime.client.actor_calls:ActorCaller.ask_node": "once for each actor: its state is not unknown then",
@@ -94,6 +95,7 @@ BOUNDS = {
     "_runtime.processes.supervisor:Supervisor._zygote_ended": "_ZYGOTE_ATTEMPTS deaths without a worker; then the session ends",
     "_backends.entry:_run_node": ONCE,
     "_runtime.processes.template:_fork": ONCE,
+    "_runtime.processes.native_threads:lasting_threads": ONCE,
     "cli.commands.metrics:serve_apart": ONCE,
     "_runtime.processes.template:serve": "one for each node that the driver orders",
     "_runtime.processes.zygote:Zygote._serve": "one for each worker that the node orders",

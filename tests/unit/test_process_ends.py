@@ -22,9 +22,9 @@ from mray._runtime.connections import ends
 from mray._runtime.connections.deaths import node_error
 from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.connections.ends import Ended, Ends
+from mray._runtime.connections.requests import Requests
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
-from mray._runtime.connections.requests import Requests
 from mray.exceptions import NodeDiedError, OwnerDiedError, RaySystemError
 
 KILLED = Ended("8c62cb31", Cause(m.CAUSE_CRASH, "", 7, -9))
