@@ -20,7 +20,7 @@ loops; not where an attribute or an item is read. So what must be one step reads
 Rejected: a lock or a flag around what must not be cut (two calls in each function, and what is forgotten is cut); to raise in the thread
 that waits from a function that traces it (a thread can have no other traced before Python 3.12).
 
-What calls the function of the C library in another way (an extension module, another `ctypes.PyDLL`) raises at once, as ever.
+An extension module, or another `ctypes.PyDLL`, that calls the function of the C library itself raises at once, as ever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import contextlib
 import ctypes
 import sys
 import threading
-import time
 from _thread import get_ident
 from collections.abc import Callable
 from functools import cache, partial
@@ -38,6 +37,7 @@ from operator import methodcaller
 from types import FrameType
 from typing import Any
 
+from mray._common import clock
 from mray._common.clock import now
 from mray._common.places import RETURNS, Place, place_of, sleeps
 from mray._common.record import Record
@@ -158,7 +158,7 @@ def _when_open(thread: int, kind: int | None) -> int | _Raised:
 
 @sleeps
 def _pause(seconds: float) -> None:
-    time.sleep(seconds)
+    clock.sleep(seconds)
 
 
 def _is_about_to_begin(place: Place, frame: FrameType) -> bool:

@@ -104,7 +104,7 @@ class Portable:
 
 
 def portable(error: BaseException) -> Portable | RemoteError:
-    """What arrives as the error, or as a `RemoteError` if that cannot be pickled and restored."""
+    """The error in a form that arrives as itself, or a `RemoteError` if it cannot be pickled and restored."""
     try:
         pickled = dumps(error)
         pickle.loads(pickled)

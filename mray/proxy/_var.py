@@ -492,7 +492,7 @@ def make_var(reference: RemoteReference[Any]) -> Var:
 
 
 def _sent(var: Var, error: BaseException | None) -> Any:
-    """What arrives at the interpreter of a variable as this error; the error itself where that is this process."""
+    """The error in a form that arrives at the interpreter of a variable as itself; the error where that is this process."""
     return error if error is None or reference_of(var).env.connection.local is not None else portable(error)
 
 

@@ -523,7 +523,7 @@ def by_a_graph(ray):
         graph.teardown(kill_actors=True)
 
 
-#: What arrives, or what somebody saw of it, and how often it was sent.
+#: The value that arrives, or a part of it that somebody saw, and how often it was sent.
 WAYS = {
     "put": (lambda ray: ray.get(ray.put(drain())), 1),
     "put beside a lambda": (lambda ray: ray.get(ray.put([drain(), lambda: 1]))[0], 1),

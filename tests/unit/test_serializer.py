@@ -361,7 +361,7 @@ def remade(kind, items):
 
 copyreg.pickle(ByTable, lambda value: (remade, (ByTable, value.taken())))
 KINDS = [ByState, ByReduce, ByReduceEx, ByNewArguments, ByTable, ByRegistration]
-#: What makes another pickler of some necessary, or looks so.
+#: Values for some of which another pickler is necessary, or looks so.
 BESIDE = {
     "nothing": lambda: None,
     "a lambda": lambda: lambda: 1,
