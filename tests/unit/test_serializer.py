@@ -518,10 +518,10 @@ def test_the_state_of_what_answers_for_its_attributes_is_put_back_as_it_was():
             self.kept = [self]
 
         def __getattr__(self, name):
-            return self.held[name]
+            raise AttributeError(f"{name}, and nothing but {self.held}")
 
         def __setattr__(self, name, value):
-            object.__setattr__(self, name, value) if name in ("held", "kept") else self.held.update(name=value)
+            object.__setattr__(self, name, value if self is not value and name in ("held", "kept") else self.held)
 
     arrived = round_trip(Loose())
     assert arrived.held == 1
