@@ -15,9 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
-
-np = pytest.importorskip("numpy")
 
 from tests.values import peers
 from tests.values.description import Words, describe, difference
@@ -145,6 +144,8 @@ class Ways:
             try:
                 self.ray.get(ref)
             except self.ray.exceptions.RayTaskError as error:
+                if type(error.cause) is not peers.Carrier:  # it could not be sent
+                    raise
                 return describe(error.cause.args[0])
 
         refs = [self._task(peers.fail_with).remote(*kind) for kind in kinds]

@@ -247,6 +247,11 @@ class _Walk:
             return self.of_arrow(value.type), repr(value.as_py())
         return name_of(type(value)), str(value)
 
+    # --------------------------------------------------------------------------------------------- SciPy
+    def of_sparse(self, value: Any) -> Words:
+        held = {name: each for name, each in vars(value).items() if not name.startswith("_has_")}  # found out by str(), among others
+        return str(value.shape), tuple([(name, self.of(held[name])) for name in sorted(held)])
+
     # -------------------------------------------------------------------------------------------- polars
     def of_polars(self, value: Any) -> Words:
         columns = value.get_columns() if hasattr(value, "get_columns") else [value]
@@ -352,5 +357,6 @@ _PACKAGES: dict[str, Callable[[Any], dict[Any, Callable[[_Walk, Any], Words]]]] 
         ),
         _Walk.of_arrow,
     ),
+    "scipy.sparse": lambda sparse: {(sparse.spmatrix, getattr(sparse, "sparray", sparse.spmatrix)): _Walk.of_sparse},
     "polars": lambda polars: {(polars.DataFrame, polars.Series): _Walk.of_polars},
 }

@@ -600,7 +600,7 @@ BUILTINS: Kinds = {
     ],
     "itertools": lambda: operator.attrgetter("a.b"),
     "getters": lambda: [operator.itemgetter(1, 2), operator.methodcaller("f", 1, k=2)],
-    "generator": lambda: (number for number in range(3)),
+    "generator": lambda: [(number for number in range(3))],
     "dict views": lambda: {1: 2}.keys(),
     "mapping proxy": lambda: types.MappingProxyType({1: 2}),
     "simple namespace": lambda: types.SimpleNamespace(a=1, b=[2]),
