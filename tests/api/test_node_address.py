@@ -132,7 +132,7 @@ print(ray.get_runtime_context().gcs_address, ray.get(ray.get_actor("it").get.rem
 
 
 @pytest.mark.processes("another process")
-@pytest.mark.parametrize("form", ["argument", "variable", "localhost", "loopback"])
+@pytest.mark.parametrize("form", ["argument", "variable", "auto and the variable", "localhost", "loopback"])
 def test_a_program_beside_the_session_joins_it_by_host_and_port(fresh, init, run_program, form):
     ray = fresh
     init(num_cpus=1, namespace="here")
@@ -145,8 +145,8 @@ def test_a_program_beside_the_session_joins_it_by_host_and_port(fresh, init, run
 
     it = ray.remote(It).options(name="it", num_cpus=0).remote()
     ray.get(it.get.remote())
-    named = {"argument": address, "variable": "", "localhost": f"localhost:{port}", "loopback": f"127.0.0.1:{port}"}[form]
-    env = {"RAY_ADDRESS": address} if form == "variable" else {}
+    named = {"argument": address, "variable": "", "auto and the variable": "auto", "localhost": f"localhost:{port}", "loopback": f"127.0.0.1:{port}"}[form]
+    env = {"RAY_ADDRESS": address} if "variable" in form else {}
     done = run_program(JOINER, named, env=env)
     assert done.stdout.split()[-1] == "7"
     assert done.stdout.split()[0].rpartition(":")[2] == port

@@ -89,7 +89,7 @@ def test_a_head_that_blocks_ends_with_the_signal_of_its_program(fresh, under_run
         os.environ["RAY_ADDRESS"] = "localhost:7414"
         while subprocess.run(["ray", "health-check"], stderr=subprocess.DEVNULL).returncode:
             assert head.poll() is None
-        ray.init(logging_level="ERROR")
+        ray.init(address="auto", logging_level="ERROR")  # the one that the variable names
         print(ray.get(ray.remote(lambda: 5).remote()))
         ray.shutdown()
         os.killpg(head.pid, signal.SIGTERM)

@@ -151,11 +151,13 @@ def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: 
 
 # ----------------------------------------------------------------------------------------------------------- joining
 def find(address: str, temp_dir: str | None = None) -> Address:
-    """The session that an address names: by ``host:port``, its directory or its name, or ``"auto"``: the persistent one, else that of a
-    process above.
+    """The session that an address names: by ``host:port``, its directory or its name, or ``"auto"``: the one that the environment names,
+    the persistent one, or that of a process above.
 
     Raises ConnectionError when it does not run, ValueError for an address that is none, RuntimeError when it runs another Python or mray.
     """
+    if address == "auto":
+        address = settings.named_address() or address
     if address == "auto":
         found = running(temp_dir) or _of_a_process_above()
         if found is None or (temp_dir is not None and os.path.dirname(found.session_dir) != parent_of(temp_dir)):
