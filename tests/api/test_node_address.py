@@ -145,7 +145,13 @@ def test_a_program_beside_the_session_joins_it_by_host_and_port(fresh, init, run
 
     it = ray.remote(It).options(name="it", num_cpus=0).remote()
     ray.get(it.get.remote())
-    named = {"argument": address, "variable": "", "auto and the variable": "auto", "localhost": f"localhost:{port}", "loopback": f"127.0.0.1:{port}"}[form]
+    named = {
+        "argument": address,
+        "variable": "",
+        "auto and the variable": "auto",
+        "localhost": f"localhost:{port}",
+        "loopback": f"127.0.0.1:{port}",
+    }[form]
     env = {"RAY_ADDRESS": address} if "variable" in form else {}
     done = run_program(JOINER, named, env=env)
     assert done.stdout.split()[-1] == "7"

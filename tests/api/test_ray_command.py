@@ -85,7 +85,7 @@ def test_a_head_that_blocks_ends_with_the_signal_of_its_program(fresh, under_run
         import os, signal, subprocess, sys, time
         import ray
         command = ["ray", "start", "--head", "--port=7414", "--temp-dir", sys.argv[1], "--num-cpus", "1", "--block"]
-        head = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+        head = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.environ["RAY_ADDRESS"] = "localhost:7414"
         while subprocess.run(["ray", "health-check"], stderr=subprocess.DEVNULL).returncode:
             assert head.poll() is None
