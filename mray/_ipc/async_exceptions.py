@@ -20,7 +20,7 @@ loops; not where an attribute or an item is read. So what must be one step reads
 Rejected: a lock or a flag around what must not be cut (two calls in each function, and what is forgotten is cut); to raise in the thread
 that waits from a function that traces it (a thread can have no other traced before Python 3.12).
 
-An extension module, or another `ctypes.PyDLL`, that calls the function of the C library itself raises at once, as ever.
+A call of the C library's function in another way (an extension module's, another `ctypes.PyDLL`) raises at once, as ever.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from operator import methodcaller
 from types import FrameType
 from typing import Any
 
-from mray._common import clock
-from mray._common.clock import now
+from mray._common.clock import monotonic, sleep
 from mray._common.places import RETURNS, Place, place_of, sleeps
 from mray._common.record import Record
 
@@ -118,9 +117,9 @@ def _when_open(thread: int, kind: int | None) -> int | _Raised:
     if not _guarded or kind is None or thread == get_ident():
         return at_once
     guarded, raises = _guarded[-1], _original()
-    begun, looks, pause, usual = now(), 0, _FIRST_PAUSE, 0.0
+    begun, looks, pause, usual = monotonic(), 0, _FIRST_PAUSE, 0.0
     try:
-        while now() - begun <= guarded.patience:
+        while monotonic() - begun <= guarded.patience:
             frame = sys._current_frames().get(thread)
             if frame is None:
                 return at_once
@@ -158,7 +157,7 @@ def _when_open(thread: int, kind: int | None) -> int | _Raised:
 
 @sleeps
 def _pause(seconds: float) -> None:
-    clock.sleep(seconds)
+    sleep(seconds)
 
 
 def _is_about_to_begin(place: Place, frame: FrameType) -> bool:
