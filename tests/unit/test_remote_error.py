@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import io
 import os
+import pickle
 import re
 import sys
 import threading
@@ -40,6 +41,7 @@ from mray.exceptions import (
     TaskCancelledError,
     UnserializableException,
 )
+from mray.proxy._errors import Failure, RemoteError
 
 CARETS = re.compile(r"^\s+[\^~]+$\n?", re.MULTILINE)
 
@@ -373,3 +375,24 @@ def test_the_text_of_an_error_tells_its_kind():
     assert facts_of_answer(pickle_error(cancelled)) == ("TASK_CANCELLED", "")
     assert facts_of_answer(pickle_error(task_error("f", cancelled))) == ("TASK_CANCELLED", "")
     assert facts_of_answer(pickle_error(task_error("f", ValueError("on purpose"))))[0] == "TASK_EXECUTION_EXCEPTION"
+
+
+def test_an_error_of_an_interpreter_is_asked_for_its_state_once() -> None:
+    class Drained(ValueError):
+        def __init__(self, items: list[int]) -> None:
+            super().__init__("failed")
+            self.items = items
+
+        def __reduce__(self) -> Any:
+            items, self.items = self.items, []
+            return Drained, (items,)
+
+    class Refuses(ValueError):
+        def __reduce__(self) -> Any:
+            raise RuntimeError("will not")
+
+    arrived = pickle.loads(pickle.dumps(Failure(Drained([1, 2]), "a step", "its traceback")))
+    assert type(arrived.error) is Drained
+    assert arrived.error.items == [1, 2]
+    refused = pickle.loads(pickle.dumps(Failure(Refuses("no"), "a step", "its traceback"))).error
+    assert (type(refused), str(refused)) == (RemoteError, f"{Refuses.__qualname__}: no")
