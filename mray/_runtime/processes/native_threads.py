@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 
 from mray._common.kept import io, os
@@ -100,7 +101,8 @@ def lasting_threads() -> set[int]:
     """
     if not (found := _other_threads()):
         return found
-    child = os.fork()
+    with warnings.catch_warnings(action="ignore") if sys.version_info >= (3, 11) else contextlib.nullcontext():
+        child = os.fork()  # from Python 3.12 on it warns of threads
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
