@@ -62,8 +62,37 @@ def brought(engine: Any, answer: Any) -> Any:
 
 
 def kept(value: Any) -> Any:
-    """A value that has come to stay, with arrays that can be written to: engines' messages bring them read-only."""
-    return value if "numpy" not in sys.modules else _with(value, _writable)
+    """A value that has come to stay, with arrays that can be written to: engines' messages bring them read-only.
+
+    Its lists and dicts are this process's own and stay what they are; what is one object in it stays one.
+    """
+    return value if "numpy" not in sys.modules else _writable(value, {})
+
+
+def _writable(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
+    """A copy of an array that is read-only; of a tuple that holds such; anything else as it is. `done`: what became of each part, by id."""
+    kind = type(value)
+    is_tuple = isinstance(value, tuple) and (kind is tuple or hasattr(kind, "_make"))
+    if not (is_tuple or kind is dict or kind is list or kind is sys.modules["numpy"].ndarray):
+        return value
+    known = done.get(id(value))
+    if known is not None:
+        return known[1]
+    changed = value
+    done[id(value)] = value, changed  # it may hold itself
+    if is_tuple:
+        items = [_writable(item, done) for item in value]
+        if any(new is not item for new, item in zip(items, value, strict=True)):
+            changed = kind(items) if kind is tuple else kind._make(items)
+    elif kind is dict or kind is list:
+        for key, item in [*(value.items() if kind is dict else enumerate(value))]:
+            new = _writable(item, done)
+            if new is not item:
+                value[key] = new
+    elif not value.flags.writeable:
+        changed = value.copy("K")
+    done[id(value)] = value, changed
+    return changed
 
 
 def _with(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -84,11 +113,6 @@ def _with(value: Any, change: Callable[[Any], Any]) -> Any:
 def _copied(value: Any) -> Any:
     """A copy of a tensor of a device; anything else as it is."""
     return value.clone() if _is_on_device(value) else value
-
-
-def _writable(value: Any) -> Any:
-    """A copy of an array that is read-only; anything else as it is."""
-    return value.copy() if type(value) is sys.modules["numpy"].ndarray and not value.flags.writeable else value
 
 
 def _is_on_device(value: Any) -> bool:

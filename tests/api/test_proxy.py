@@ -507,6 +507,16 @@ def test_an_exception_that_cannot_be_pickled_still_says_what_it_was(env: IRemote
         fail_oddly().fetch()
 
 
+def test_arrays_that_were_put_stay_the_arrays_they_were(env: IRemoteInterpreter) -> None:
+    numpy = pytest.importorskip("numpy")
+    rows = numpy.arange(6).reshape(2, 3)
+    table = [rows, {"again": (rows,)}]
+    there = env.put([table, table])
+    assert len(table) == 2 and table[0] is rows
+    assert env.put(lambda tables: tables[0] is tables[1] and tables[0][0] is tables[0][1]["again"][0])(there).fetch()
+    assert env.put(lambda array: array.flags.f_contiguous and array.flags.writeable)(env.put(numpy.asfortranarray(rows))).fetch()
+
+
 def test_arrays_that_were_put_can_be_written_to(env: IRemoteInterpreter, rif: RemoteInterpreterFactory) -> None:
     numpy = pytest.importorskip("numpy")
     x = env.put(numpy.zeros(3))

@@ -26,6 +26,8 @@ PRELOAD = ["tests.values.kinds"]
 SESSION = {"num_cpus": 2}
 #: Of tensors that have a history.
 REFUSED_BY_GRAPHS = "torch gradients"
+#: Containers that hold themselves: a step looks through them for variables.
+REFUSED_AS_VARIABLES = {"list in itself", "dict in itself", "tuple in its list"}
 
 
 class Failed:
@@ -274,7 +276,7 @@ def test_values_arrive_as_they_were(ways, way, family):
 @pytest.mark.only("mray", "local")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_values_arrive_as_they_were_as_variables_of_another_interpreter(ways, family):
-    kinds = kinds_of(family)
+    kinds = [kind for kind in kinds_of(family) if kind[1] not in REFUSED_AS_VARIABLES]
     check(kinds, proxy(ways, kinds))
 
 

@@ -8,6 +8,7 @@ arrive dense.
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 import types
 import weakref
@@ -19,6 +20,8 @@ import cloudpickle
 #: Nested tuples of texts.
 Words = Any
 
+#: Elements that a digest stands for.
+_MANY = 1000
 #: Types whose values are known by their repr, and whose identity nobody promises.
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range, slice)
 _BUILTIN = (list, tuple, dict, set, frozenset, bytearray, str, bytes, int, float, complex)
@@ -156,7 +159,7 @@ class _Walk:
             return ("masked",)
         plain = numpy.ndarray.view(array, numpy.ndarray) if type(array) is not numpy.ndarray else array
         strides = [str(stride) for stride, size in zip(array.strides, array.shape, strict=True) if size > 1] if array.size else []
-        items = self.all_of(plain.ravel().tolist()) if plain.dtype.hasobject else repr(plain.tolist())
+        items = self.all_of(plain.ravel().tolist()) if plain.dtype.hasobject else _contents(plain)
         facts = str(array.shape), tuple(strides), str(array.flags.f_contiguous), str(array.flags.c_contiguous)
         more: Words = ()
         if isinstance(array, numpy.ma.MaskedArray):
@@ -189,7 +192,7 @@ class _Walk:
         strides = plain.stride() if _is_dense(plain) else torch.empty(plain.shape).stride()
         words = [str(stride) for stride, size in zip(strides, plain.shape, strict=True) if size > 1] if plain.numel() else []
         bits = torch.empty(plain.shape, dtype=plain.dtype).copy_(plain).reshape(-1)
-        return facts, held, tuple(words), repr(bits.view(torch.uint8).tolist() if plain.numel() else [])
+        return facts, held, tuple(words), _contents(bits.view(torch.uint8).numpy()) if plain.numel() else ""
 
     # -------------------------------------------------------------------------------------------- pandas
     def of_frame(self, frame: Any) -> Words:
@@ -259,6 +262,11 @@ class _Walk:
         return tuple(
             [(column.name, repr(column.dtype), repr(column.to_list()), repr(flag)) for column, flag in zip(columns, flags, strict=True)]
         )
+
+
+def _contents(array: Any) -> str:
+    """Of an array without objects."""
+    return repr(array.tolist()) if array.size < _MANY else hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def _content(cell: Any) -> Any:

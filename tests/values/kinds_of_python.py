@@ -584,7 +584,7 @@ BUILTINS: Kinds = {
     "slice": lambda: slice(1, None, -1),
     "list": lambda: [1, "a", [None]],
     "long list": lambda: list(range(3000)),
-    "list of objects": lambda: [Plain(number) for number in range(1500)],
+    "list of objects": lambda: [Plain(number) for number in range(1100)],
     "tuples": lambda: [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), tuple(range(50))],
     "dict": lambda: {"b": 1, "a": 2, 1: 3, (1, 2): 4, None: 5, 1.5: 6, b"k": 7, frozenset([1]): 8},
     "long dict": lambda: {str(number): number for number in range(3000)},
