@@ -114,7 +114,7 @@ def _cut(schema: Any, batches: list[Any]) -> tuple[Any, Any]:
 
 
 def _without_elements(column: Any) -> Any:
-    """An empty column whose buffers are empty too, which the writer does not see to. What a dictionary has is kept."""
+    """An empty column whose buffers are empty too, which the writer does not see to. A dictionary keeps its words."""
     arrow = _arrow()
     kind = column.type
     if arrow.types.is_dictionary(kind):

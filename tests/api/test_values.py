@@ -1,4 +1,4 @@
-"""What arrives is what was sent: values of all kinds, by every way, are what cloudpickle makes of them.
+"""Values of all kinds arrive as they were sent, by every way: equal to cloudpickle's copies.
 
 The kinds are those of `tests.values.kinds`, some 800 where all packages are installed, each a message of its own. Each test is a way and a
 family of kinds, and says all that arrived wrong. Different on purpose, and none of a description's words: arrays are read-only, tensors
@@ -53,7 +53,7 @@ def kinds_of(family: str) -> list[tuple[str, str]]:
 
 
 def wrong(kind: tuple[str, str], found: Result) -> str:
-    """What is wrong about what came, if anything."""
+    """The fault of a result; empty if it has none."""
     expected = wanted(*kind)
     if isinstance(found, Failed):
         error = found.error

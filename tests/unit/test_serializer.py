@@ -205,7 +205,7 @@ def test_items_keep_their_own_way_of_pickling():
 
 
 def facts(dtype):
-    """What a dtype is, beside what it is equal to: long and long long are equal where they are one size."""
+    """The facts of a dtype, beyond equality: long and long long are equal where they are one size."""
     fields = None if dtype.fields is None else [(name, facts(kind), *more) for name, (kind, *more) in dtype.fields.items()]
     base = None if dtype.subdtype is None else (facts(dtype.subdtype[0]), dtype.subdtype[1])
     return dtype, dtype.type, dtype.char, dtype.str, dtype.isalignedstruct, dtype.metadata, fields, base

@@ -1,7 +1,7 @@
-"""What a value is, in words that two processes can compare: type, contents, dtype, strides, and which of its parts are one object.
+"""A value in words that two processes can compare: type, contents, dtype, strides, and which of its parts are one object.
 
 `describe` walks through a value. Of types of the standard library and of packages that it knows nothing about, it looks at what they
-pickle as. What arrives differently on purpose is left out of the words: arrays are read-only where they are read, and tensors with gaps
+pickle as. Differences on purpose are left out of the words: arrays are read-only where they are read, and tensors with gaps
 arrive dense.
 """
 
@@ -80,7 +80,7 @@ class _Walk:
         return self._reduced(value)
 
     def _own(self, value: Any) -> Words:
-        """An object of a class of the tests: what it has, however it pickles."""
+        """An object of a class of the tests: its contents and attributes, however it pickles."""
         content: Words = ()
         for kind in _BUILTIN:
             if isinstance(value, kind):

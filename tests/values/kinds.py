@@ -1,6 +1,6 @@
 """All kinds of values, by family and name: those of packages that are not installed are left out.
 
-What each is to be where it arrives, cloudpickle says: `wanted` describes what it makes of a value of the kind.
+The oracle is cloudpickle: `wanted` describes its copy of a value of the kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def make(family: str, name: str) -> Any:
 
 
 class Wanted(NamedTuple):
-    """What may come of sending a value of a kind."""
+    """The right results of sending a value of a kind."""
 
     #: Any of these is right: as cloudpickle has it, and as it was made.
     words: tuple[Words, ...]
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 @functools.cache
 def wanted(family: str, name: str) -> Wanted:
-    """What cloudpickle cannot pickle may be refused, and what it cannot restore may be an error or arrive as it was."""
+    """The descriptions of cloudpickle's copy and of the original; an error is right where cloudpickle has one."""
     try:
         pickled = cloudpickle.dumps(make(family, name), 5)
     except Exception:

@@ -143,7 +143,7 @@ class Dict(TypedDict):
 
 
 class ListOf(list[Any]):
-    """What it has, and attributes."""
+    """A list with attributes."""
 
 
 class DictOf(dict[Any, Any]):
@@ -720,7 +720,7 @@ CLASSES: Kinds = {
     "refusing twice": RefusingTwice,
 }
 
-#: What forces the pickler to more than names of modules.
+#: Values that force the pickler to more than names of modules.
 BESIDE: Kinds = {
     "a lambda": lambda: lambda: 1,
     "a local class": lambda: local_class()(),

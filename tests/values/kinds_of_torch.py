@@ -93,7 +93,7 @@ TENSORS: Kinds = {
     "in an exception": lambda: ValueError(torch.arange(3)),
     "storage": lambda: torch.arange(3).untyped_storage().tolist(),
 }
-#: What a graph's edge refuses, for it has a history.
+#: Tensors with a history, which edges of graphs refuse.
 GRADIENTS: Kinds = {
     "requires grad": lambda: torch.arange(3.0, requires_grad=True),
     "with a gradient": with_grad,

@@ -1,4 +1,4 @@
-"""What runs where values arrive: it describes what it got, and makes what it is asked for."""
+"""The code that runs where values arrive: it describes them, and makes others."""
 
 from __future__ import annotations
 
