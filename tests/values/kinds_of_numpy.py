@@ -18,7 +18,7 @@ class Field(np.ndarray[Any, Any]):
 
 
 class Stateful(Field):
-    """Whose attributes travel with it."""
+    """An array that takes its attributes along."""
 
     def __reduce__(self) -> Any:
         function, arguments, state = super().__reduce__()  # type: ignore[misc]
