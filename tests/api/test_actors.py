@@ -186,6 +186,22 @@ class _Descriptors(_Base):
     def traced(self, x, *, by=1):
         return x * by + self.number
 
+    @property
+    def shown(self):
+        return "no method"
+
+    @functools.partial
+    def no_descriptor(self):
+        return None
+
+
+class _Cached(_Base):
+    @functools.lru_cache  # noqa: B019
+    def cached(self, x):
+        return x + self.number
+
+
+class _Dispatching:
     @functools.singledispatchmethod
     def kind(self, value):
         return "something"
@@ -194,18 +210,6 @@ class _Descriptors(_Base):
     def _(self, value: int):
         return "int"
 
-    @property
-    def shown(self):
-        return "no method"
-
-    @functools.lru_cache  # noqa: B019
-    def cached(self, x):
-        return x + self.number
-
-    @functools.partial
-    def no_descriptor(self):
-        return None
-
 
 def test_methods_that_a_class_has_by_descriptors_are_the_handles_too(ray_session):
     ray = ray_session
@@ -213,7 +217,6 @@ def test_methods_that_a_class_has_by_descriptors_are_the_handles_too(ray_session
     assert ray.get(actor.pair.remote(2)) == (1, 2)
     assert ray.get(actor.pair.options(name="two").remote(b=3)) == (1, 3)
     assert ray.get(actor.traced.remote(3, by=2)) == ("traced", 11)
-    assert ray.get([actor.kind.remote(1), actor.kind.remote("text")]) == ["int", "something"]
     with pytest.raises(TypeError):
         actor.pair.remote(1, 2, 3)
     for name in ("lonely", "shown", "no_descriptor"):
@@ -225,11 +228,18 @@ def test_methods_that_a_class_has_by_descriptors_are_the_handles_too(ray_session
 @pytest.mark.differs("functools.lru_cache makes no function, and Ray looks for functions only")
 def test_a_cached_method_is_one_of_the_handle(ray_session, engine):
     ray = ray_session
-    actor = ray.remote(_Descriptors).remote()
+    actor = ray.remote(_Cached).remote()
     if engine == "ray":
         assert not hasattr(actor, "cached")
     else:
         assert ray.get([actor.cached.remote(1), actor.cached.remote(1)]) == [6, 6]
+
+
+@pytest.mark.only("mray", "local")
+def test_a_method_that_dispatches_by_type_is_one_of_the_handle(ray_session):
+    """Ray cannot pickle the class."""
+    actor = ray_session.remote(_Dispatching).remote()
+    assert ray_session.get([actor.kind.remote(1), actor.kind.remote("text")]) == ["int", "something"]
 
 
 @pytest.mark.only("mray", "local")
