@@ -6,6 +6,9 @@ import socket
 import threading
 
 import numpy as np
+
+os.environ.setdefault("RAY_CGRAPH_get_timeout", "300")  # as vLLM does; Ray reads it when its graphs are imported
+
 import ray
 from ray._private.state import available_resources_per_node
 from ray.dag import InputNode, MultiOutputNode
