@@ -226,6 +226,7 @@ def test_methods_that_a_class_has_by_descriptors_are_the_handles_too(ray_session
 
 
 @pytest.mark.differs("functools.lru_cache makes no function, and Ray looks for functions only")
+@pytest.mark.only("mray", "local", "ray")
 def test_a_cached_method_is_one_of_the_handle(ray_session, engine):
     ray = ray_session
     actor = ray.remote(_Cached).remote()
@@ -263,7 +264,13 @@ def test_partial_methods_of_coroutines_and_generators_are_of_their_kind(ray_sess
 
 
 @pytest.mark.differs("Ray takes no `self` behind `options`, and no `fn` in `__ray_call__`")
-@pytest.mark.parametrize("name", ["self", "args", "kwargs", "options", "name", "method", "function", "fn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("self", marks=pytest.mark.only("mray", "local", "ray")),  # mray on Ray goes by `options`
+        *("args", "kwargs", "options", "name", "method", "function", "fn"),
+    ],
+)
 def test_a_keyword_may_have_any_name(ray_session, engine, name):
     ray = ray_session
 

@@ -218,7 +218,7 @@ ARRAYS = [
     numpy.zeros(2, kind) for kind in (
         ">i8", ">c16", ">U2", "<M8[25us]", ">m8[D]", "V3", "S0", numpy.dtype([("a", "i1"), ("b", "q")], align=True),
         [("x", "u8", (2, 3)), ("y", [("z", ">q")])], numpy.dtype({"names": ["a"], "formats": ["L"], "offsets": [5], "itemsize": 20}),
-        *([numpy.dtypes.StringDType(), numpy.dtypes.StringDType(na_object=None)] if hasattr(getattr(numpy, "dtypes", None), "StringDType") else []),
+        *(numpy.dtypes.StringDType(**given) for given in ({}, {"na_object": None}) if hasattr(getattr(numpy, "dtypes", 0), "StringDType")),
     )
 ] + [
     numpy.array(5.0), numpy.zeros((0, 3)), numpy.arange(6, dtype=">i4"), numpy.arange(10)[::2], FORTRAN, numpy.zeros(3, "S3"),

@@ -68,7 +68,9 @@ STRUCTURED: dict[str, Any] = {
 NAMES = ["?", *"bBhHiIlLqQpPefdgFDG", "S3", "U3", "S0", "U0"]
 NAMES += [f">{name}" for name in ("i2", "i4", "i8", "u8", "f2", "f4", "f8", "g", "c8", "c16", "U3", "M8[s]")]
 NAMES += [f"{kind}8[{unit}]" for kind in "mM" for unit in ("Y", "M", "D", "h", "s", "ms", "us", "ns", "25s", "as")] + ["m8", "M8"]
-STRINGS = [] if not hasattr(getattr(np, "dtypes", None), "StringDType") else [np.dtypes.StringDType(), np.dtypes.StringDType(na_object=None, coerce=False)]
+STRINGS = []
+if hasattr(getattr(np, "dtypes", None), "StringDType"):
+    STRINGS = [np.dtypes.StringDType(), np.dtypes.StringDType(na_object=None, coerce=False)]
 
 DTYPES: Kinds = {
     **{f"array of {name}": lambda name=name: some(name) for name in NAMES},
