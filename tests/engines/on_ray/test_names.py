@@ -159,6 +159,8 @@ def refused(theirs: list[list[Any]] | None, ours: list[list[Any]] | None) -> str
     kinds = {kind for kind, _default in found.values()}
     wrong = []
     for name, kind, default in theirs:
+        if name == "self":
+            continue  # nobody gives it by name
         if kind.startswith("VAR_"):
             if kind not in kinds and name not in ("args", "kwargs"):
                 wrong.append(f"*{name}")
