@@ -7,6 +7,7 @@ from typing import Any
 
 from mray._common import reducers
 from mray._objects import serializer
+from mray._objects.tables import arrow_reducers
 
 __all__ = ["SerializationContext", "StandaloneSerializationContext"]
 
@@ -37,7 +38,8 @@ class SerializationContext:
         return SerializedObject(serializer.serialize(value))
 
     def _register_cloudpickle_reducer(self, cls: type, reducer: Reducer) -> None:
-        reducers.register_reducer(cls, reducer)
+        if cls not in arrow_reducers():  # Ray's libraries bring one that cuts slices, as mray's does, and refuses some types of columns
+            reducers.register_reducer(cls, reducer)
 
     def _unregister_cloudpickle_reducer(self, cls: type) -> None:
         reducers.deregister_serializer(cls)
