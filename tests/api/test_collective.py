@@ -757,7 +757,7 @@ def _odd_layouts(rank: int) -> dict[str, Any]:
             "none": array[:, :0],
             "a number": array[0, 0, None].reshape(()),
             "Fortran's": numpy.asfortranarray(array),
-            "a matrix": numpy.asmatrix(array) if dtype.kind in "if" else array,
+            "a matrix": array.view(numpy.matrix) if dtype.kind in "if" else array,
         }
         found.update({f"numpy {dtype}, {name}": view for name, view in views.items()})
     return found

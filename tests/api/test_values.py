@@ -22,6 +22,8 @@ from tests.values import peers
 from tests.values.description import Words, describe, difference
 from tests.values.kinds import FAMILIES, make, wanted
 
+#: One process pickles as several do, and has the other tests of values.
+pytestmark = pytest.mark.only("mray", "ray")
 PRELOAD = ["tests.values.kinds"]
 SESSION = {"num_cpus": 2}
 #: Of tensors that have a history.
@@ -52,9 +54,9 @@ def kinds_of(family: str) -> list[tuple[str, str]]:
     return [(family, name) for name in FAMILIES[family]]
 
 
-def wrong(kind: tuple[str, str], found: Result) -> str:
-    """The fault of a result; empty if it has none."""
-    expected = wanted(*kind)
+def wrong(kind: tuple[str, str], found: Result, messages: int) -> str:
+    """The fault of a result, which has travelled in so many messages; empty if it has none."""
+    expected = wanted(*kind, messages)
     if isinstance(found, Failed):
         error = found.error
         return "" if expected.error else f"{type(error).__name__}: {str(error).strip().splitlines()[-1]:.200}"
@@ -257,9 +259,9 @@ def ways(ray_session: Any) -> Iterator[Ways]:
         yield made
 
 
-def check(kinds: list[tuple[str, str]], found: list[Result]) -> None:
+def check(kinds: list[tuple[str, str]], found: list[Result], messages: int = 1) -> None:
     assert len(found) == len(kinds)
-    faults = {name: fault for (_, name), result in zip(kinds, found, strict=True) if (fault := wrong((_, name), result))}
+    faults = {kind[1]: fault for kind, result in zip(kinds, found, strict=True) if (fault := wrong(kind, result, messages))}
     assert not faults, "\n".join([f"{len(faults)} of {len(kinds)}", *[f"{name}: {fault}" for name, fault in faults.items()]])
 
 
@@ -270,10 +272,10 @@ def is_refused(way: str, family: str) -> bool:
 @pytest.mark.parametrize(("way", "family"), [(way, family) for way in WAYS for family in FAMILIES if not is_refused(way, family)])
 def test_values_arrive_as_they_were(ways, way, family):
     kinds = kinds_of(family)
-    check(kinds, getattr(ways, way)(kinds))
+    check(kinds, getattr(ways, way)(kinds), messages=2 if way == "queue" else 1)
 
 
-@pytest.mark.only("mray", "local")
+@pytest.mark.only("mray")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_values_arrive_as_they_were_as_variables_of_another_interpreter(ways, family):
     kinds = [kind for kind in kinds_of(family) if kind[1] not in REFUSED_AS_VARIABLES]
@@ -292,7 +294,7 @@ def test_values_arrive_as_they_were_from_disk(fresh, init):
         check(kinds, found)
 
 
-@pytest.mark.only("mray", "local")
+@pytest.mark.only("mray")
 def test_arrays_made_in_shared_memory_keep_their_dtypes(ray_session):
     from mray.util import shared
 

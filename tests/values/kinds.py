@@ -37,18 +37,24 @@ class Wanted(NamedTuple):
 
 
 @functools.cache
-def wanted(family: str, name: str) -> Wanted:
-    """The descriptions of cloudpickle's copy and of the original; an error is right where cloudpickle has one."""
-    try:
-        pickled = cloudpickle.dumps(make(family, name), 5)
-    except Exception:
-        return Wanted((), error=True)
-    words = []
-    error = False
-    try:
-        words.append(describe(pickle.loads(pickled)))
-    except Exception:
-        error = True
+def wanted(family: str, name: str, messages: int = 1) -> Wanted:
+    """The descriptions of cloudpickle's copy and of the original; an error is right where cloudpickle has one.
+
+    Of a value that travels in so many `messages` it is the copy of the copy.
+    """
+    value, words, error = make(family, name), [], False
+    for _ in range(messages):
+        try:
+            pickled = cloudpickle.dumps(value, 5)
+        except Exception:
+            return Wanted((), error=True)
+        try:
+            value = pickle.loads(pickled)
+        except Exception:
+            error = True
+            break
+    if not error:
+        words.append(describe(value))
     with contextlib.suppress(Exception):  # of what is made in a way that does not pickle, such as a mapped file's
         words.append(describe(make(family, name)))
     return Wanted(tuple(words), error)

@@ -293,6 +293,7 @@ class ByNewargs(Gathering):
     def __new__(cls, *args: Any, **attributes: Any) -> Any:
         new = super().__new__(cls)
         new.given = args, attributes  # type: ignore[attr-defined]
+        new.asked = attributes.get("asked", 0)
         return new
 
     def __getnewargs_ex__(self) -> Any:
