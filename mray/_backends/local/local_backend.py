@@ -209,6 +209,7 @@ class LocalBackend(Backend):
             host.close()
         # Threads of the user's own that wait get the error, and leave.
         self.driver.client.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
+        self.driver.finish_callbacks()
         self.run_token.close()
         self.driver.client.close()
         if host is not None:

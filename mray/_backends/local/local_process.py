@@ -18,6 +18,9 @@ from mray._common.log import logger
 if TYPE_CHECKING:
     from mray._runtime.worker.worker import Worker
 
+#: Decisions for which the end of a session waits until callbacks have run.
+_MOST_DECISIONS = 1000
+
 
 class Process:
     """A simulated process: the driver, or a worker."""
@@ -62,6 +65,14 @@ class Process:
             self._caller = run_token.spawn(f"callbacks of {name}", self._call, self)
             self._caller.serves = True
             self.sim_threads.append(self._caller)
+
+    def finish_callbacks(self) -> None:
+        """Let the callbacks that are due run before the session's threads end; those that wait are left behind."""
+        run_token = self.client.reactor.run_token
+        for _ in range(_MOST_DECISIONS):
+            run_token.pause()
+            if not self._callbacks:
+                break
 
     def _call(self) -> None:
         run_token, callbacks = self.client.reactor.run_token, self._callbacks
