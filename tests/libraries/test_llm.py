@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pandas")
+pytest.importorskip("ray")
 pytest.importorskip("aiohttp")
 
 from tests.full import full

@@ -12,7 +12,7 @@ import pytest
 
 from tests.full import full
 
-pytest.importorskip("ray.data" if os.environ.get("MRAY_TEST_ENGINE") == "ray" else "pandas", reason="Ray's libraries are not installed")
+pytest.importorskip("ray.data" if os.environ.get("MRAY_TEST_ENGINE") == "ray" else "ray", reason="Ray's libraries are not installed")
 pytest.importorskip("starlette")
 
 RAY = os.environ.get("MRAY_TEST_ENGINE") == "ray"

@@ -10,6 +10,7 @@ import pytest
 
 from mray._objects.serializer import deserialize, serialize
 
+pytest.importorskip("ray")
 pa = pytest.importorskip("pyarrow")
 
 MAKERS: dict[str, Callable[[int], Any]] = {

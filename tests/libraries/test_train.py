@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("ray")
 pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("ray")
 pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 

@@ -64,6 +64,8 @@ def _at_step(wanted: int, act: Callable[[], object], *, looks: bool | None = Non
 
     def passes(frame: FrameType, offset: int) -> bool:
         """Whether `act` is called before this byte code; counts it."""
+        if frame.f_code.co_filename == __file__:
+            return False  # the end of the steps itself
         same, looked = before
         before[:] = frame, looks_for_signals(frame, offset)
         may = same is frame and looked
