@@ -445,9 +445,9 @@ class RunToken:
 
     def _outsiders_live(self) -> bool:
         """Whether a thread that is no simulated thread may yet bring something about."""
-        if self.guests:
-            self.guests = {thread for thread in self.guests if thread.is_alive()}
-        return bool(self.guests)
+        known = self.guests
+        self.guests = {thread for thread in known if thread.is_alive()}
+        return bool(known)  # also if the last has just ended, which somebody may wait for: they look again
 
     def _fail_deadlocked(self) -> None:
         """Raise in the driver: all threads wait for each other."""
