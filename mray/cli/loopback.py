@@ -117,7 +117,7 @@ class LoopbackServer:
                 for thread, connection in list(self._requests.items()):
                     with contextlib.suppress(OSError):  # its thread has just closed it
                         connection.shutdown(socket.SHUT_RDWR)
-                    if thread is not self.thread:
+                    if thread is not self.thread and thread.is_alive():  # else it is just about to start, or has ended
                         thread.join()
                 self.thread.join(_PAUSE)  # it may have begun with another request meanwhile
 

@@ -233,12 +233,9 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
             del self[actor_id]
 
     def is_idle(self) -> bool:
-        """Whether no call of this process was sent and has no answer, or is to be sent again."""
-        for caller in tuple(self.values()):
-            actor = caller.actor
-            if (actor.link is not None and actor.link.calls) or any(call.was_sent for call in (*actor.queue, *actor.aside)):
-                return False
-        return True
+        """Whether no call of this process waits for its answer, or to be sent."""
+        actors = [caller.actor for caller in tuple(self.values())]
+        return not any((actor.link is not None and actor.link.calls) or actor.queue or actor.aside for actor in actors)
 
     def own_live(self) -> bool:
         """Whether an actor that ends with this process is not dead yet."""

@@ -275,7 +275,7 @@ def test_page_observability_cli_sdk(ray_session, echo):
     ref, kept = actor.echo.remote(1), ray.put(b"x" * 200_000)
     ray.get(ref)
     (record,) = state.list_actors(filters=[("name", "=", "listed"), ("state", "!=", "DEAD")], detail=True, limit=10)
-    assert record.class_name == "Echo"
+    assert record.class_name == "echo.<locals>.Echo"
     assert state.get_actor(id=record.actor_id).pid == record.pid
     tasks = state.list_tasks(filters=[("actor_id", "=", record.actor_id)])
     assert tasks
@@ -286,6 +286,6 @@ def test_page_observability_cli_sdk(ray_session, echo):
     assert {each.pid for each in state.list_workers()} >= {record.pid}
     assert state.list_jobs()
     assert state.list_placement_groups(filters=[("name", "=", "no such group")]) == []
-    assert state.summarize_actors()["cluster"]["summary"]["Echo"]["state_counts"]["ALIVE"] >= 1
+    assert state.summarize_actors()["cluster"]["summary"][record.class_name]["state_counts"]["ALIVE"] >= 1
     assert state.summarize_tasks()["cluster"]["total_actor_tasks"] >= 1
     assert state.summarize_objects()["cluster"]["total_objects"] >= 1
