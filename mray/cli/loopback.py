@@ -121,7 +121,6 @@ class LoopbackServer:
                         thread.join()
                 self.thread.join(_PAUSE)  # it may have begun with another request meanwhile
 
-
     def let_go(self) -> None:
         """In the child of a fork: close what is the parent's."""
         self.socket.close()

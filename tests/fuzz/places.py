@@ -108,7 +108,11 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_libraries.head_start:once",
         "_runtime.processes.template:HeadStart.load",
     ),
-    "what this process has made itself": ("_channel.shm:ShmWriter.last_size", "proxy._errors:portable", "proxy._errors:Portable.__reduce__"),
+    "what this process has made itself": (
+        "_channel.shm:ShmWriter.last_size",
+        "proxy._errors:portable",
+        "proxy._errors:Portable.__reduce__",
+    ),
     "bytecode beside the package's source: a program that may write there may write the source": ("testing.points:_Loader.get_code",),
     "what the kernel or a library tells": (
         "cli.loopback:_asked",

@@ -125,9 +125,7 @@ def main(words: list[str]) -> int:
         return NOT_FOUND
     at = given.metrics_export_port
     # Loaded by name: a server of HTTP takes some 60 ms to import, a third of this command's start.
-    metrics = (
-        "" if at is None else f"\nMetrics: {importlib.import_module(EXPORTER).serve_apart(at, address.session_dir, address.node_pid)}"
-    )
+    metrics = "" if at is None else f"\nMetrics: {importlib.import_module(EXPORTER).serve_apart(at, address.session_dir, address.node_pid)}"
     if not given.block:
         _tell(address, given.temp_dir, metrics)
         return DONE
