@@ -275,7 +275,7 @@ class MemberPool:
                     self._fill_up()
                     if self._closed and not self._queue:
                         self._dismiss([worker for worker in self.workers if not worker.jobs])
-                    watch = self._depth > 1 and not self._queue and not self._watched and self._has_uneven_load()
+                    watch = not self._queue and not self._watched and self._has_uneven_load()
                     self._watched = self._watched or watch
                     break
             self._send(*pair)

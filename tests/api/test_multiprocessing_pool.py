@@ -203,9 +203,9 @@ def test_an_initializer_that_fails_breaks_the_pool(ray_session, pool_class):
     pool.join()
 
 
-@pytest.mark.only("mray", "local")
-def test_calls_that_wait_for_each_other_meet_behind_many_short_ones(ray_session, pool, tmp_path):
-    """Short calls are sent ahead; two that wait for each other must not end up behind one another."""
+@pytest.fixture
+def meet(tmp_path):
+    """A function of two names that returns once it was called with them the other way round, too."""
 
     def meet(name, other):
         (tmp_path / name).touch()
@@ -213,11 +213,33 @@ def test_calls_that_wait_for_each_other_meet_behind_many_short_ones(ray_session,
             time.sleep(0.001)
         return name
 
+    return meet
+
+
+@pytest.mark.only("mray", "local")
+def test_calls_that_wait_for_each_other_meet_behind_many_short_ones(ray_session, pool, meet):
+    """Short calls are sent ahead; two that wait for each other must not end up behind one another."""
     short = [pool.apply_async(abs, (-1,)) for _ in range(200)]
     met = [pool.apply_async(meet, names) for names in (("a", "b"), ("b", "a"))]
     after = [pool.apply_async(abs, (-2,)) for _ in range(20)]
     assert [result.get(60) for result in met] == ["a", "b"]
     assert [result.get(60) for result in short + after] == [1] * 200 + [2] * 20
+
+
+@pytest.mark.only("mray", "local")
+def test_calls_that_wait_for_each_other_meet_behind_a_long_one(ray_session, pool, meet):
+    """One member has both, sent ahead while calls were short, when calls turn out to be long."""
+    pool.map(abs, range(200), chunksize=1)
+    calls = [
+        (time.sleep, (0.2,)),
+        (time.sleep, (0.01,)),
+        (time.sleep, (0.01,)),
+        (meet, ("a", "b")),
+        (time.sleep, (0.01,)),
+        (meet, ("b", "a")),
+    ]
+    results = [pool.apply_async(*call) for call in calls]
+    assert [result.get(60) for result in results] == [None, None, None, "a", None, "b"]
 
 
 @pytest.mark.only("mray", "local")
