@@ -219,7 +219,9 @@ class _Walk:
         elif hasattr(values, "freq"):
             more = (str(values.freq),)
         if type(values).__name__ in ("PandasArray", "NumpyExtensionArray"):
-            return name_of(type(values)), self.of_dtype(values.to_numpy().dtype), self.all_of(list(values)), more
+            plain = values.to_numpy()
+            items = self.all_of(list(values)) if plain.dtype.hasobject else _contents(plain)
+            return name_of(type(values)), self.of_dtype(plain.dtype), items, more
         return name_of(type(values)), repr(values.dtype), name_of(type(values.dtype)), self.all_of(list(values)), more
 
     def of_index(self, index: Any) -> Words:
