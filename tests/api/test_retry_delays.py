@@ -80,14 +80,15 @@ def failing(ray, kind, retries):
     return {"task": task, "death": death}[kind].remote
 
 
+@pytest.mark.differs("Ray spends a retry of a call while its actor restarts")
 @pytest.mark.parametrize("kind", ["task", "death", "generator", "raises", "dies"])
-def test_between_two_attempts_there_is_the_delay(fresh, init, attempts, kind):
+def test_between_two_attempts_there_is_the_delay(fresh, init, engine, attempts, kind):
     ray = fresh
     init(num_cpus=2, _system_config=SHORT)
     with pytest.raises((ValueError, ray.exceptions.WorkerCrashedError, ray.exceptions.ActorUnavailableError)):
         ray.get(failing(ray, kind, 2)(attempts.path))
     pauses = attempts.pauses()
-    assert len(pauses) == 2
+    assert len(pauses) == 2 or (engine == "ray" and kind == "dies" and len(pauses) == 1)
     assert min(pauses) >= DELAY
 
 
