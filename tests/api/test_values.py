@@ -22,8 +22,9 @@ from tests.values import peers
 from tests.values.description import Words, describe, difference
 from tests.values.kinds import FAMILIES, make, wanted
 
-#: One process pickles as several do, and has the other tests of values.
-pytestmark = pytest.mark.only("mray", "ray")
+#: One process pickles as several do, and has the other tests of values. On Ray 2.60 a bytearray comes as bytes, what parts of a list or
+#: closure share comes as two, `print` as another function, and an Arrow table with two columns of one name not at all.
+pytestmark = pytest.mark.only("mray")
 PRELOAD = ["tests.values.kinds"]
 SESSION = {"num_cpus": 2}
 #: Of tensors that have a history.
