@@ -75,13 +75,17 @@ def call_in_loop(loop: Any, callback: Callable[[], object]) -> None:
 
 
 def tell(future: Any, value: Any, error: BaseException | None = None) -> None:
-    """Settle a future, unless it has been or is cancelled. In the loop's thread."""
+    """Settle a future, unless it has been or is cancelled, or its loop is closed. In the loop's thread."""
     if future.done():
         return
-    if error is None:
-        future.set_result(value)
-    else:  # a future refuses StopIteration: it would end the generator that awaits it
-        future.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
+    try:
+        if error is None:
+            future.set_result(value)
+        else:  # a future refuses StopIteration: it would end the generator that awaits it
+            future.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
+    except RuntimeError:
+        if not future.get_loop().is_closed():  # else nobody awaits it any more
+            raise
 
 
 def settle(future: Any, answer: Callable[[], Any]) -> None:

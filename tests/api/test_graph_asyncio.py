@@ -747,3 +747,27 @@ def test_those_who_wait_are_told_that_the_loop_cannot(ray_session, actor, compil
         gate.touch()
 
     asyncio.run(main())
+
+
+# ------------------------------------------------------------------------------------------ loops that end
+@pytest.mark.only("mray", "local")
+def test_an_execution_whose_loop_was_closed_disturbs_no_other_loop(ray_session, actor, compiled):
+    a = actor()
+    with ray_session.dag.InputNode() as inp:
+        graph = compiled(a.sleep.bind(inp))
+
+    async def ask(seconds):
+        return await (await graph.execute_async(seconds))
+
+    stopped, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    told = []
+    other.set_exception_handler(lambda _loop, context: told.append(context))
+    task = stopped.create_task(ask(0.2))
+    stopped.call_later(0.05, stopped.stop)
+    stopped.run_forever()
+    assert not task.done()
+    stopped.close()
+    assert [other.run_until_complete(asyncio.wait_for(ask(0.001), 30)) for _ in range(3)] == [0.001] * 3
+    assert told == []
+    other.close()
+    task._log_destroy_pending = False

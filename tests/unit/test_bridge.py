@@ -40,6 +40,16 @@ def test_a_time_limit_in_a_loop_of_the_user_holds(monkeypatch, is_pretended):
     assert asyncio.run(main()) == "over"
 
 
+@pytest.mark.parametrize("error", [None, ValueError("failed")])
+def test_a_future_that_somebody_awaits_in_a_closed_loop_is_told_in_vain(error):
+    loop = asyncio.new_event_loop()
+    future = loop.create_future()
+    future.add_done_callback(lambda future: future.exception())
+    loop.close()
+    bridge.tell(future, None, error)
+    assert future.done()
+
+
 def test_a_callback_of_another_thread_is_awaited_and_so_is_one_that_comes_at_once_or_never():
     taken_back = []
 
