@@ -91,7 +91,7 @@ def test_what_a_handler_raises_cuts_nothing_of_mrays_in_an_actor(kind: str) -> N
 
 #: Kind -> places where Python looks for signals from one to the next in a slice.
 RAISED_IN = {
-    "Graph": 1, "GraphOfArrays": 3, "GraphThatGrows": 5, "GraphInSeveral": 2, "GraphInLoop": 3, "Task": 3, "ActorCall": 3, "Put": 5,
+    "Graph": 1, "GraphOfArrays": 3, "GraphThatGrows": 5, "GraphInSeveral": 2, "GraphInOwnLoop": 3, "Task": 3, "ActorCall": 3, "Put": 5,
     "Wait": 9, "Stream": 5, "OfQueue": 5, "Proxy": 5, "Kill": 61, "Cancel": 7, "Compile": 151, "Finalize": 23, "Session": 1001,
 }  # fmt: skip
 
