@@ -155,11 +155,11 @@ class GraphInLoop(Graph):
         with InputNode() as given:
             self.graph = self.actor.echo.bind(given).experimental_compile(enable_asyncio=True)
 
-    def round(self, k: int) -> None:
-        async def ask() -> Any:
-            return await (await self.graph.execute_async(k))
+    async def ask(self, k: int) -> Any:
+        return await (await self.graph.execute_async(k))
 
-        got = asyncio.run(ask())
+    def round(self, k: int) -> None:
+        got = asyncio.run(self.ask(k))
         assert got == k, f"asked {k}, got {got}"
 
     def check(self, k: int) -> None:
@@ -171,9 +171,6 @@ class GraphInOwnLoop(GraphInLoop):
     """The same where asyncio swallows an error: one that comes in its own part of a callback, whose task then waits for ever."""
 
     def round(self, k: int) -> None:
-        async def ask() -> Any:
-            return await (await self.graph.execute_async(k))
-
         def swallowed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             errors.append(context.get("exception") or RuntimeError(context["message"]))
             loop.stop()
@@ -182,7 +179,7 @@ class GraphInOwnLoop(GraphInLoop):
         loop = asyncio.new_event_loop()
         loop.set_exception_handler(swallowed)
         try:
-            got = loop.run_until_complete(ask())
+            got = loop.run_until_complete(self.ask(k))
             assert got == k, f"asked {k}, got {got}"
         except RuntimeError:
             if not errors:
