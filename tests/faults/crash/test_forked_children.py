@@ -215,6 +215,17 @@ mray.shutdown()
 """
 
 
+FORKS_AND_STAYS = """
+import os, signal
+if child := os.fork():
+    with open(os.path.join(os.path.dirname(__file__), "pid"), "w") as file:
+        file.write(str(child))
+else:
+    while True:
+        signal.pause()
+"""
+
+
 KEPT = """
 import ctypes, multiprocessing, os, signal, sys
 sys.path.insert(0, sys.argv[2])
@@ -254,17 +265,17 @@ stay()
 @pytest.mark.parametrize("way", ["plain", "within_c", "of_multiprocessing"])
 def test_a_fork_that_lives_on_keeps_nothing_of_a_session_that_is_killed_as_a_whole(run_text, tmp_path, way):
     (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "forks.py").write_text("import os, signal\nif not os.fork():\n    while True:\n        signal.pause()\n")
+    (tmp_path / "modules" / "forks.py").write_text(FORKS_AND_STAYS)
     run = run_text(KEPT, way, str(tmp_path / "modules"))
     run.wait_for("ready")
-    child = int((tmp_path / "begun").read_text())
+    child, preloaded = (int((tmp_path / name).read_text()) for name in ("begun", "modules/pid"))
     (directory,) = [path for path in run.paths() if path.name.startswith("session_")]
     killed = [run.pid_of("node"), run.pid_of("zygote"), run.pid]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody sees another one end
         for pid in killed:
             os.kill(pid, number)
     run.wait()
-    while not set(killed[:2]).isdisjoint(run.processes()):
+    while set(run.processes()) != {child, preloaded}:  # a worker that is still ending would keep the session
         time.sleep(0.005)
     assert directory.exists() and [name for name in os.listdir("/dev/shm") if directory.name.rpartition("_")[2] in name]
     sweep(str(directory.parent))  # as the next `init`
