@@ -559,10 +559,10 @@ def test_what_another_thread_raises_does_not_come_into_a_message_in_hand(reactor
     counts: list[int] = []
     handled: list[str] = []
     target: Target
+    raiser = threading.Thread(target=lambda: counts.append(raise_in(target.ident)))
 
     def dispatch(_events: int) -> None:
         os.read(read, 1)
-        raiser = threading.Thread(target=lambda: counts.append(raise_in(target.ident)))
         raiser.start()
         for _ in range(10_000):
             sorted([3, 1, 2])
@@ -574,6 +574,7 @@ def test_what_another_thread_raises_does_not_come_into_a_message_in_hand(reactor
         target.start()
         os.write(write, b"x")
         target.join()
+        raiser.join()
         assert (counts, handled, target.caught) == ([1], ["whole"], ["Alarm"])
     finally:
         reactor.forget(read)
