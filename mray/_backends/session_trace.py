@@ -19,6 +19,7 @@ from mray._common import messages as m
 from mray._common.clock import time_ns
 from mray._common.kept import os
 from mray._common.places import frame_of
+from mray._common.uncollected import uncollected
 from mray._runtime.observe.observer import ask_node, ask_processes
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import spans_of
@@ -66,11 +67,12 @@ def _running(worker: Worker) -> list[tuple[str, str, int]]:
 def _begun_on_main(worker: Worker) -> float | None:
     """When the call on the main thread began. It stands in a variable of the loop that serves calls: a call costs nothing for it."""
     code = type(worker).serve_all.__code__
-    for frame in sys._current_frames().values():
-        place = frame_of(code, frame)
-        if place is not None:
-            began = place.f_locals.get("began")
-            return float(began) if began is not None else None
+    with uncollected:
+        for frame in sys._current_frames().values():
+            place = frame_of(code, frame)
+            if place is not None:
+                began = place.f_locals.get("began")
+                return float(began) if began is not None else None
     return None
 
 

@@ -16,6 +16,7 @@ Note [no call in between]
 -------------------------
 Python looks for signals, hands itself on to another thread and raises what a thread has been given where a function is called, begins or
 loops; not where an attribute or an item is read. So what must be one step reads attributes, which are functions of C that properties call.
+The garbage collector would run finalizers in the middle of them (`mray._common.uncollected`).
 
 Rejected: a lock or a flag around what must not be cut (two calls in each function, and what is forgotten is cut); to raise in the thread
 that waits from a function that traces it (a thread can have no other traced before Python 3.12).
@@ -40,6 +41,7 @@ from typing import Any
 from mray._common.clock import monotonic, sleep
 from mray._common.places import RETURNS, Place, place_of, sleeps
 from mray._common.record import Record
+from mray._common.uncollected import uncollected
 
 _NAME = "PyThreadState_SetAsyncExc"
 #: How long the thread that raises waits between two looks, at first and at most, in seconds.
@@ -116,43 +118,49 @@ def _when_open(thread: int, kind: int | None) -> int | _Raised:
     at_once = _Raised(thread, kind)
     if not _guarded or kind is None or thread == get_ident():
         return at_once
-    guarded, raises = _guarded[-1], _original()
+    guarded = _guarded[-1]
     begun, looks, pause, usual = monotonic(), 0, _FIRST_PAUSE, 0.0
     try:
         while monotonic() - begun <= guarded.patience:
-            frame = sys._current_frames().get(thread)
-            if frame is None:
-                return at_once
-            place = place_of(frame, guarded.owns_lock(thread))
-            if place.is_idle and _is_mrays_own(frame):
-                return 1  # between two calls it is nobody's
-            if place.is_open or place.sleeps or _is_about_to_begin(place, frame) or frame.f_code is _pause.__code__:
-                back = frame.f_back
-                try:
-                    # See Note [no call in between].
-                    if _threads.frames[thread] is frame and frame.f_back is back:
-                        count: int = raises(thread, kind)
-                        if place.sleeps:
-                            for each in tuple(_guarded):
-                                each.wake()
-                        return count
-                except KeyError:
-                    return at_once
-                finally:
-                    del back
+            with uncollected:
+                count = _raise_if_open(thread, kind, guarded)
+            if count is not None:
+                return count if count >= 0 else at_once
             looks += 1
             if looks == _LOOKS_BEFORE_HASTE and _haste.acquire(False):
                 usual = sys.getswitchinterval()
                 sys.setswitchinterval(min(usual, _HASTE))
-            del frame, place
             _pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         return at_once
     finally:
-        frame = place = None  # type: ignore[assignment]
         if usual:
             sys.setswitchinterval(usual)
             _haste.release()
+
+
+def _raise_if_open(thread: int, kind: int, guarded: Guarded) -> int | None:
+    """Raise it if the thread is where it may be cut now: how many threads there were; None: it is elsewhere; -1: it is gone."""
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return -1
+    place = place_of(frame, guarded.owns_lock(thread))
+    if place.is_idle and _is_mrays_own(frame):
+        return 1  # between two calls it is nobody's
+    if not (place.is_open or place.sleeps or _is_about_to_begin(place, frame) or frame.f_code is _pause.__code__):
+        return None
+    raises, back = _original(), frame.f_back
+    try:
+        # See Note [no call in between].
+        if _threads.frames[thread] is not frame or frame.f_back is not back:
+            return None
+        count: int = raises(thread, kind)
+    except KeyError:
+        return -1
+    if place.sleeps:
+        for each in tuple(_guarded):
+            each.wake()
+    return count
 
 
 @sleeps

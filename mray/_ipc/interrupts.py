@@ -52,6 +52,7 @@ from mray._common.places import (
     undone_by,
     users_frame,
 )
+from mray._common.uncollected import uncollected
 from mray._ipc.async_exceptions import Guarded, guard_threads, release_threads
 from mray._ipc.handlers import current_handler, guard_handlers, release_handlers, run_handler
 from mray._ipc.quiet_lock import QuietLock
@@ -172,7 +173,8 @@ class InterruptGuard:
     @property
     def is_open(self) -> bool:
         """Whether the main thread sleeps, is about to, or runs a handler in a sleep. Any thread; for tests."""
-        return frame_of(InterruptGuard.sleep.__code__, sys._current_frames().get(self._main or 0)) is not None
+        with uncollected:
+            return frame_of(InterruptGuard.sleep.__code__, sys._current_frames().get(self._main or 0)) is not None
 
     def owns_lock(self) -> bool:
         """Whether the thread that asks owns `lock`."""

@@ -25,6 +25,7 @@ from typing import Any
 from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, WrappedReader
 from mray._common.kept import os
+from mray._common.uncollected import uncollected
 from mray._graph.actor.program import compile_program
 from mray._graph.channel_ends import ChannelEnds, open_ends
 from mray._graph.communicators import join, leave
@@ -240,10 +241,11 @@ def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
 def _stack_of(thread: int) -> list[FrameType]:
     """The frames of a thread, outermost first."""
     frames = []
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
+    with uncollected:
+        frame = sys._current_frames().get(thread)
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
     return frames[::-1]
 
 

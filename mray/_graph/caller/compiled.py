@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
+from mray._common.uncollected import uncollected
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.executions import Executions
 from mray._graph.caller.future import CompiledDAGFuture, all_of, each_of, submit_when_there_is_room
@@ -96,13 +97,14 @@ class CompiledGraph(Executions, Depicted):
     def awaited(cls) -> set[int]:
         """The `id` of each graph that a thread of this process waits for."""
         found = set()
-        for innermost in sys._current_frames().values():
-            frame: FrameType | None = innermost
-            while frame is not None:
-                if frame.f_code is cls._await.__code__:
-                    found.add(id(frame.f_locals.get("self")))
-                    break
-                frame = frame.f_back
+        with uncollected:
+            for innermost in sys._current_frames().values():
+                frame: FrameType | None = innermost
+                while frame is not None:
+                    if frame.f_code is cls._await.__code__:
+                        found.add(id(frame.f_locals.get("self")))
+                        break
+                    frame = frame.f_back
         return found
 
     @property

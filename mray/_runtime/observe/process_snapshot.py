@@ -25,6 +25,7 @@ from mray._common import messages as m
 from mray._common.ids import FIRST, first_number
 from mray._common.invocations import short_name
 from mray._common.places import frame_of
+from mray._common.uncollected import uncollected
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
 from mray._objects.store import is_spilled
@@ -245,11 +246,12 @@ def _stacks(_client: Client) -> list[tuple[str, str]]:
     """(name, stack) of every Python thread, innermost frame last; of the one that answers, the stack that it reads messages from."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks = []
-    for ident, innermost in sys._current_frames().items():
-        frame = innermost
-        if ident == threading.get_ident():  # as it was when it called the handler of ASK
-            frame = frame_of(Reactor.run_once.__code__, innermost) or innermost
-        stacks.append((names.get(ident, str(ident)), "".join(traceback.format_stack(frame))))
+    with uncollected:
+        for ident, innermost in sys._current_frames().items():
+            frame = innermost
+            if ident == threading.get_ident():  # as it was when it called the handler of ASK
+                frame = frame_of(Reactor.run_once.__code__, innermost) or innermost
+            stacks.append((names.get(ident, str(ident)), "".join(traceback.format_stack(frame))))
     stacks.sort(key=lambda stack: stack[0] != "MainThread")
     return stacks
 
@@ -259,15 +261,17 @@ def _waits(client: Client) -> list[dict[str, Any]]:
     codes = client.objects.waiting_codes()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = []
-    for ident, innermost in sys._current_frames().items():
-        frame: FrameType | None = innermost
-        while frame is not None:
-            if frame.f_code in codes and frame.f_locals.get("self") is client.objects:
-                entries = frame.f_locals.get("entries") or ()
-                pending = [entry for entry in tuple(entries) if entry.form is None]
-                found.append({"thread": names.get(ident, ""), "count": len(pending), "on": [_source_of(e) for e in pending[:MOST_AWAITED]]})
-                break
-            frame = frame.f_back
+    with uncollected:
+        for ident, innermost in sys._current_frames().items():
+            frame: FrameType | None = innermost
+            while frame is not None:
+                if frame.f_code in codes and frame.f_locals.get("self") is client.objects:
+                    entries = frame.f_locals.get("entries") or ()
+                    pending = [entry for entry in tuple(entries) if entry.form is None]
+                    on = [_source_of(entry) for entry in pending[:MOST_AWAITED]]
+                    found.append({"thread": names.get(ident, ""), "count": len(pending), "on": on})
+                    break
+                frame = frame.f_back
     return found
 
 

@@ -29,6 +29,7 @@ from mray._common import settings
 from mray._common.clock import time
 from mray._common.kept import io, os, socket
 from mray._common.places import frame_of
+from mray._common.uncollected import uncollected
 from mray._ipc import process as processes
 from mray._ipc import reactor
 from mray._ipc.connection import connect, peer_is_ours
@@ -255,5 +256,6 @@ class Visitor:
 
 def _main_thread_waits() -> bool:
     """Whether the main thread waits inside mray, and so reads no terminal."""
-    innermost = sys._current_frames().get(threading.main_thread().ident or 0)
-    return frame_of(reactor.Reactor.wait_until.__code__, innermost) is not None
+    with uncollected:
+        innermost = sys._current_frames().get(threading.main_thread().ident or 0)
+        return frame_of(reactor.Reactor.wait_until.__code__, innermost) is not None

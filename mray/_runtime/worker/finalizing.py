@@ -24,6 +24,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from mray._common.kept import io, os
+from mray._common.uncollected import uncollected
 
 #: Paths of the standard library and of the interpreter's frozen modules; and of the runtime's own code.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
@@ -34,7 +35,9 @@ def finalize(known: Collection[str]) -> None:
     """Let go of all that user code has left in this process; `known`: the names of modules that are not the user's."""
     _flush(_files())  # of garbage in a circle, a file may go before what is to be written to it
     gc.collect()
-    if not any(_runs_user_code(frame) for thread, frame in sys._current_frames().items() if thread != threading.get_ident()):
+    with uncollected:
+        is_busy = any(_runs_user_code(frame) for thread, frame in sys._current_frames().items() if thread != threading.get_ident())
+    if not is_busy:
         _clear([sys.modules.pop(name) for name in reversed(tuple(sys.modules)) if name not in known and _is_of_program(sys.modules[name])])
         gc.collect()
     for file in _files():

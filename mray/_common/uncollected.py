@@ -1,0 +1,56 @@
+"""Looking into other threads while no garbage is collected.
+
+Until Python 3.11 the collector runs wherever an object is made; from 3.12 on only between byte codes. A finalizer that it runs hands the
+interpreter on to other threads, in the middle of what else is one step: 3.11 makes the object of a frame when somebody asks for it, the
+frame has ended by then, and its object shows memory that is another one's (a crash, or a dict for a frame). So whoever walks the frames of
+another thread does it within ``with uncollected:``.
+
+Any thread, finalizers too; several at once, and one within the other. A forked child goes on as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import threading
+from contextlib import AbstractContextManager
+
+from mray._common.kept import os
+
+
+class Uncollected:
+    """The collector's first threshold is 0 while somebody is within. (It is not switched off: locks of mray's do that, and others.)"""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._inside = 0
+        self._usual = 0
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            usual = gc.get_threshold()[0]
+            if not self._inside:
+                self._usual = usual
+            gc.set_threshold(0)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._restore()
+
+    def _restore(self) -> None:
+        if not gc.get_threshold()[0]:  # else the program has set it meanwhile
+            gc.set_threshold(self._usual)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()
+        if self._inside:
+            self._inside = 0
+            self._restore()
+
+
+uncollected: AbstractContextManager[None] = Uncollected() if sys.version_info < (3, 12) else contextlib.nullcontext()
