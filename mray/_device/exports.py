@@ -2,7 +2,7 @@
 
     the thread that writes                                        later, the same thread
     TensorExports.add(tensor) -> facts        each tensor            ExportedMessage.end(points of the readers)
-    TensorExports.seal()                      the whole message        its stream waits for them, then the memory is used again
+    TensorExports.seal()                      the whole message        the memory is used again when they are reached
 
 A tensor is copied within its device, on the current stream, into memory which others can open: the pool's. Readers get plain data
 (`Facts of an export`)::
@@ -11,6 +11,9 @@ A tensor is copied within its device, on the current stream, into memory which o
     handle, offset, size, dtype, shape, strides, device index here
 
 The timeline is that of the stream that copies; at the last of the numbers the whole tensor is there.
+
+A block is used again when its readers have come to their points: the oldest first, and while they have not, another block is taken, so that
+a reader whose device is late holds up nobody. Only with `MOST_AHEAD` blocks, or as many bytes as a pool grows by, does the stream wait.
 
 Rejected: to send a tensor as it lies where nobody else in this process has it. Whether somebody has, Python does not tell: counts of
 references leave out what an interpreter borrows (from 3.14 on), and a method that kept the tensor would write into what its reader reads.
@@ -24,20 +27,24 @@ Later work of the current stream, which could change the tensor, waits for the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mray._device.device import CaptureError, Device, NotExportedError, NotOpenedError, Platform
+from mray._common import settings
+from mray._device.device import Device, DeviceOutOfMemoryError, NotExportedError, NotOpenedError, Platform
 from mray._device.device_faults import promise
 from mray._device.lending import lend_stream, return_stream
-from mray._device.memory_pool import Block, MemoryPool, block_size, pool_of
+from mray._device.memory_pool import Block, MemoryPool, are_reached, block_size, pool_of
 from mray._device.pinned_memory import owner_of
-from mray._device.timelines import Peers, Where, mark
+from mray._device.timelines import PeerPoint, Peers, Where, mark
 from mray._ipc.pidfd import is_dead
 
 #: Blocks that an edge keeps for its next messages, so that tensors of one shape lie at the same few addresses.
 MOST_SPARE = 16
+#: Blocks of one size that readers may not be done with when a stream takes another one.
+MOST_AHEAD = 8
 
 #: Through pinned memory: the least bytes of a chunk, for which a bus needs longer than for all that is said about it; and the most chunks.
 LEAST_CHUNK = 2 << 20
@@ -86,21 +93,20 @@ class ExportedMessage:
         return places
 
     def end(self, points: Iterable[Where] = (), peers: Peers | None = None) -> bool:
-        """Every reader has let go, as of these points of peers: the memory is used again once the stream has come that far.
+        """Every reader has let go, as of these points of peers: the memory is used again once they have come that far.
 
-        False: a reader that lives cannot be waited for just now, for want of descriptors or as a graph is captured; to be called again.
+        False: a reader that lives cannot be waited for just now, for want of descriptors; to be called again.
         """
+        ends = []
         for point in points:
             assert peers is not None
             try:
-                peers.wait(self.device, self.stream, *point)
-            except CaptureError:
-                return False
+                ends.append(peers.point(self.device, point))
             except NotOpenedError:
                 if not is_dead(owner_of(point.handle)):
                     return False
                 # Else its work is, too.
-        self.exports.take_back(self.device, self.blocks, self.stream)
+        self.exports.take_back(self.device, self.blocks, self.stream, ends)
         self.blocks = []
         return True
 
@@ -118,8 +124,9 @@ class TensorExports:
         self._pinned = pinned
         #: Those of the message that is being written, by device.
         self._loading: dict[int, ExportedMessage] = {}
-        #: Blocks for next messages, with the streams that they were last used on: (device, size) -> the latest last.
-        self._spare: dict[tuple[int, int], list[tuple[Block, int]]] = {}
+        #: Blocks for next messages, with the streams that they were last used on, and where readers are done with them: (device, size) ->
+        #: the latest last.
+        self._spare: dict[tuple[int, int], deque[tuple[Block, int, Sequence[PeerPoint]]]] = {}
         self._spares = 0
         self._closed = False
         #: How many tensors were copied into the pool, and found no lease.
@@ -193,19 +200,34 @@ class TensorExports:
         size = block_size(size)
         spare = self._spare.get((pool.device.index, size))
         if spare:
-            block, last = spare.pop()
-            self._spares -= 1
-            if last == stream:
-                return block
-            self._free(pool, block, last)
+            ready = next((place for place, (_block, _last, ends) in enumerate(spare) if are_reached(ends)), None)
+            if ready is not None or not self._may_take_another(len(spare), size):
+                return self._reuse(pool, spare, ready or 0, stream)
         elif self._spares:
             self._give_back_spares()  # shapes have changed: do not hoard
         self.held += size
         try:
             return pool.claim(size, stream)
-        except BaseException:
+        except BaseException as error:
             self.held -= size
+            if spare and isinstance(error, DeviceOutOfMemoryError):
+                return self._reuse(pool, spare, 0, stream)
             raise
+
+    def _may_take_another(self, spare: int, size: int) -> bool:
+        """Whether there is to be one more block of a size, though readers will be done with those that are spare."""
+        return spare < MOST_AHEAD and (spare < 2 or self.held + size <= settings.DEVICE_POOL_BYTES.get())
+
+    def _reuse(self, pool: MemoryPool, spare: deque[tuple[Block, int, Sequence[PeerPoint]]], place: int, stream: int) -> Block:
+        block, last, ends = spare[place]
+        # What readers have done came after what the stream did that they had waited for.
+        for end in ends:
+            end.wait(stream)
+        if last != stream and not ends:
+            mark(pool.device, last).wait(stream)
+        del spare[place]
+        self._spares -= 1
+        return block
 
     def _pool(self, device: Device) -> MemoryPool:
         pool = self._pools.get(device.index)
@@ -220,23 +242,23 @@ class TensorExports:
             stream = self._streams[device.index] = lend_stream(device)
         return stream
 
-    def _free(self, pool: MemoryPool, block: Block, stream: int) -> None:
-        pool.free(block, (stream,))
+    def _free(self, pool: MemoryPool, block: Block, stream: int, ends: Iterable[PeerPoint]) -> None:
+        pool.free(block, (stream,), ends)
         self.held -= block.size
 
-    def take_back(self, device: Device, blocks: Iterable[Block], stream: int) -> None:
-        """Use these blocks again, after what is on the stream now."""
+    def take_back(self, device: Device, blocks: Iterable[Block], stream: int, ends: Sequence[PeerPoint] = ()) -> None:
+        """Use these blocks again, after what is on the stream now, and where readers have come to these ends."""
         for block in blocks:
             if self._closed or self._spares >= MOST_SPARE:
-                self._free(self._pools[device.index], block, stream)
+                self._free(self._pools[device.index], block, stream, ends)
             else:
-                self._spare.setdefault((device.index, block.size), []).append((block, stream))
+                self._spare.setdefault((device.index, block.size), deque()).append((block, stream, ends))
                 self._spares += 1
 
     def _give_back_spares(self) -> None:
         for (index, _size), spare in self._spare.items():
-            for block, stream in spare:
-                self._free(self._pools[index], block, stream)
+            for block, stream, ends in spare:
+                self._free(self._pools[index], block, stream, ends)
         self._spare.clear()
         self._spares = 0
 

@@ -23,6 +23,7 @@ from mray._device.death_watch import when_dead
 from mray._device.device import Device, DeviceFaultError, NotOpenedError
 from mray._device.device_faults import report
 from mray._device.pinned_memory import PinnedMemory, owner_of
+from mray._ipc.memory_order import trust_fence
 from mray._ipc.pidfd import is_dead
 
 #: The place of regions in pinned memory of the host. That of others is the uuid of their device.
@@ -103,6 +104,17 @@ class PeerTimelines(Mapping):
     @property
     def is_kept(self) -> bool:
         return self._owner[0] != kernel_pid() and not is_dead(self._owner)
+
+    def reached(self, offset: int, number: int) -> bool:
+        """Whether the timeline at this byte has come to the number, or its process is dead. Also once closed."""
+        try:
+            if self.words[offset // 8] < number:
+                return False
+        except ValueError:  # it is closed: everything that anybody waited for was reached
+            return True
+        # SYNC POINT timeline: work, fence, word | read word, fence, work.
+        trust_fence()
+        return True
 
     def has_lost(self, offset: int, number: int) -> bool:
         """Whether this number was not reached before the timeline was forsaken. Streams that wait for it go on then. Also once closed."""

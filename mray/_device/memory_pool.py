@@ -28,7 +28,7 @@ from mray._common.kept import os
 from mray._device.device import Device, DeviceFaultError, DeviceOutOfMemoryError, NotExportedError
 from mray._device.mappings import HOST, new_key
 from mray._device.pinned_memory import PinnedMemory
-from mray._device.timelines import Point, mark
+from mray._device.timelines import PeerPoint, Point, mark
 
 #: Blocks start at multiples of it, which suits every kernel.
 ALIGN = 512
@@ -65,11 +65,12 @@ class PoolRegion:
 
 @dataclass(slots=True, eq=False)
 class MemoryChunk:
-    """Free bytes of a region, once these streams have come to where they were when it was freed."""
+    """Free bytes of a region, once these streams have come to where they were when it was freed, and peers to these points."""
 
     offset: int
     size: int
     streams: frozenset[int]
+    points: tuple[PeerPoint, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +87,15 @@ class Block:
         return self.region.base + self.offset
 
 
+def are_reached(points: Iterable[PeerPoint]) -> bool:
+    """Whether peers have come to all of these."""
+    return all(point.reached() for point in points)
+
+
+def _unreached(points: tuple[PeerPoint, ...]) -> tuple[PeerPoint, ...]:
+    return tuple([point for point in points if not point.reached()])
+
+
 class MemoryPool:
     """The shared memory of one device in this process; with `pinned`, host memory that copies from and to the device pass through."""
 
@@ -96,8 +106,8 @@ class MemoryPool:
         #: How many edges are open that claim blocks: their readers may have any region open.
         self.users = 0
         self._regions: list[PoolRegion] = []
-        #: Blocks that were freed, with the streams that come first; not yet among the chunks.
-        self._freed: deque[tuple[Block, frozenset[int]]] = deque()
+        #: Blocks that were freed, with the streams and points that come first; not yet among the chunks.
+        self._freed: deque[tuple[Block, frozenset[int], tuple[PeerPoint, ...]]] = deque()
 
     # ------------------------------------------------------------------------------------ blocks
     def claim(self, size: int, stream: int) -> Block:
@@ -108,17 +118,22 @@ class MemoryPool:
         size = block_size(size)
         with self._lock:
             self._take_back()
+            first = None
             for region in self._regions:
                 for position, chunk in enumerate(region.chunks):
                     if chunk.size >= size:
-                        return self._cut(region, position, size, stream)
-            return self._cut(self._grow(size), 0, size, stream)
+                        if are_reached(chunk.points):
+                            return self._cut(region, position, size, stream)
+                        first = first or (region, position)
+            return self._cut(*(first or (self._grow(size), 0)), size, stream)
 
     def _cut(self, region: PoolRegion, position: int, size: int, stream: int) -> Block:
         chunk = region.chunks[position]
         others = chunk.streams - {stream}
         for other in others:
             mark(self.device, other).wait(stream)
+        for point in chunk.points:
+            point.wait(stream)
         block = Block(region, chunk.offset, size)
         if chunk.size == size:
             del region.chunks[position]
@@ -162,27 +177,31 @@ class MemoryPool:
             raise
         return PoolRegion(key, self.device.uuid, base, size, handle)
 
-    def free(self, block: Block, streams: Iterable[int] = ()) -> None:
-        """Take a block back, to be written to once these streams have come to their present end. Any thread, finalizers too."""
-        self._freed.append((block, frozenset(streams)))
+    def free(self, block: Block, streams: Iterable[int] = (), points: Iterable[PeerPoint] = ()) -> None:
+        """Take a block back, to be written to once these streams have come to their present end, and peers to these points. Any thread,
+        finalizers too.
+        """
+        self._freed.append((block, frozenset(streams), tuple(points)))
 
     def _take_back(self) -> None:
         while self._freed:
-            block, streams = self._freed.popleft()
+            block, streams, points = self._freed.popleft()
             region = block.region
             region.used -= block.size
             chunks = region.chunks
             position = bisect.bisect(chunks, block.offset, key=lambda chunk: chunk.offset)
-            chunk = MemoryChunk(block.offset, block.size, streams)
+            chunk = MemoryChunk(block.offset, block.size, streams, _unreached(points))
             chunks.insert(position, chunk)
             if position + 1 < len(chunks) and chunks[position + 1].offset == chunk.offset + chunk.size:
                 after = chunks.pop(position + 1)
                 chunk.size += after.size
                 chunk.streams |= after.streams
+                chunk.points = _unreached((*chunk.points, *after.points))
             if position and chunks[position - 1].offset + chunks[position - 1].size == chunk.offset:
                 before = chunks[position - 1]
                 before.size += chunk.size
                 before.streams |= chunk.streams
+                before.points = _unreached((*before.points, *chunk.points))
                 del chunks[position]
 
     # ------------------------------------------------------------------------------------ the whole
@@ -216,6 +235,8 @@ class MemoryPool:
     def _is_idle(self, region: PoolRegion) -> bool:
         try:
             for chunk in region.chunks:
+                if not are_reached(chunk.points):
+                    return False
                 for stream in chunk.streams:
                     if stream not in region.leaving:
                         region.leaving[stream] = mark(self.device, stream)

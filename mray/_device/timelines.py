@@ -193,6 +193,27 @@ def mark(device: Device, stream: int) -> Point:
     return timelines_of(device).mark(stream)
 
 
+class PeerPoint:
+    """A place in the work of another process's stream, after which memory may be used again."""
+
+    __slots__ = ("_number", "_offset", "_peers", "_timelines")
+
+    def __init__(self, peers: Peers, timelines: PeerTimelines, offset: int, number: int) -> None:
+        self._peers = peers
+        self._timelines = timelines
+        self._offset = offset
+        self._number = number
+
+    def reached(self) -> bool:
+        """Whether the stream has come there, or its process is dead."""
+        return self._timelines.reached(self._offset, self._number)
+
+    def wait(self, stream: int) -> None:
+        """Have a stream of the device for which the timelines are open wait until it has. The caller does not wait."""
+        if not self.reached():
+            self._peers.await_word(self._timelines, self._offset, self._number, stream)
+
+
 class Peers:
     """The timelines of other processes that streams of one end of an edge wait for, and the streams that use what others have lent."""
 
@@ -202,6 +223,8 @@ class Peers:
     def __init__(self) -> None:
         self._opened: dict[tuple[bytes, Device], PeerTimelines] = {}
         self._streams: set[tuple[Device, int]] = set()
+        #: By timeline, the latest number of points that memory waits for.
+        self._latest: dict[tuple[PeerTimelines, int], int] = {}
         #: Once nothing is used any more: the ends of the work of those streams.
         self._last: list[Point] = []
 
@@ -220,15 +243,28 @@ class Peers:
         Returns the region unless the point is reached: whether it ever was is known when the stream has gone on (`has_lost`).
         """
         found = self.open(device, key, handle)
-        word = found.words[offset // 8]
-        if word < number:
-            self.used_on(device, stream)
-            device.await_word(found.address + offset, number, stream)
-        elif word < FORSAKEN:
-            # SYNC POINT timeline: work, fence, word | read word, fence, work.
-            trust_fence()
+        if not found.reached(offset, number):
+            self.await_word(found, offset, number, stream)
+        elif found.words[offset // 8] < FORSAKEN:
             return None
         return found
+
+    def await_word(self, timelines: PeerTimelines, offset: int, number: int, stream: int) -> None:
+        """Have the stream wait for a number."""
+        device = timelines.device
+        self.used_on(device, stream)
+        device.await_word(timelines.address + offset, number, stream)
+
+    def point(self, device: Device, where: Where) -> PeerPoint:
+        """A point for which streams of the device may wait later: until it is reached, what they need for that stays open.
+
+        Raises NotOpenedError.
+        """
+        key, handle, offset, number = where
+        found = self.open(device, key, handle)
+        timeline = found, offset
+        self._latest[timeline] = max(number, self._latest.get(timeline, 0))
+        return PeerPoint(self, found, offset, number)
 
     def used_on(self, device: Device, stream: int) -> None:
         """Memory of others is used on this stream."""
@@ -236,6 +272,9 @@ class Peers:
 
     def retire(self) -> bool:
         """Let go of what is open, if streams are done with everything so far; whether they are. Idempotent."""
+        if not all(timelines.reached(offset, number) for (timelines, offset), number in self._latest.items()):
+            return False
+        self._latest.clear()
         while self._streams:
             device, stream = self._streams.pop()
             try:

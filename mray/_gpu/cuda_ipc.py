@@ -4,7 +4,7 @@
     value ── its device tensors ── copied into the pool ══ the same memory, mapped ══▶ tensors that are views of it
         └─ the rest, with each tensor's lease, region, offset, shape, dtype and point ── ring ──▶ put together
     the writer's stream comes to a point of its timeline  ─ ─ ─ ─ ─ ─▶ the reader's stream waits for that
-    the writer's stream waits for that  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
+    that memory is written again afterwards  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
 
 Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.exports` and
 `mray._device.imports` say when tensors are copied; what is lent, `mray._gpu.channel_leases`.
@@ -104,7 +104,7 @@ class CudaIpcWriter(ShmWriter):
         self._name = name
         self._lender = Lender(segment, offset, layout)
         self._exports = TensorExports(platform, self._lend, pinned=pinned)
-        #: The readers, for whom streams wait.
+        #: The readers, whose points memory waits for.
         self._peers = Peers()
         #: Leases of the message that is being written.
         self._unsent: list[int] = []

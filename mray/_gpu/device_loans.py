@@ -4,8 +4,8 @@ In every client; the counterpart of `mray._gpu.cuda_ipc` for actor calls, with t
 
     holder                                                           receiver
     lend: copied into the pool ------------------ TENSORS_BROUGHT -> bring: tensors that are views of the same memory
-    on_done: the stream waits for that point,   <- TENSORS_DONE ---- the last view dies: a point of the receiver's stream
-             and the memory is used again
+    on_done: after that point the memory is     <- TENSORS_DONE ---- the last view dies: a point of the receiver's stream
+             used again
 
 A holder queues its copies on the stream that was current when the method returned. So they come after the kernels that made the tensor and
 before later work of the method's thread on that stream, and no thread of the host waits.
@@ -87,7 +87,7 @@ class DeviceLoans:
         self._lent: Ledger[ExportedMessage] = Ledger()
         #: Messages that were returned by a process as of a point that cannot be waited for yet.
         self._late: list[tuple[str, ExportedMessage, Where]] = []
-        #: Receivers for which streams wait, by process.
+        #: Receivers whose points memory waits for, by process.
         self._peers: defaultdict[str, Peers] = defaultdict(Peers)
         #: One thread at a time unpickles: what comes in is put together in one place.
         self._bringing = threading.RLock()

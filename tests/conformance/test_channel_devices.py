@@ -20,7 +20,7 @@ import pytest
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._device.death_watch import when_dead
 from mray._device.device import CaptureError, DeviceOutOfMemoryError
-from mray._device.exports import LEAST_CHUNK
+from mray._device.exports import LEAST_CHUNK, MOST_AHEAD
 from mray._device.memory_pool import pool_of
 from mray._device.pinned_memory import owner_of
 from mray._device.platform import forget_platform, platform
@@ -63,6 +63,17 @@ class Edge:
     def read(self, reader: int = 0) -> Any:
         with self.there.on_stream(self.stream):
             return self.readers[reader].try_read()
+
+    @property
+    def reading(self) -> Any:
+        """The stream on which the reader lets go: where it copies, the one that does."""
+        staging = self.readers[0]._imports._staging  # type: ignore[attr-defined]
+        return self.there.streams.get(staging[self.there].stream if staging else self.stream)
+
+    @property
+    def writing(self) -> Any:
+        """The stream that copies what is sent."""
+        return self.here.streams.get(next(iter(self.writer._exports._streams.values()), 0))  # type: ignore[attr-defined]
 
     def settle_writer(self) -> None:
         """Wait for the streams of a writer that was taken for dead, and lives: its own waits for its copies are over too early, so that
@@ -253,7 +264,7 @@ def test_a_reader_on_another_stream_sees_what_was_written_late(edge_of: Callable
 def test_memory_is_not_written_again_before_the_reader_is_done_with_it(edge_of: Callable[..., Edge]) -> None:
     edge = edge_of(late=0.002)
     results = []
-    for number in range(12):
+    for number in range(3 * MOST_AHEAD):
         edge.send(null.full(500, number))
         with edge.there.on_stream(edge.stream):
             array = edge.readers[0].try_read()
@@ -261,7 +272,51 @@ def test_memory_is_not_written_again_before_the_reader_is_done_with_it(edge_of: 
             del array
     for number, result in enumerate(results):
         assert set(edge.host(result).tolist()) == {number + 0.5}
-    assert edge.counts["device_bytes"] <= LEASES * 2048, "it is used again"
+    assert edge.counts["device_bytes"] <= 2 * MOST_AHEAD * 2048, "it is used again"
+
+
+def test_a_reader_whose_device_is_late_holds_up_no_writer_while_there_are_blocks(edge_of: Callable[..., Edge]) -> None:
+    edge, results = edge_of(), []
+
+    def there_and_back(number: int) -> Callable[[], bool]:
+        edge.send(null.full(500, number))
+        with edge.there.on_stream(edge.stream):
+            array = edge.readers[0].try_read()
+            results.append(array + 0.5)
+        del array
+        return done(edge.here, edge.writing.number)
+
+    there_and_back(0)
+    edge.reading.synchronize()
+    with StreamHold(edge.reading):
+        for number in range(1, MOST_AHEAD + 1):
+            there_and_back(number)
+            edge.writing.synchronize()
+        after = there_and_back(MOST_AHEAD + 1)
+        edge.there.streams.get(0).synchronize()
+        assert not after(), "its memory is that of a message which the reader's device has not looked at"
+    assert [set(edge.host(result).tolist()) for result in results] == [{number + 0.5} for number in range(len(results))]
+
+
+def test_of_large_tensors_two_are_ahead_of_a_late_reader(make_edge: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRAY_DEVICE_POOL_BYTES", str(1 << 20))
+    edge = make_edge("cuda_ipc", 0)
+    with StreamHold(edge.reading):
+        for number in range(6):
+            edge.send(null.full(100_000, number))
+            edge.read()
+    assert edge.counts["device_bytes"] <= 3 * 400_384
+
+
+def test_a_writer_whose_device_is_full_waits_for_a_late_reader(make_edge: Callable[..., Edge]) -> None:
+    edge, results = make_edge("cuda_ipc", 0, memory=10 << 20), []
+    array = null.full(500_000, 0)
+    with StreamHold(edge.reading):
+        for number in range(6):
+            edge.send(array.fill_(number))
+            with edge.there.on_stream(edge.stream):
+                results.append(edge.readers[0].try_read()[:5] + 0.5)
+    assert [set(edge.host(result).tolist()) for result in results] == [{number + 0.5} for number in range(6)]
 
 
 def test_a_value_that_is_kept_is_never_overwritten_and_keeps_nobody_from_writing(edge: Edge) -> None:
@@ -318,13 +373,13 @@ def test_memory_that_was_sent_is_used_again_only_after_its_reader(same_gpu: Edge
     null.set_late(0.002)
     try:
         results = []
-        for number in range(6):
+        for number in range(3 * MOST_AHEAD):
             edge.send(null.full(400, number))
             with edge.there.on_stream(edge.stream):
                 results.append(edge.readers[0].try_read() + 0.5)
         for number, result in enumerate(results):
             assert set(edge.host(result).tolist()) == {number + 0.5}
-        assert edge.counts["device_copied"] == 6
+        assert edge.counts["device_copied"] == 3 * MOST_AHEAD
     finally:
         null.set_late(None)
 
@@ -363,6 +418,7 @@ def test_tensors_of_one_shape_come_to_the_same_address(same_gpu: Edge) -> None:
         array = edge.read()
         addresses.add(array.address)
         del array
+        edge.reading.synchronize()
     assert len(addresses) == 1
 
 
@@ -712,21 +768,19 @@ def test_a_point_of_a_dead_writer_that_is_read_after_the_news_is_not_waited_for(
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_streams_that_wait_for_a_reader_go_on_when_it_dies_though_nothing_is_written(
-    edge_of: Callable[..., Edge], owners: Owners, shm: Any, eventually: Any, is_closed: bool
+    edge_of: Callable[..., Edge], owners: Owners, shm: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch, is_closed: bool
 ) -> None:
+    monkeypatch.setattr("mray._device.exports.MOST_AHEAD", 1)
     edge = edge_of()
     owners.stand_in(edge.there)
     edge.send(null.full(10, 1))
     edge.read()
-    reading = edge.there.streams.get(edge.stream)
-    if edge.readers[0]._imports._staging:  # what is copied is let go of on the stream that copies
-        reading = edge.there.streams.get(edge.readers[0]._imports._staging[edge.there].stream)
+    reading = edge.reading
     hold = StreamHold(reading)
     edge.send(null.full(10, 2))
     edge.read()
     edge.send(null.full(10, 3))  # its memory, or that of the next one, is that of one which was let go of
-    writing = edge.here.streams.get(next(iter(edge.writer._exports._streams.values()), 0))
-    after = done(edge.here, writing.number)
+    after = done(edge.here, edge.writing.number)
     edge.there.streams.get(0).synchronize()
     assert not after()
     if is_closed:

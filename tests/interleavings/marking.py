@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from mray._device import timelines
+from mray._device import mappings, timelines
+from mray._device.mappings import PeerTimelines
 from mray._device.timelines import Peers, Timeline
 from mray.testing import null
 from mray.testing.null import NullDevice
@@ -71,7 +72,8 @@ class Marking:
         region: Any = types.SimpleNamespace(address=0, words=Words(run, own), key=own.encode(), handle=b"")
         timeline = Timeline(device, region, 0)
         peers = Peers.__new__(Peers)
-        theirs: Any = types.SimpleNamespace(address=0, words=Words(run, other))
+        theirs: Any = PeerTimelines.__new__(PeerTimelines)
+        theirs.address, theirs.device, theirs.words = 0, device, Words(run, other)
         peers._opened = {(other.encode(), device): theirs}
         peers._streams = set()
 
@@ -111,7 +113,8 @@ class Marking:
     def in_place(self) -> Iterator[None]:
         """The modules use the explorer's fences."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(timelines, "trust_fence", explorer.fence_if_weak)
+            for module in (timelines, mappings):
+                patch.setattr(module, "trust_fence", explorer.fence_if_weak)
             patch.setattr(null, "publish_fence", explorer.fence_if_weak)
             yield
 

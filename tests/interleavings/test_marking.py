@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mray._device.timelines import Peers, Timeline
+from mray._device.mappings import PeerTimelines
+from mray._device.timelines import Timeline
 from mray.testing.null import NullDevice
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
 from tests.interleavings.marking import Marking
@@ -23,8 +24,8 @@ def test_all_that_was_done_before_a_point_is_there_when_it_is_reached(order: str
 
 MUTANTS = [
     pytest.param(NullDevice._set, "publish_fence()", "pass", False, WEAK, id="sets a word without a fence"),
-    pytest.param(Peers.wait, "trust_fence()", "pass", False, WEAK, id="trusts a word without a fence"),
-    pytest.param(Peers.wait, "< number", "< number - 1", False, SEQUENTIAL, id="takes an earlier point for it"),
+    pytest.param(PeerTimelines.reached, "trust_fence()", "pass", False, WEAK, id="trusts a word without a fence"),
+    pytest.param(PeerTimelines.reached, "< number", "< number - 1", False, SEQUENTIAL, id="takes an earlier point for it"),
     pytest.param(Timeline.reached, "trust_fence()", "pass", True, WEAK, id="trusts an own word without a fence"),
     pytest.param(Timeline.reached, "< number", "< number - 1", True, SEQUENTIAL, id="takes an earlier own point for it"),
 ]
