@@ -455,8 +455,8 @@ class Reactor:
                     return bool(predicate())
                 self._park(predicate, remaining)
                 if predicate():
-                    if spinner is not None:
-                        spinner.slept(monotonic() - begun)
+                    if self.spinner is not None:
+                        self.spinner.slept(monotonic() - begun)
                     return True
         finally:
             if not reads and self._owns_reading():

@@ -6,9 +6,10 @@ that somebody else may need: with more awake processes than cores, spinning make
 * *Count*: nobody keeps a core while the session's table shows more awake processes than usable cores.
 * *Learn*: a wait that did not end within the window was a failure. After a few in a row the process waits without spinning for
   a number of waits that doubles with each further failed trial, so that an actor in the middle of a long chain stops spinning
-  and one that answers at once goes on. Waits that were over soon after the window, several in a row, make the window longer, until one
-  takes much longer than that: between two calls of a small array, say, either side computes for longer than the first window on a slow
-  core, and sleeping doubled what such a call took (two cores of a virtual machine: 380 µs against 215).
+  and one that answers at once goes on. Waits that slept and were over within the longest window, several in a row, make the window as
+  long as they were, until one takes longer: between two calls of a small array, say, either side computes for longer than the first
+  window on a slow core, and sleeping doubled what such a call took (two cores of a virtual machine: 380 µs against 215). A wait that spins
+  for longer than the first window counts the awake again and again, and longer than `LONG_WINDOW` only while all have a core.
 
 There is one loop, `AdaptiveSpinner.spin`: every wait of a thread says how it looks. An event loop of the user's looks once per iteration
 before it sleeps in its own selector, so that an immediate answer finds its caller awake and other coroutines run in between (`LoopSpin`).
@@ -55,11 +56,13 @@ from mray._ipc.table import SessionTable, usable_cores
 if TYPE_CHECKING:
     import asyncio
 
-#: Seconds a wait spins at most; and where the waits before were over within so many.
+#: Seconds a wait spins at most, at first; and where the waits before took so long, without more awake processes than cores for the last.
 WINDOW = 100e-6
 LONG_WINDOW = 400e-6
-#: Such waits in a row before the window is the longer one.
+LONGEST_WINDOW = 1.25e-3
+#: Such waits in a row before the window is a longer one, which is so many times as long as the longest of them.
 NEAR_MISSES = 6
+_MARGIN = 1.2
 #: Seconds after which it yields between looks.
 YIELD_AFTER = 3e-6
 #: Seconds a wait spins when it is the caller of a graph with more processes than cores. (A chain of 16 takes 0.3 to 0.4 ms. With a window
@@ -107,14 +110,15 @@ class AdaptiveSpinner:
         if not self.may_spin(takes_turns):
             return missed
         now = monotonic()
-        until = now + self.window
-        if deadline is not None and deadline < until:
-            until = deadline
+        end = now + self.window
+        if deadline is not None and deadline < end:
+            end = deadline
+        until = min(end, now + WINDOW)
         polite = now if self.oversubscribed else now + YIELD_AFTER
         while True:
             found = look()
             if found is not missed:
-                if self.oversubscribed and monotonic() >= until:
+                if self.oversubscribed and monotonic() >= end:
                     self.failed()
                 elif self._failures:
                     self.succeeded()
@@ -123,10 +127,16 @@ class AdaptiveSpinner:
                 return missed
             now = monotonic()
             if now >= until:
-                self.failed()
-                return missed
+                if until == end or not self.goes_on(takes_turns):
+                    self.failed()
+                    return missed
+                until = min(end, now + WINDOW)
             if now >= polite:
                 sched_yield()
+
+    def goes_on(self, takes_turns: bool) -> bool:  # noqa: ARG002
+        """Asked by a wait that has spun for longer than the first window."""
+        return True
 
     def may_spin(self, takes_turns: bool = False) -> bool:
         """Whether the wait that begins now should spin. `takes_turns`: also on cores that are oversubscribed, by turns with others."""
@@ -152,7 +162,7 @@ class AdaptiveSpinner:
 class Spinner(AdaptiveSpinner):
     """A spinner that goes by both rules: that of a process."""
 
-    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_table", "_until_count")
+    __slots__ = ("_allowed", "_cores", "_near", "_rows", "_slowest", "_table", "_until_count")
 
     def __init__(self, table: SessionTable, row: int, rows: Callable[[], int]) -> None:
         super().__init__()
@@ -161,8 +171,9 @@ class Spinner(AdaptiveSpinner):
         self._cores = usable_cores()
         self._allowed = self._cores > 1
         self._until_count = 0
-        #: Waits in a row that slept, and were over within the longer window.
+        #: Waits in a row that slept, and were over within the longest window; and the longest of them.
         self._near = 0
+        self._slowest = 0.0
 
     def may_spin(self, takes_turns: bool = False) -> bool:
         if self._waits:
@@ -174,34 +185,44 @@ class Spinner(AdaptiveSpinner):
             cores, awake = self._cores, self._table.awake(self._rows())
             self._allowed = cores > 1 and awake <= cores * MAX_PROCESSES_PER_CORE and self.window > 0
             self.oversubscribed = awake > cores
+            if self.oversubscribed:
+                self.window = min(self.window, LONG_WINDOW)
         return self._allowed and (takes_turns or not self.oversubscribed)
 
     def is_oversubscribed(self) -> bool:
         """Whether more processes are awake now than there are cores."""
         return self._table.awake(self._rows()) > self._cores
 
+    def goes_on(self, takes_turns: bool) -> bool:
+        if not self.is_oversubscribed():
+            return True
+        self.window = min(self.window, LONG_WINDOW)
+        return takes_turns
+
     def failed(self) -> None:
         super().failed()
         self._until_count = 0
 
     def slept(self, seconds: float) -> None:
-        """A wait that has slept was over after so many seconds."""
+        """A wait that has slept, and perhaps spun before, was over after so many seconds."""
         if not self.window:
             return
-        if seconds > LONG_WINDOW:
-            self._near = 0
+        if seconds > LONGEST_WINDOW:
+            self._near, self._slowest = 0, 0.0
             self.window = WINDOW
-        else:
-            self._near += 1
-            if self._near == NEAR_MISSES:
-                self.window = LONG_WINDOW
-                self._waits = 0
+            return
+        self._near += 1
+        self._slowest = max(seconds, self._slowest)
+        if self._near == NEAR_MISSES:
+            longest = LONG_WINDOW if self.oversubscribed else LONGEST_WINDOW
+            self.window = min(max(self._slowest * _MARGIN, LONG_WINDOW), longest)
+            self._near, self._slowest, self._waits = 0, 0.0, 0
 
 
 class LoopSpin:
     """The looks of one event loop before it sleeps. For the loop's thread."""
 
-    __slots__ = ("_look", "_sleep", "_spinner", "_until", "_waiting", "active")
+    __slots__ = ("_look", "_sleep", "_spinner", "_until", "_waiting", "_window", "active")
 
     def __init__(self, waiting: Callable[[], int], look: Callable[[], object], sleep: Callable[[], object]) -> None:
         """`waiting` counts the waits, `look` ends those that are over; `sleep` is called where the loop may sleep before they are."""
@@ -220,7 +241,8 @@ class LoopSpin:
             return
         self.active = True
         self._spinner = spinner
-        self._until = monotonic() + spinner.window
+        self._window = min(spinner.window, LONG_WINDOW)
+        self._until = monotonic() + self._window
         loop.call_soon(self._turn, loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -246,7 +268,7 @@ class LoopSpin:
             return
         now = monotonic()
         if left < before:
-            self._until = now + spinner.window
+            self._until = now + self._window
         if now < self._until:
             loop.call_soon(self._turn, loop)
         else:

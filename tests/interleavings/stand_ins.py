@@ -446,6 +446,9 @@ class _Window:
     def __le__(self, _now: float) -> bool:
         return _choose("has spun long enough")
 
+    def __gt__(self, _other: float) -> bool:
+        return False  # it is the earlier one
+
 
 class Spinner(spin.AdaptiveSpinner):
     """`mray._ipc.spin.Spinner`, whatever it decides."""

@@ -13,6 +13,7 @@ from mray._ipc.spin import (
     FAILURES_BEFORE_PAUSE,
     LONG_WINDOW,
     LONGEST_PAUSE,
+    LONGEST_WINDOW,
     MAX_PROCESSES_PER_CORE,
     NEAR_MISSES,
     PAUSE,
@@ -117,7 +118,7 @@ def test_near_misses_make_the_window_longer_until_a_wait_takes_much_longer(table
     spinner.succeeded()
     assert spinner.window == LONG_WINDOW
     spinner.failed()
-    spinner.slept(2 * LONG_WINDOW)
+    spinner.slept(1.1 * LONGEST_WINDOW)
     assert spinner.window == WINDOW
     # Only misses in a row count.
     for _ in range(3):
@@ -125,6 +126,56 @@ def test_near_misses_make_the_window_longer_until_a_wait_takes_much_longer(table
             spinner.slept(1.5 * WINDOW)
         spinner.slept(1.0)
     assert spinner.window == WINDOW
+
+
+@pytest.mark.parametrize(("length", "sleeps"), [(30e-6, 0), (90e-6, 0), (110e-6, 20), (300e-6, 20), (1e-3, 20), (3e-3, 1000)])
+def test_waits_of_one_length_soon_end_while_spinning_unless_they_are_long(
+    table: SessionTable, monkeypatch: pytest.MonkeyPatch, length: float, sleeps: int
+) -> None:
+    time = [100.0]
+    monkeypatch.setattr(spin, "monotonic", lambda: time[0])
+    monkeypatch.setattr(spin, "sched_yield", lambda: None)
+    states(table, AWAKE)
+    spinner = Spinner(table, 0, lambda: 1)
+    slept, spun = 0, 0.0
+    for _ in range(1000):
+        begun = time[0]
+
+        def look(end: float = begun + length) -> bool:
+            time[0] += 1e-6
+            return time[0] >= end
+
+        if not spinner.spin(look):
+            slept += 1
+            spun += time[0] - begun
+            time[0] = begun + length
+            spinner.slept(length)
+    assert slept <= sleeps
+    if sleeps == 1000:
+        assert spun < 0.003 * 1000 * length
+
+
+def test_a_long_spin_ends_when_a_process_wakes_that_has_no_core(table: SessionTable, clock: list[float]) -> None:
+    states(table, AWAKE, AWAKE, PARKED)
+    spinner = Spinner(table, 0, lambda: 3)
+    for _ in range(NEAR_MISSES):
+        spinner.slept(1e-3)
+    assert spinner.window > 1e-3
+    begun = clock[0]
+
+    def look() -> bool:
+        states(table, AWAKE, AWAKE, AWAKE)
+        clock[0] += WINDOW / 4
+        return False
+
+    assert not spinner.spin(look)
+    assert clock[0] - begun <= 2 * WINDOW
+    assert spinner.window == LONG_WINDOW
+    spinner.succeeded()
+    for _ in range(NEAR_MISSES):
+        spinner.slept(1e-3)
+    assert not spinner.may_spin()
+    assert spinner.window == LONG_WINDOW
 
 
 def test_who_is_told_not_to_spin_never_does(table: SessionTable, monkeypatch: pytest.MonkeyPatch) -> None:
