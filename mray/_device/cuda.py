@@ -171,6 +171,11 @@ class CudaDevice(Device):
         assert stream.value is not None
         return stream.value
 
+    def stream_id(self, stream: int) -> int:
+        number = ctypes.c_ulonglong()
+        self.context.call("Asking for a stream's number", self._cuda.cuStreamGetId, stream, ctypes.byref(number))
+        return number.value
+
     def destroy_stream(self, stream: int) -> None:
         self._let_go("Destroying a stream", self._cuda.cuStreamDestroy_v2, stream)
 

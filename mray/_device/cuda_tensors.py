@@ -32,6 +32,8 @@ _TYPE_NAMES = {
     "uint8": "|u1",
     "int8": "|i1",
 }
+#: CUDA's handle of the default stream of whichever thread uses it.
+PER_THREAD = 2
 _TYPE_NAMES_BY_SIZE = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8", 16: "<c16"}
 
 
@@ -110,9 +112,14 @@ class CudaTensors:
         return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
 
     def current_stream(self, index: int) -> int:
-        """This thread's stream on the device: torch's where torch is loaded and knows devices, else the one set by `on_stream`, or 0."""
+        """This thread's stream on the device: torch's where torch is loaded and knows devices, else the one set by `on_stream`, or 0.
+
+        The handle of the threads' own default streams is another stream's in each thread, and so in a finalizer. Each of those waits for
+        the default stream, which waits for them: edges use that one.
+        """
         raw = _torch_streams()
-        return _current.streams.get(index, 0) if raw is None else raw(index)
+        stream: int = _current.streams.get(index, 0) if raw is None else raw(index)
+        return 0 if stream == PER_THREAD else stream
 
     def on_stream(self, index: int, stream: int) -> AbstractContextManager[None]:
         """Makes it this thread's current stream."""

@@ -146,6 +146,10 @@ class Device(ABC):
         """A stream that waits for no other by itself."""
 
     @abstractmethod
+    def stream_id(self, stream: int) -> int:
+        """The number of the stream that has this handle: no other stream of this process ever has the same."""
+
+    @abstractmethod
     def destroy_stream(self, stream: int) -> None:
         """Undo `create_stream`; what is queued is done first."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 
 from mray._device.device import Device
+from mray._device.timelines import keep_stream
 
 
 def _idle(device: Device, user: str) -> deque[int]:
@@ -24,7 +25,9 @@ def lend_stream(device: Device, user: str = "edges") -> int:
     try:
         return _idle(device, user).pop()
     except IndexError:
-        return device.create_stream()
+        stream = device.create_stream()
+        keep_stream(device, stream)
+        return stream
 
 
 def return_stream(device: Device, stream: int, user: str = "edges") -> None:

@@ -91,6 +91,7 @@ GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
     "cuStreamSynchronize": (_opaque,),
     "cuStreamQuery": (_opaque,),
     "cuStreamIsCapturing": (_opaque, _to_int),
+    "cuStreamGetId": (_opaque, ctypes.POINTER(ctypes.c_ulonglong)),
     "cuStreamWriteValue64_v2": (_opaque, _address, ctypes.c_uint64, _uint),
     "cuStreamWaitValue64_v2": (_opaque, _address, ctypes.c_uint64, _uint),
     "cuEventCreate": (_to_opaque, _uint),

@@ -34,8 +34,8 @@ from mray._device.pinned_memory import PinnedMemory
 from mray._ipc.memory_order import trust_fence
 from mray._ipc.segment import PAGE
 
-#: Handles of CUDA's own streams, which nobody destroys: the default one, in its kinds.
-_LASTING = frozenset((0, 1, 2))
+#: Handles of CUDA's default stream, which nobody destroys.
+_DEFAULT = (0, 1)
 
 
 class Where(NamedTuple):
@@ -49,12 +49,15 @@ class Where(NamedTuple):
 
 
 class Timeline:
-    """Of the streams of this process that have had one handle, one after the other."""
+    """Of the streams of this process that have had one handle, one after the other; `is_lasting`: there will be one only."""
 
-    __slots__ = ("_address", "_device", "_index", "_lock", "_number", "_queued", "_region")
+    __slots__ = ("_address", "_device", "_index", "_is_lasting", "_lock", "_number", "_queued", "_region", "_stream_id")
 
-    def __init__(self, device: Device, region: _Region, index: int) -> None:
+    def __init__(self, device: Device, region: _Region, index: int, *, is_lasting: bool = False) -> None:
         self._device = device
+        self._is_lasting = is_lasting
+        #: The number of the stream that has marked last.
+        self._stream_id = -1
         self._region = region
         self._index = index
         self._address = region.address + 8 * index
@@ -65,9 +68,12 @@ class Timeline:
     def mark(self, stream: int) -> Point:
         """The end of what is queued on the stream now."""
         with self._lock:
-            if stream not in _LASTING and not self.reached(self._queued):
-                # It may be another stream than last time, in the place of one that was destroyed, and must not overtake that.
-                self._device.await_word(self._address, self._queued, stream)
+            if not self._is_lasting:
+                stream_id = self._device.stream_id(stream)
+                if stream_id != self._stream_id:
+                    # It must not overtake the one whose handle it has.
+                    self.wait(stream, self._queued)
+                    self._stream_id = stream_id
             self._number = number = self._number + 1
             last = 0
             while last < max(number, self._queued):  # twice, if a finalizer has marked in between and would be overtaken
@@ -152,14 +158,14 @@ class Timelines:
         if timeline is None:
             with self._lock:
                 # A finalizer that came in between may have made it.
-                timeline = self._of.setdefault(stream, self._new())
+                timeline = self._of.setdefault(stream, self._new(is_lasting=stream in _lasting(self._device)))
         return timeline.mark(stream)
 
-    def _new(self) -> Timeline:
+    def _new(self, *, is_lasting: bool) -> Timeline:
         while True:
             for region in self._regions[-1:]:
                 with contextlib.suppress(IndexError):
-                    return Timeline(self._device, region, region.unused.popleft())
+                    return Timeline(self._device, region, region.unused.popleft(), is_lasting=is_lasting)
             self._regions.append(_Region(self._device))
 
     def forsake(self) -> None:
@@ -172,6 +178,17 @@ class Timelines:
         self._of.clear()
         while self._regions:
             self._regions.pop().close()
+
+
+def _lasting(device: Device) -> set[int]:
+    """The streams of a device that nobody destroys."""
+    streams: set[int] = device.belongings.setdefault("lasting streams", set(_DEFAULT))
+    return streams
+
+
+def keep_stream(device: Device, stream: int) -> None:
+    """Nobody is going to destroy this stream, of which there is no mark yet."""
+    _lasting(device).add(stream)
 
 
 def timelines_of(device: Device) -> Timelines:

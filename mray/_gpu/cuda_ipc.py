@@ -20,8 +20,8 @@ go through the host at first, a message brings the facts of a tensor beside its 
 
 Arrays of other libraries and subclasses of tensors are pickled as anywhere else, through the host; a warning says so once for each class.
 
-Rejected: handing the framework's own tensors over, each with a handle of its own (`mray._device.memory_pool`); and waiting on the host
-until a tensor is ready, as queues of torch.multiprocessing do at the sender.
+Rejected: handing the framework's own tensors over, as queues of torch.multiprocessing do: each has a handle of its own, and an event that
+its sender records and its receiver opens; beyond a thousand tensors that are shared the sender synchronizes its stream instead.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class AdaptiveSpinner:
             if now >= polite:
                 sched_yield()
 
-    def goes_on(self, takes_turns: bool) -> bool:  # noqa: ARG002
+    def goes_on(self, takes_turns: bool) -> bool:
         """Asked by a wait that has spun for longer than the first window."""
         return True
 

@@ -70,7 +70,7 @@ class Marking:
         """The device, the own timeline, and a look at the other's point of a number: whether it is reached."""
         device: Any = _Device(Words(run, own))
         region: Any = types.SimpleNamespace(address=0, words=Words(run, own), key=own.encode(), handle=b"")
-        timeline = Timeline(device, region, 0)
+        timeline = Timeline(device, region, 0, is_lasting=True)
         peers = Peers.__new__(Peers)
         theirs: Any = PeerTimelines.__new__(PeerTimelines)
         theirs.address, theirs.device, theirs.words = 0, device, Words(run, other)
@@ -79,7 +79,7 @@ class Marking:
 
         def look(number: int) -> bool:
             if self.is_own and own == "reader":
-                return Timeline(device, theirs, 0).reached(number)
+                return Timeline(device, theirs, 0, is_lasting=True).reached(number)
             peers.wait(device, 0, other.encode(), b"", 0, number)
             return not device.waits
 

@@ -37,6 +37,7 @@ cuStreamDestroy_v2(CUstream)
 cuStreamSynchronize(CUstream)
 cuStreamQuery(CUstream)
 cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *)
+cuStreamGetId(CUstream, unsigned long long *)
 cuStreamWriteValue64_v2(CUstream, CUdeviceptr, cuuint64_t, unsigned)
 cuStreamWaitValue64_v2(CUstream, CUdeviceptr, cuuint64_t, unsigned)
 cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *)
@@ -52,6 +53,7 @@ _C_TYPES: dict[str, Any] = {
     **dict.fromkeys(("CUdeviceptr", "cuuint64_t"), ctypes.c_uint64),
     "CUipcMemHandle": IpcHandle,
     "unsigned": ctypes.c_uint,
+    "unsigned long long": ctypes.c_ulonglong,
     "float": ctypes.c_float,
     "size_t": ctypes.c_size_t,
     "CUuuid": Uuid,

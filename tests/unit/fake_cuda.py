@@ -433,6 +433,12 @@ class FakeCuda:
         # A caller that asks is waiting: the work goes on meanwhile.
         return SUCCESS if stream.advance(len(stream.work)) else NOT_READY
 
+    def _cuStreamGetId(self, handle: int, number: Any) -> int:
+        if self.stream_at(handle) is None:
+            return INVALID_HANDLE
+        number.value = handle
+        return SUCCESS
+
     def _cuStreamIsCapturing(self, handle: int, status: Any) -> int:
         status.value = int(handle in self.captured)
         return SUCCESS

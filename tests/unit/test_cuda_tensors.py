@@ -151,3 +151,17 @@ def test_a_view_that_torch_has_copied_is_refused(pair: Pair, monkeypatch: pytest
     with pytest.raises(RuntimeError, match="torch has copied"):
         pair.device.tensor(address, 64, "float32", (16,), None, None)
     pair.device.free(address)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_edges_use_the_default_stream_for_the_threads_own_ones(monkeypatch: pytest.MonkeyPatch, is_loaded: bool) -> None:
+    """A finalizer in another thread would mark that thread's."""
+    tensors, current = CudaTensors(), [2]
+    monkeypatch.setattr(cuda_tensors, "_torch_streams", lambda: (lambda _index: current[0]) if is_loaded else None)
+    if not is_loaded:
+        monkeypatch.setitem(cuda_tensors._current.streams, 0, 2)
+    assert tensors.current_stream(0) == 0
+    current[0] = cuda_tensors._current.streams[0] = 1 << 20
+    assert tensors.current_stream(0) == 1 << 20
+    if is_loaded:
+        del cuda_tensors._current.streams[0]

@@ -18,6 +18,7 @@ import pytest
 from mray._common.settings import NullDevices
 from mray._device import mappings, timelines
 from mray._device.device import CaptureError, Device, NotOpenedError
+from mray._device.lending import lend_stream
 from mray._device.mappings import FORSAKEN, leave, open_timelines
 from mray._device.timelines import Peers, Point, Where, mark, sweep_retired
 from mray._ipc.segment import PAGE
@@ -43,6 +44,8 @@ class Recorder:
         self.registered: dict[int, int] = {}
         #: The queued words, by stream: address and number.
         self.queued: dict[int, list[tuple[int, int]]] = {}
+        #: The number of the stream that has a handle now, if that is not its first.
+        self.stream_ids: dict[int, int] = {}
         self.awaited: list[tuple[int, int, int]] = []
         #: Called at the beginning of each `set_word`, and at its end.
         self.before: Callable[[int], None] = lambda number: None
@@ -56,6 +59,9 @@ class Recorder:
 
     def unregister_host(self, address: int) -> None:
         del self.registered[address]
+
+    def stream_id(self, stream: int) -> int:
+        return self.stream_ids.get(stream, stream)
 
     def set_word(self, address: int, number: int, stream: int) -> None:
         self.before(number)
@@ -190,20 +196,33 @@ def test_a_thread_that_marks_while_another_one_queues_comes_after_it(device: Any
 
 
 def test_a_stream_with_the_handle_of_one_that_was_destroyed_does_not_overtake_it(device: Any) -> None:
-    first = mark(device, 5)
-    assert not device.awaited
-    second = mark(device, 5)
+    points = [mark(device, 5), mark(device, 5)]
+    assert not device.awaited, "it is the same stream"
     address = device.queued[5][0][0]
-    assert device.awaited == [(address, 1, 5)], "it may be another stream"
+    device.stream_ids[5] = 1 << 40
+    points += [mark(device, 5), mark(device, 5)]
+    assert device.awaited == [(address, 2, 5)]
     device.run(5)
-    assert first.reached() and second.reached()
+    assert all(point.reached() for point in points)
+    device.stream_ids[5] += 1
     mark(device, 5)
     assert len(device.awaited) == 1, "there is nobody to overtake"
 
 
-def test_the_default_stream_is_always_the_same_and_waits_for_nobody(device: Any) -> None:
+def test_streams_of_several_threads_that_have_one_handle_do_not_overtake_each_other(device: Any) -> None:
+    for number, stream_id in enumerate((7, 8, 7, 7)):
+        device.stream_ids[2] = stream_id
+        mark(device, 2)
+        assert len(device.awaited) == min(number, 2)
+
+
+@pytest.mark.parametrize("stream", ["default", "lent"])
+def test_a_stream_that_nobody_destroys_is_not_asked_who_it_is(device: Any, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "stream_id", lambda stream: pytest.fail(f"asked for stream {stream}"))
+    monkeypatch.setattr(device, "create_stream", lambda: 77, raising=False)
+    number = 0 if stream == "default" else lend_stream(device)
     for _ in range(3):
-        mark(device, 0)
+        mark(device, number)
     assert not device.awaited
 
 
@@ -231,9 +250,9 @@ def test_a_finalizer_that_marks_within_the_first_mark_of_a_stream_gets_its_timel
     within: list[Point] = []
     made = timelines.Timeline.__init__
 
-    def finalize(*arguments: Any) -> None:
+    def finalize(*arguments: Any, **options: Any) -> None:
         monkeypatch.undo()
-        made(*arguments)
+        made(*arguments, **options)
         within.append(mark(device, 1))
 
     monkeypatch.setattr(timelines.Timeline, "__init__", finalize)
