@@ -30,6 +30,13 @@ def has_memory(tensor: Any) -> bool:
     return bool(before + count * unit <= tensor.untyped_storage().nbytes()) and bool(tensor.data_ptr() != before)
 
 
+def lies_dense(tensor: Any) -> bool:
+    """Whether the elements lie as they are, without gaps and repeats: `dense` makes no copy."""
+    if tensor.is_conj() or tensor.is_neg():
+        return False
+    return tensor.is_contiguous() or is_dense(tensor.shape, tensor.stride())
+
+
 def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
     """The same elements without gaps, and their strides unless they are in C order. Copies only what has gaps or repeats."""
     if tensor.is_conj():

@@ -31,7 +31,7 @@ from functools import cached_property
 from typing import Any
 
 from mray._common import clock
-from mray._common.tensor_layout import FREED, REQUIRES_GRAD, dense, has_memory
+from mray._common.tensor_layout import FREED, REQUIRES_GRAD, dense, has_memory, lies_dense
 from mray._device import libcuda, libnccl, nvml
 from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.cuda_marks import CudaMarks
@@ -58,7 +58,7 @@ class CudaDevice(Device):
         self.ordinal = ordinal.value
         self.uuid = self._ask_uuid()
         self.name = self._ask_name()
-        self.context = CudaContext(cuda, self.ordinal)
+        self.context = CudaContext(cuda, self.ordinal, lambda: tensors.is_current(index))
         self._marks = CudaMarks(cuda, self.context)
         self._accessible: dict[str, bool] = {}
         #: A stream without work, for `check`.
@@ -269,13 +269,15 @@ class CudaPlatform(Platform):
         if not has_memory(tensor):
             raise RuntimeError(FREED)
         tensors = self._tensors
-        with self.devices[tensors.device_of(tensor)].context.during_captures():  # torch may have to allocate a copy
-            given = tensor
-            tensor, strides = dense(tensor)
-            if tensor is not given:  # which may be of another stream, and be dropped before it is copied
-                self.use_on(given, tensors.current_stream(tensors.device_of(given)))
-        dtype, shape = tensors.name_of(tensor.dtype), tuple(tensor.shape)
-        return tensor, Facts(tensors.device_of(tensor), tensor.data_ptr(), tensor.nbytes, dtype, shape, strides)
+        index = tensors.device_of(tensor)
+        strides: tuple[int, ...] | None = None
+        if not lies_dense(tensor):
+            with self.devices[index].context.during_captures():  # torch has to allocate a copy
+                given, (tensor, strides) = tensor, dense(tensor)
+                self.use_on(given, tensors.current_stream(index))  # it may be of another stream, and be dropped before it is copied
+        elif not tensor.is_contiguous():
+            strides = tuple(tensor.stride())
+        return tensor, Facts(index, tensor.data_ptr(), tensor.nbytes, tensors.name_of(tensor.dtype), tuple(tensor.shape), strides)
 
     def use_on(self, tensor: Any, stream: int) -> None:
         self._tensors.use_on(tensor, stream)

@@ -3,9 +3,10 @@
 Any thread, finalizers included. Everything happens in the *primary* context of a device, which torch, cupy and NCCL use too, so that
 addresses, streams and events are theirs and ours alike. It is retained by the first call that needs it, and kept. The driver works on the
 context that is current in the calling thread, and nobody but the driver knows which that is: a thread may be new, or a finalizer's, or
-torch may have switched its device. So each call asks (a fraction of a microsecond), and where another context is current puts it back
-afterwards; to torch, the current context *is* the current device. A child process that was forked can use nothing of this: its calls raise
-RuntimeError, and what it lets go of is left alone.
+torch may have switched its device. So each call asks, and where another context is current puts it back afterwards; to torch, the current
+context *is* the current device. Where torch says that it works on the device in this thread, which it tells in a twentieth of the time, the
+context is current, or none is: then the driver refuses the call, and it is made again. A child process that was forked can use nothing
+of this: its calls raise RuntimeError, and what it lets go of is left alone.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ def unless_captured(cuda: LibCuda, stream: int, function: Callable[..., int], *a
 class CudaContext:
     """The primary context of one device: makes calls in it, and raises what they return."""
 
-    def __init__(self, cuda: LibCuda, ordinal: int) -> None:
+    def __init__(self, cuda: LibCuda, ordinal: int, is_expected: Callable[[], bool] = lambda: False) -> None:
+        """`is_expected`: whether this context is current in the calling thread, or none is."""
         self._cuda = cuda
         self._ordinal = ordinal
+        self._is_expected = is_expected
         #: None until something needs it, and in forked children.
         self._handle: int | None = None
         #: Whether this is a forked child, which can use nothing that it has inherited.
@@ -63,8 +66,13 @@ class CudaContext:
         """`call`, but returns what went wrong."""
         handle = self._handle or self._retain()
         cuda = self._cuda
+        status: int
+        if self._is_expected():
+            status = function(*arguments)
+            if status != libcuda.INVALID_CONTEXT:
+                return status
         current = ctypes.c_void_p()
-        status: int = cuda.cuCtxGetCurrent(ctypes.byref(current))
+        status = cuda.cuCtxGetCurrent(ctypes.byref(current))
         if status:
             return status
         if current.value == handle:

@@ -9,8 +9,8 @@ address belongs to, and leaves the tensor there if that is the device it was tol
 8-bit floats): they are wrapped as integers of their size and viewed. Rejected: DLPack, which names device and type itself, but whose
 deleter would be a Python function that C calls at any time, also while the interpreter ends.
 
-A private function of torch is used here, looked for first: ``_cuda_getCurrentRawStream``, which torch's compiled code calls; it has a part
-of the price of `torch.cuda.current_stream`.
+Private functions of torch are used here, looked for first: ``_cuda_getCurrentRawStream``, which torch's compiled code calls, and
+``_cuda_getDevice``; they have a part of the price of `torch.cuda.current_stream` and `torch.cuda.current_device`.
 """
 
 from __future__ import annotations
@@ -110,6 +110,12 @@ class CudaTensors:
         """The device that this thread works on where it names none."""
         torch = sys.modules.get("torch")
         return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
+
+    def is_current(self, index: int) -> bool:
+        """Whether torch knows that this thread works on the device, and has made its context."""
+        torch = sys.modules.get("torch")
+        current = getattr(getattr(torch, "_C", None), "_cuda_getDevice", None)
+        return current is not None and torch is not None and torch.cuda.is_initialized() and current() == index
 
     def current_stream(self, index: int) -> int:
         """This thread's stream on the device: torch's where torch is loaded and knows devices, else the one set by `on_stream`, or 0.

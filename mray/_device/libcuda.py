@@ -22,6 +22,8 @@ LIBRARY = "libcuda.so.1"
 #: Values of the header.
 SUCCESS = 0
 OUT_OF_MEMORY = 2
+#: None is current in the thread.
+INVALID_CONTEXT = 201
 NOT_READY = 600
 IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 0x1
 MEMHOSTREGISTER_PORTABLE = 0x01

@@ -44,6 +44,8 @@ class FakeTensors(CudaTensors):
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__()
         self.cuda = cuda
+        #: Whether torch is initialized, and knows which device is current.
+        self.tells_current = False
 
     def where(self, index: int) -> Any:
         import torch
@@ -72,6 +74,10 @@ class FakeTensors(CudaTensors):
             raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
         keep = (_Segment(self.cuda, address), self.cuda.memory[address])  # the mapping goes with the last tensor that views it
         return self.view(index, address, dtype, tuple(shape), tensor.stride(), keep)
+
+    def is_current(self, index: int) -> bool:
+        # As the runtime: without a context, the first device.
+        return self.tells_current and (self.cuda.current or 1) == index + 1
 
     def current_stream(self, index: int) -> int:
         return cuda_tensors._current.streams.get(index, 0)
