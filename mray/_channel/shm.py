@@ -49,8 +49,10 @@ TENSOR = 11  # see `mray._channel.tensor_form`
 #: A value whose memory is somebody else's: the number and use of the loan, the origins of the memory, whether the value may be written to,
 #: the form of the value and what the message has of it (or its place), where its memory lies in the first origin.
 PASSED_ON = 12
-#: A tensor of a device; see `mray._gpu.cuda_ipc`.
+#: A tensor of a device; see `mray._gpu.cuda_ipc`. One whose lease is to be remembered, and one more of it; see `mray._gpu.remembered`.
 DEVICE = 13
+FIRST_ON_DEVICE = 14
+AGAIN_ON_DEVICE = 15
 
 #: Passing on costs as much as copying so many bytes.
 LEAST_PASSED_ON = 128 * 1024

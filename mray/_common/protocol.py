@@ -228,7 +228,7 @@ _message(m.STREAM_STOP, CALLING, task=bytes)
 _message(m.TENSORS_FETCH, PEERS, number=int, object=bytes, through_host=bool)
 _message(m.TENSORS_BROUGHT, PEERS, number=int, form=int, payload=ANY, lease=(bytes, list))
 _message(m.TENSORS_FREE, PEERS, objects=[bytes])
-_message(m.TENSORS_DONE, PEERS, number=int, note=bytes)
+_message(m.TENSORS_DONE, PEERS, number=int, note=bytes, point=int)
 
 # --------------------------------------------------------------------------------------- ownership
 _message(m.BORROW, PEERS, number=int, objects=[bytes])

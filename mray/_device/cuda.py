@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
@@ -35,8 +35,8 @@ from mray._common.tensor_layout import FREED, REQUIRES_GRAD, dense, has_memory, 
 from mray._device import libcuda, libnccl, nvml
 from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.cuda_marks import CudaMarks
-from mray._device.cuda_tensors import CudaTensors
-from mray._device.device import Device, DeviceFaultError, Facts, Mark, Platform
+from mray._device.cuda_tensors import PER_THREAD, CudaTensors
+from mray._device.device import Aliases, Device, DeviceFaultError, Facts, Mark, Platform
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
 #: Smaller allocations would share a piece of memory with others, and be exported together with them.
@@ -61,6 +61,8 @@ class CudaDevice(Device):
         self.context = CudaContext(cuda, self.ordinal, lambda: tensors.is_current(index))
         self._marks = CudaMarks(cuda, self.context)
         self._accessible: dict[str, bool] = {}
+        #: Made by `create_stream`.
+        self._own_streams: set[int] = set()
         #: A stream without work, for `check`.
         self._idle_stream = 0
 
@@ -163,12 +165,15 @@ class CudaDevice(Device):
 
     # ------------------------------------------------------------------------------------ order
     def current_stream(self) -> int:
-        return self._tensors.current_stream(self.index)
+        ask = self._tensors.asks
+        stream: int = ask[1](self.index) if ask else PER_THREAD
+        return self._tensors.current_stream(self.index) if stream == PER_THREAD else stream
 
     def create_stream(self) -> int:
         stream = ctypes.c_void_p()
         self.context.call_during_captures("Creating a stream", self._cuda.cuStreamCreate, ctypes.byref(stream), libcuda.STREAM_NON_BLOCKING)
         assert stream.value is not None
+        self._own_streams.add(stream.value)
         return stream.value
 
     def stream_id(self, stream: int) -> int:
@@ -177,6 +182,7 @@ class CudaDevice(Device):
         return number.value
 
     def destroy_stream(self, stream: int) -> None:
+        self._own_streams.discard(stream)
         self._let_go("Destroying a stream", self._cuda.cuStreamDestroy_v2, stream)
 
     def on_stream(self, stream: int) -> AbstractContextManager[None]:
@@ -195,16 +201,31 @@ class CudaDevice(Device):
         return ""
 
     def set_word(self, address: int, number: int, stream: int) -> None:
+        if self.context.handle and self._tensors.is_plain(self.index, stream):
+            status = self._cuda.cuStreamWriteValue64_v2(stream, address, number, 0)
+            if not status:
+                return
         self._queue("Setting a word of the host", self._cuda.cuStreamWriteValue64_v2, stream, address, number, 0)
 
     def await_word(self, address: int, number: int, stream: int) -> None:
         flags = libcuda.STREAM_WAIT_VALUE_GEQ
+        if self.context.handle and self._tensors.is_plain(self.index, stream):
+            status = self._cuda.cuStreamWaitValue64_v2(stream, address, number, flags)
+            if not status:
+                return
         self._queue("Waiting for a word of the host", self._cuda.cuStreamWaitValue64_v2, stream, address, number, flags)
 
     def _queue(self, action: str, function: Callable[..., int], stream: int, *arguments: Any) -> None:
-        self.context.call(action, unless_captured, self._cuda, stream, function, stream, *arguments)
+        if stream in self._own_streams:  # of which nobody else knows, so that nobody captures anything from it
+            self.context.call(action, function, stream, *arguments)
+        else:
+            self.context.call(action, unless_captured, self._cuda, stream, function, stream, *arguments)
 
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
+        if size and self.context.handle and self._tensors.is_plain(self.index, stream):
+            status = self._cuda.cuMemcpyAsync(target, source, size, stream)
+            if not status:
+                return
         if size:
             self.context.call(f"Copying {size} bytes", self._cuda.cuMemcpyAsync, target, source, size, stream)
 
@@ -238,6 +259,9 @@ class CudaDevice(Device):
     def tensor(self, address: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> Any:
         del size
         return self._tensors.view(self.index, address, dtype, shape, strides, keep)
+
+    def aliases(self, tensor: Any) -> Aliases | None:
+        return self._tensors.aliases(tensor)
 
     def close(self) -> None:
         """Give up marks; the next use makes others."""
@@ -278,6 +302,20 @@ class CudaPlatform(Platform):
         elif not tensor.is_contiguous():
             strides = tuple(tensor.stride())
         return tensor, Facts(index, tensor.data_ptr(), tensor.nbytes, tensors.name_of(tensor.dtype), tuple(tensor.shape), strides)
+
+    def look(self, tensor: Any) -> tuple[Hashable, int] | None:
+        try:
+            kind = tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
+            if tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or tensor.__dict__:
+                return None
+            address: int = tensor.data_ptr()
+            before = tensor.storage_offset() * tensor.itemsize
+            # As `has_memory`, of a tensor without gaps.
+            if address == before or before + tensor.nbytes > tensor.untyped_storage().nbytes():
+                return None
+        except (AttributeError, RuntimeError):  # of another class or layout
+            return None
+        return kind, address
 
     def use_on(self, tensor: Any, stream: int) -> None:
         self._tensors.use_on(tensor, stream)

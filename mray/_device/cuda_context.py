@@ -51,7 +51,7 @@ class CudaContext:
         self._ordinal = ordinal
         self._is_expected = is_expected
         #: None until something needs it, and in forked children.
-        self._handle: int | None = None
+        self.handle: int | None = None
         #: Whether this is a forked child, which can use nothing that it has inherited.
         self.is_forked = False
         _contexts.add(self)
@@ -64,7 +64,7 @@ class CudaContext:
 
     def status_of(self, function: Callable[..., int], *arguments: Any) -> int:
         """`call`, but returns what went wrong."""
-        handle = self._handle or self._retain()
+        handle = self.handle or self._retain()
         cuda = self._cuda
         status: int
         if self._is_expected():
@@ -88,7 +88,7 @@ class CudaContext:
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """Makes it this thread's current context while entered, for libraries that work on that."""
-        handle, before = self._handle or self._retain(), ctypes.c_void_p()
+        handle, before = self.handle or self._retain(), ctypes.c_void_p()
         self._cuda.check("Asking for the current context", self._cuda.cuCtxGetCurrent(ctypes.byref(before)))
         self._cuda.check("Making a context current", self._cuda.cuCtxSetCurrent(handle))
         try:
@@ -104,7 +104,7 @@ class CudaContext:
 
     def status_during_captures(self, function: Callable[..., int], *arguments: Any) -> int:
         """`call_during_captures`, but returns what went wrong."""
-        if self._handle is None:
+        if self.handle is None:
             self._retain()
         mode = ctypes.c_int(libcuda.STREAM_CAPTURE_MODE_RELAXED)
         exchange = self._cuda.cuThreadExchangeStreamCaptureMode
@@ -133,16 +133,16 @@ class CudaContext:
         handle = ctypes.c_void_p()
         action = f"Making a context on GPU {self._ordinal}"
         self._cuda.check(action, self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(handle), self._ordinal))
-        if self._handle is not None:  # another thread was faster
+        if self.handle is not None:  # another thread was faster
             self._cuda.cuDevicePrimaryCtxRelease_v2(self._ordinal)
-            return self._handle
+            return self.handle
         assert handle.value is not None
-        self._handle = handle.value
+        self.handle = handle.value
         return handle.value
 
     def forget(self) -> None:
         """In a forked child: nothing works any more."""
-        self._handle = None
+        self.handle = None
         self.is_forked = True
 
 

@@ -10,7 +10,8 @@ address belongs to, and leaves the tensor there if that is the device it was tol
 deleter would be a Python function that C calls at any time, also while the interpreter ends.
 
 Private functions of torch are used here, looked for first: ``_cuda_getCurrentRawStream``, which torch's compiled code calls, and
-``_cuda_getDevice``; they have a part of the price of `torch.cuda.current_stream` and `torch.cuda.current_device`.
+``_cuda_getDevice`` and ``_cuda_isCurrentStreamCapturing``; they have a part of the price of `torch.cuda.current_stream`,
+`torch.cuda.current_device` and `torch.cuda.is_current_stream_capturing`. And ``_storage_Use_Count``, which torch's own CUDA graphs ask.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ClassVar
+
+from mray._device.device import Aliases
 
 #: Types that the array interface has a name for which every torch understands; those of other types by the size of an element.
 _TYPE_NAMES = {
@@ -53,6 +57,37 @@ class ForeignMemory:
         self.keep = keep
 
 
+class _StorageAliases(Aliases):
+    """Told by torch's count of who has a storage."""
+
+    __slots__ = ("_alone", "_count", "_storage", "_tensor")
+
+    #: How many a tensor counts for whose weak reference calls.
+    _dying: ClassVar[int | None] = None
+
+    def __init__(self, tensor: Any, count: Callable[[int], int]) -> None:
+        self._tensor = tensor
+        self._count = count
+        self._storage: int = tensor.untyped_storage()._cdata  # noqa: SLF001  (torch's own way to name it)
+        self._alone = count(self._storage)
+        if _StorageAliases._dying is None:
+            _StorageAliases._dying = self._count_one_that_dies()
+
+    def _count_one_that_dies(self) -> int:
+        counted: list[int] = []
+        other = self.another()
+        reference = weakref.ref(other, lambda _dead: counted.append(self._count(self._storage) - self._alone))
+        del other
+        assert reference() is None
+        return counted[0]
+
+    def another(self) -> Any:
+        return self._tensor.data
+
+    def are_left(self, *, one_dies: bool = False) -> bool:
+        return self._count(self._storage) > (self._alone + self._dying if one_dies and self._dying else self._alone)
+
+
 class _Current(threading.local):
     def __init__(self) -> None:
         #: Device -> stream, of this thread, where torch keeps no account of it.
@@ -68,6 +103,8 @@ class CudaTensors:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_torch_ready = False
+        #: torch's functions that `is_plain` asks, once it is initialized.
+        self.asks: tuple[Any, ...] = ()
         self._types: dict[str, tuple[Any, str, bool]] = {}
         self._names: dict[Any, str] = {}
         #: torch's objects for streams, by device.
@@ -114,8 +151,27 @@ class CudaTensors:
     def is_current(self, index: int) -> bool:
         """Whether torch knows that this thread works on the device, and has made its context."""
         torch = sys.modules.get("torch")
-        current = getattr(getattr(torch, "_C", None), "_cuda_getDevice", None)
+        current = _of_torch("_cuda_getDevice")
         return current is not None and torch is not None and torch.cuda.is_initialized() and current() == index
+
+    def is_plain(self, index: int, stream: int) -> bool:
+        """Whether torch knows that this thread works on the device and the stream, and captures nothing from that.
+
+        Where it does not, because it is not in use yet or by another thread, that says nothing.
+        """
+        ask = self.asks or self._find_asks()
+        try:
+            return bool(ask) and ask[0]() == index and ask[1](index) == stream and not ask[2]()
+        except RuntimeError:  # the default stream, while another one is captured
+            return False
+
+    def _find_asks(self) -> tuple[Any, ...]:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            names = ("_cuda_getDevice", "_cuda_getCurrentRawStream", "_cuda_isCurrentStreamCapturing")
+            found = tuple([_of_torch(name) for name in names])
+            self.asks = () if None in found else found
+        return self.asks
 
     def current_stream(self, index: int) -> int:
         """This thread's stream on the device: torch's where torch is loaded and knows devices, else the one set by `on_stream`, or 0.
@@ -181,6 +237,11 @@ class CudaTensors:
             raise RuntimeError(f"torch has copied the memory at {address:#x}, which is not on GPU {index}")
         return tensor.view(torch_type) if is_viewed else tensor
 
+    def aliases(self, tensor: Any) -> Aliases | None:
+        """See `Device.aliases`."""
+        count = _of_torch("_storage_Use_Count")
+        return None if count is None else _StorageAliases(tensor, count)
+
     def wrap(self, index: int, memory: ForeignMemory) -> Any:
         """torch's tensor over it."""
         import torch  # noqa: PLC0415
@@ -203,7 +264,11 @@ class CudaTensors:
         return known
 
 
+def _of_torch(name: str) -> Any:
+    """A private function of torch, or None: torch is not loaded, or built without CUDA, or another version."""
+    return getattr(getattr(sys.modules.get("torch"), "_C", None), name, None)
+
+
 def _torch_streams() -> Any:
-    """torch's function from a device to this thread's stream, or None: torch is not loaded, or was built without CUDA."""
-    torch = sys.modules.get("torch")
-    return getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    """torch's function from a device to this thread's stream, or None."""
+    return _of_torch("_cuda_getCurrentRawStream")

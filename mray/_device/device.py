@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -191,6 +191,27 @@ class Device(ABC):
     def tensor(self, address: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> Any:
         """A tensor over `size` bytes of memory of this device; whatever views the memory keeps `keep` alive."""
 
+    @abstractmethod
+    def aliases(self, tensor: Any) -> Aliases | None:
+        """For tensors over the memory of this one, which nobody else has; None where nobody can tell who has it."""
+
+
+class Aliases(ABC):
+    """Tensors over the memory of one that is kept here."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def another(self) -> Any:
+        """One more tensor. Takes weak references."""
+
+    @abstractmethod
+    def are_left(self, *, one_dies: bool = False) -> bool:
+        """Whether anybody in this process has the memory: such a tensor, a view of one, an array over it.
+
+        `one_dies`: but for the one whose weak reference calls at this moment. May say so of what is just about to go.
+        """
+
 
 class Platform(ABC):
     """The devices of one kind that this process sees, in the order of their indices."""
@@ -211,6 +232,16 @@ class Platform(ABC):
 
         Raises RuntimeError for a tensor that requires grad.
         """
+
+    def look(self, tensor: Any) -> tuple[Hashable, int] | None:
+        """What a tensor has in common with others that differ in nothing but contents and address, its device too; and its address.
+
+        None for one that `facts` would make dense or refuse, or that is none of a device here. For tensors that come again and again.
+        """
+        if not self.is_tensor(tensor):
+            return None
+        dense, facts = self.facts(tensor)
+        return (facts._replace(address=0), facts.address) if dense is tensor else None
 
     @abstractmethod
     def synchronize(self, device: Device, stream: int) -> None:

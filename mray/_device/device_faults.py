@@ -37,6 +37,8 @@ class _Watch:
     def __init__(self, tell: Callable[[DeviceFaultError], None]) -> None:
         self._tell = tell
         self._promises: dict[FaultPromise, None] = {}
+        #: Whether something was promised since the thread looked: more may come, each of which would wake it if it slept.
+        self._is_fresh = False
         #: Those on which something was promised.
         self._devices: dict[Device, None] = {}
         self._fault: DeviceFaultError | None = None
@@ -54,6 +56,7 @@ class _Watch:
     def promise(self, device: Device, promise: FaultPromise) -> None:
         self._devices[device] = None
         self._promises[promise] = None
+        self._is_fresh = True
         if self._sleeps:
             self._wake()
         elif not self._running.locked():
@@ -102,8 +105,8 @@ class _Watch:
                         self._forsake()
                     return
                 self._sleeps = True
-                if self._promises:
-                    self._sleeps = False
+                if self._promises or self._is_fresh:
+                    self._sleeps = self._is_fresh = False
                     self._wakeup.acquire(timeout=LOOK)
                 else:
                     self._wakeup.acquire()
@@ -122,8 +125,9 @@ class _Watch:
         except RuntimeError:
             return None  # of another kind: promises are looked at again
         for promise in promises:
-            if promise.reached():
-                del self._promises[promise]
+            del self._promises[promise]
+            if not promise.reached():  # asked afterwards: it may be promised anew
+                self._promises[promise] = None
         return None
 
     def end(self) -> None:

@@ -50,8 +50,8 @@ MOST_AHEAD = 8
 LEAST_CHUNK = 2 << 20
 MOST_CHUNKS = 8
 
-#: A reader's word: that it opens what it gets, or can open nothing at all. Its notes begin with it.
-OPENS, OPENS_NOTHING = range(2)
+#: The note of a reader that can open nothing at all.
+OPENS_NOTHING = b"\1"
 
 
 #: The facts of one tensor; see the module.
@@ -115,12 +115,20 @@ class TensorExports:
     """The tensors that one edge (or one holder of tensors) sends off. `lend` finds a lease for a message: (lease, use), or None when all
     are taken.
 
-    For one thread at a time; `pinned`: through host memory.
+    `sweep` has messages end that readers have let go of. For one thread at a time; `pinned`: through host memory.
     """
 
-    def __init__(self, platform: Platform, lend: Callable[[ExportedMessage], tuple[int, int] | None], *, pinned: bool = False) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        lend: Callable[[ExportedMessage], tuple[int, int] | None],
+        sweep: Callable[[], object] = lambda: None,
+        *,
+        pinned: bool = False,
+    ) -> None:
         self._platform = platform
         self._lend = lend
+        self._sweep = sweep
         self._pinned = pinned
         #: Those of the message that is being written, by device.
         self._loading: dict[int, ExportedMessage] = {}
@@ -162,8 +170,7 @@ class TensorExports:
         chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS))) if self._pinned else max(facts.size, 1)
         places = message.copy(block.address, facts.address, facts.size, chunk)
         region = block.region
-        self.copied += 1
-        self.sent += facts.size
+        self.count(facts.size)
         return (
             message.lease,
             message.use,
@@ -197,13 +204,15 @@ class TensorExports:
 
     # ------------------------------------------------------------------------------------ blocks
     def _claim(self, pool: MemoryPool, size: int, stream: int) -> Block:
-        size = block_size(size)
-        spare = self._spare.get((pool.device.index, size))
-        if spare:
-            ready = next((place for place, (_block, _last, ends) in enumerate(spare) if are_reached(ends)), None)
-            if ready is not None or not self._may_take_another(len(spare), size):
-                return self._reuse(pool, spare, ready or 0, stream)
-        elif self._spares:
+        kind = pool.device.index, block_size(size)
+        size = kind[1]
+        spare, ready = self._look_for(kind)
+        if ready is None and (spare or not self._has_room(size)):
+            self._sweep()
+            spare, ready = self._look_for(kind)
+        if spare and (ready is not None or not self.may_take_another(len(spare), size)):
+            return self._reuse(pool, spare, ready or 0, stream)
+        if not spare and self._spares:
             self._give_back_spares()  # shapes have changed: do not hoard
         self.held += size
         try:
@@ -214,9 +223,26 @@ class TensorExports:
                 return self._reuse(pool, spare, 0, stream)
             raise
 
-    def _may_take_another(self, spare: int, size: int) -> bool:
-        """Whether there is to be one more block of a size, though readers will be done with those that are spare."""
-        return spare < MOST_AHEAD and (spare < 2 or self.held + size <= settings.DEVICE_POOL_BYTES.get())
+    def _look_for(self, kind: tuple[int, int]) -> tuple[deque[tuple[Block, int, Sequence[PeerPoint]]] | None, int | None]:
+        """The spare blocks of a size, and the place of the first of them that readers' devices are done with."""
+        spare = self._spare.get(kind)
+        return spare, next((place for place, (_block, _last, ends) in enumerate(spare or ()) if are_reached(ends)), None)
+
+    def may_take_another(self, waiting: int, size: int) -> bool:
+        """Whether there is to be one more block of a size, though so many are there that readers have let go of."""
+        return waiting < MOST_AHEAD and (waiting < 2 or self._has_room(size))
+
+    def _has_room(self, size: int) -> bool:
+        return self.held + size <= settings.DEVICE_POOL_BYTES.get()
+
+    def may_keep(self, blocks: int, size: int) -> bool:
+        """Whether a block of a new size is to be had beside so many of other sizes that nobody gives back."""
+        return blocks < MOST_SPARE and self._has_room(size)
+
+    def count(self, size: int) -> None:
+        """One more tensor of so many bytes was copied into a block."""
+        self.copied += 1
+        self.sent += size
 
     def _reuse(self, pool: MemoryPool, spare: deque[tuple[Block, int, Sequence[PeerPoint]]], place: int, stream: int) -> Block:
         block, last, ends = spare[place]

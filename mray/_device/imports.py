@@ -2,12 +2,16 @@
 
     the thread that reads                                         finalizers, in any thread
     TensorImports.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: the lease is released,
-    TensorImports.end_message()                the whole message       with the point to which the reader's stream has work
+    TensorImports.again(...) -> tensor         one that it knows       with the point to which the reader's stream has work
+    TensorImports.end_message()                the whole message
 
 On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. When the reader holds on
 to very many tensors it is copied within the device, and the lease ends with the message: its sender would have nothing left to lend. To
 another device, or from pinned memory, it is copied beside what the device computes (`mray._device.staging`), and the lease ends with the
 copy.
+
+Of a message that is one tensor it keeps a view, if its sender says that more of the kind will come: the next one of that lease is another
+tensor over the same memory (`Aliases`), and nothing else is made for it.
 
 The reader's stream waits for the sender's, or for the copy; the reader does not. Work with a tensor must be queued on the stream that
 was current when it was read, or be waited for by that one, before the last view of it goes.
@@ -19,41 +23,26 @@ and the last view are gone and the device is done with it: when an edge ends or 
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
-from struct import Struct
 from typing import Any
 
 from mray._common.process_local import kernel_pid
 from mray._device.death_watch import is_watching
-from mray._device.device import Device, DeviceFaultError, Platform
+from mray._device.device import Aliases, Device, DeviceFaultError, Platform
 from mray._device.device_faults import promise, report
-from mray._device.exports import OPENS, OPENS_NOTHING, ExportedTensor
-from mray._device.mappings import HOST, KEY_SIZE, Mapping, PeerTimelines, leave, open_region
+from mray._device.exports import OPENS_NOTHING, ExportedTensor
+from mray._device.mappings import HOST, Mapping, PeerTimelines, leave, open_region
 from mray._device.staging import Staged, Staging
-from mray._device.timelines import Peers, Where, mark, retire_later
+from mray._device.timelines import Peers, retire_later, timelines_of
+from mray._ipc.memory_order import trust_fence
 
-#: Releases a lease: its number, its use, and a note: the reader's word, and the point that marks the end of its work (`point_of`). For
-#: finalizers.
-Release = Callable[[int, int, bytes], None]
+#: Releases a lease: its number, its use, and the note of a timeline and a number there, which mark the end of the reader's work
+#: (`point_of`). Or it leaves the note `OPENS_NOTHING`. For finalizers.
+Release = Callable[[int, int, bytes, int], None]
 #: A point that a stream waits for: the region, the timeline's byte in it, the number.
 Awaited = tuple[PeerTimelines, int, int]
-
-
-_POINT = Struct("@QQ")
-
-
-def note_of(point: Where) -> bytes:
-    """The note that releases a lease as of this point."""
-    return b"".join((bytes((OPENS,)), _POINT.pack(point.offset, point.number), point.key, point.handle))
-
-
-def point_of(note: bytes) -> Where | None:
-    """The point of a note, if that has one."""
-    if len(note) <= 1:
-        return None
-    start = 1 + _POINT.size
-    return Where(note[start : start + KEY_SIZE], note[start + KEY_SIZE :], *_POINT.unpack_from(note, 1))
 
 
 # ------------------------------------------------------------------------------------ what is read
@@ -82,6 +71,40 @@ class _Hold:
             self._imports.let_go(self.device, self.stream, self._lease, self._use)
 
 
+class _Known:
+    """What the next message of a lease is made of."""
+
+    __slots__ = ("aliases", "device", "facts", "index", "offset", "timelines", "words")
+
+    def __init__(self, device: Device, facts: ExportedTensor, aliases: Aliases | None, timelines: PeerTimelines) -> None:
+        self.device = device
+        self.facts = facts
+        #: Of the tensor that others are made of; None: each is read as the first was.
+        self.aliases = aliases
+        self.timelines = timelines
+        self.words = timelines.words
+        self.offset = facts[5]
+        self.index = self.offset // 8
+
+
+class _Loan(weakref.ref[Any]):
+    """Looks after a tensor that is another one of a view; dies with the lease's release."""
+
+    __slots__ = ("imports", "known", "lease", "process", "stream", "use")
+
+    imports: TensorImports
+    known: _Known
+    lease: int
+    use: int
+    stream: int
+    process: int
+
+
+def _alias_dies(loan: Any) -> None:
+    if kernel_pid() == loan.process and not sys.is_finalizing():
+        loan.imports.end_loan(loan, one_dies=True)
+
+
 class TensorImports:
     """The tensors that one end reads. `most`: how many leases it keeps; it copies what comes beyond. `copies`: it copies everything.
 
@@ -104,6 +127,11 @@ class TensorImports:
         #: The leases of the message that is being read.
         self._current: dict[int, _Hold] = {}
         self._opened: dict[tuple[bytes, Device], Mapping] = {}
+        #: The leases of which more messages come.
+        self._known: dict[int, _Known] = {}
+        #: The tensors that were made of views, by lease; and those that are gone, while others have their memory.
+        self._loans: dict[int, _Loan] = {}
+        self._shared: list[_Loan] = []
         self._peers = Peers()
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
@@ -171,6 +199,57 @@ class TensorImports:
         self.copied += 1
         return tensor
 
+    def bring_first(self, facts: ExportedTensor) -> Any:
+        """`bring`, of a lease whose next messages are known but for their uses and numbers: `again`."""
+        # fmt: off
+        (
+            lease, use, place, timelines, timelines_handle, _timeline, numbers, _chunk,
+            key, handle, offset, size, dtype, shape, strides, index,
+        ) = facts
+        # fmt: on
+        device = self._platform.device_of(place)
+        aliases = None
+        if device is None:
+            device = self._stand_in(place, index)
+        elif size and not self._copies:
+            mapping = self._opened.get((key, device))
+            if mapping is None:
+                mapping = self._opened[key, device] = open_region(device, place, key, handle)
+            aliases = device.aliases(device.tensor(mapping.address + offset, size, dtype, shape, strides, None))
+        self._known[lease] = _Known(device, facts, aliases, self._peers.open(device, timelines, timelines_handle))
+        return self.again(lease, use, numbers[0])
+
+    def again(self, lease: int, use: int, number: int) -> Any:
+        """The tensor of a message that is known but for its use and its number."""
+        known = self._known[lease]
+        aliases, device = known.aliases, known.device
+        if aliases is None or self.held >= self._most:
+            facts: ExportedTensor = (lease, use, *known.facts[2:6], (number,), *known.facts[7:])
+            return self.bring(*facts)
+        stream = device.current_stream()
+        if known.words[known.index] < number:
+            self._peers.await_word(known.timelines, known.offset, number, stream)
+        else:
+            # SYNC POINT timeline: work, fence, word | read word, fence, work.
+            trust_fence()
+        tensor = aliases.another()
+        loan = _Loan(tensor, _alias_dies)
+        loan.imports, loan.known, loan.lease, loan.use, loan.stream, loan.process = self, known, lease, use, stream, kernel_pid()
+        self._loans[lease] = loan
+        self.held += 1
+        self.viewed += 1
+        return tensor
+
+    def end_loan(self, loan: _Loan, *, one_dies: bool = False) -> None:
+        """In finalizers: the tensor that was read is gone, or is about to."""
+        known = loan.known
+        assert known.aliases is not None
+        if known.aliases.are_left(one_dies=one_dies):
+            self._shared.append(loan)
+        else:
+            self._loans.pop(loan.lease, None)
+            self.let_go(known.device, loan.stream, loan.lease, loan.use)
+
     def try_bring(self, facts: ExportedTensor) -> str:
         """Open what a tensor needs, of which nobody knows yet whether this process can open it; the reason if it cannot, which the sender
         gets as the word of its lease.
@@ -182,7 +261,7 @@ class TensorImports:
             hold = self._current.pop(facts[0], None)
             if hold is not None:
                 hold.forget()
-            self._release(facts[0], facts[1], bytes((OPENS_NOTHING,)))
+            self._release(facts[0], facts[1], OPENS_NOTHING, 0)
             return str(error)
 
     def _staging_on(self, device: Device) -> Staging:
@@ -203,17 +282,18 @@ class TensorImports:
         """Tensors that a message has brought keep its leases as long as they live. The reader's stream waits for those that are copied, now
         or (`is_ahead`) when the reader settles them.
         """
-        for staging in self._staging.values():
-            staged = staging.end_message()
-            if staged is not None:
-                self.staged.append(staged)
-        if not self.is_ahead:
-            self.settle()
+        if self._staging:
+            for staging in self._staging.values():
+                staged = staging.end_message()
+                if staged is not None:
+                    self.staged.append(staged)
+            if not self.is_ahead:
+                self.settle()
         if self._current:
             self._current.clear()
         if self.awaited:
             self.awaited = []
-        if self._late:
+        if self._late or self._shared:
             self._catch_up()
 
     def settle(self) -> None:
@@ -228,20 +308,23 @@ class TensorImports:
             self._late.append((device, stream, lease, use))
             return
         try:
-            point = mark(device, stream)
+            timeline = timelines_of(device).of(stream)
+            number = timeline.mark(stream)
         except DeviceFaultError as error:
             report(error)  # and the sender hears of the end of this process
             return
         except Exception:  # a graph is captured; or the first mark of a stream finds no descriptor or memory
             self._late.append((device, stream, lease, use))
             return
-        promise(device, point)
+        promise(device, timeline)
         self._peers.used_on(device, stream)
         self.held -= 1
-        self._release(lease, use, note_of(point.where))
+        self._release(lease, use, timeline.note, number)
 
     def _catch_up(self) -> None:
         """Release what could not be when it was let go of."""
+        for _ in range(len(self._shared)):
+            self.end_loan(self._shared.pop(0))
         for _ in range(len(self._late)):
             self.let_go(*self._late.popleft())
 
@@ -261,6 +344,7 @@ class TensorImports:
         self._catch_up()
         if self.held or not self._peers.retire():
             return False
+        self._known.clear()
         while self._opened:
             (key, device), _mapping = self._opened.popitem()
             leave(device, key)

@@ -25,11 +25,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
+from struct import Struct
 from typing import NamedTuple, Protocol
 
 from mray._common.kept import os
 from mray._device.device import CaptureError, Device, DeviceFaultError, NotOpenedError
-from mray._device.mappings import FORSAKEN, PeerTimelines, close_unused, forsake, leave, new_key, open_timelines
+from mray._device.mappings import FORSAKEN, KEY_SIZE, PeerTimelines, close_unused, forsake, leave, new_key, open_timelines
 from mray._device.pinned_memory import PinnedMemory
 from mray._ipc.memory_order import trust_fence
 from mray._ipc.segment import PAGE
@@ -48,10 +49,20 @@ class Where(NamedTuple):
     number: int
 
 
+_OFFSET = Struct("@Q")
+
+
+def point_of(note: bytes, number: int) -> Where:
+    """A number on the timeline with this note."""
+    start = _OFFSET.size + KEY_SIZE
+    (offset,) = _OFFSET.unpack_from(note)
+    return Where(note[_OFFSET.size : start], note[start:], offset, number)
+
+
 class Timeline:
     """Of the streams of this process that have had one handle, one after the other; `is_lasting`: there will be one only."""
 
-    __slots__ = ("_address", "_device", "_index", "_is_lasting", "_lock", "_number", "_queued", "_region", "_stream_id")
+    __slots__ = ("_address", "_device", "_index", "_is_lasting", "_lock", "_number", "_queued", "_region", "_stream_id", "note")
 
     def __init__(self, device: Device, region: _Region, index: int, *, is_lasting: bool = False) -> None:
         self._device = device
@@ -61,12 +72,14 @@ class Timeline:
         self._region = region
         self._index = index
         self._address = region.address + 8 * index
+        #: Which it is, for other processes: `point_of`.
+        self.note = b"".join((_OFFSET.pack(8 * index), region.key, region.handle))
         self._lock = threading.RLock()
         #: The latest, and the latest that is known to be queued. Invariant: none is used twice.
         self._number = self._queued = 0
 
-    def mark(self, stream: int) -> Point:
-        """The end of what is queued on the stream now."""
+    def mark(self, stream: int) -> int:
+        """The number of the end of what is queued on the stream now."""
         with self._lock:
             if not self._is_lasting:
                 stream_id = self._device.stream_id(stream)
@@ -75,17 +88,19 @@ class Timeline:
                     self.wait(stream, self._queued)
                     self._stream_id = stream_id
             self._number = number = self._number + 1
-            last = 0
-            while last < max(number, self._queued):  # twice, if a finalizer has marked in between and would be overtaken
+            while True:
+                # The later one, if a finalizer has marked in between and would be overtaken.
                 last = max(number, self._queued)
                 self._device.set_word(self._address, last, stream)
-            self._queued = max(self._queued, last)
-            return Point(self, number)
+                if self._queued <= last:
+                    break
+            self._queued = last
+            return number
 
-    def reached(self, number: int) -> bool:
-        """Whether its stream has come so far."""
+    def reached(self, number: int | None = None) -> bool:
+        """Whether its stream has come so far; None: to all that is queued."""
         try:
-            if self._region.words[self._index] < number:
+            if self._region.words[self._index] < (self._queued if number is None else number):
                 return False
         except ValueError:  # it is closed: nobody waits any more
             return True
@@ -152,14 +167,14 @@ class Timelines:
         #: The last one has room.
         self._regions: list[_Region] = []
 
-    def mark(self, stream: int) -> Point:
-        """See `mark`."""
+    def of(self, stream: int) -> Timeline:
+        """That of the streams with this handle."""
         timeline = self._of.get(stream)
         if timeline is None:
             with self._lock:
                 # A finalizer that came in between may have made it.
                 timeline = self._of.setdefault(stream, self._new(is_lasting=stream in _lasting(self._device)))
-        return timeline.mark(stream)
+        return timeline
 
     def _new(self, *, is_lasting: bool) -> Timeline:
         while True:
@@ -207,28 +222,29 @@ def mark(device: Device, stream: int) -> Point:
     Raises CaptureError, DeviceFaultError, and RuntimeError where streams cannot be waited for. The first mark of a stream may need memory
     and a descriptor: MemoryError, OSError.
     """
-    return timelines_of(device).mark(stream)
+    timeline = timelines_of(device).of(stream)
+    return Point(timeline, timeline.mark(stream))
 
 
 class PeerPoint:
     """A place in the work of another process's stream, after which memory may be used again."""
 
-    __slots__ = ("_number", "_offset", "_peers", "_timelines")
+    __slots__ = ("_offset", "_peers", "_timelines", "number")
 
     def __init__(self, peers: Peers, timelines: PeerTimelines, offset: int, number: int) -> None:
         self._peers = peers
         self._timelines = timelines
         self._offset = offset
-        self._number = number
+        self.number = number
 
     def reached(self) -> bool:
         """Whether the stream has come there, or its process is dead."""
-        return self._timelines.reached(self._offset, self._number)
+        return self._timelines.reached(self._offset, self.number)
 
     def wait(self, stream: int) -> None:
         """Have a stream of the device for which the timelines are open wait until it has. The caller does not wait."""
         if not self.reached():
-            self._peers.await_word(self._timelines, self._offset, self._number, stream)
+            self._peers.await_word(self._timelines, self._offset, self.number, stream)
 
 
 class Peers:

@@ -1,11 +1,12 @@
 """Leases: memory that a writer lends its readers beside the ring's slots, until each of them has let go, with a note.
 
     writer                                                 reader r
-    Lender.lend(thing) -> (lease, use) --- a message --->  Borrower
-    Lender.sweep: ENDED of every reader is use  <--------  Borrower.end(lease, use, note): NOTE, then ENDED = use
+    Lender.lend(thing) -> (lease, use) --- a message --->  LeaseHolder
+    Lender.sweep: ENDED of every reader is use  <--------  LeaseHolder.end(lease, use, note, number): NOTE, NUMBER, then ENDED = use
     thing.returned(notes)
 
-For tensors of devices a note ends with the point that marks the end of the reader's work. The words are on the boards that follow a
+For tensors of devices, note and number are the point that marks the end of the reader's work: the number changes with every message, the
+note hardly ever, so that is written, read and understood when it does. The words are on the boards that follow a
 ring's entries (`mray._ipc.layout`); loans end as those of slots do (`mray._ipc.ring_loans`), also when a reader is dead.
 """
 
@@ -20,12 +21,15 @@ from mray._ipc.memory_order import publish_fence
 from mray._ipc.ring_loans import RingLoans, has_died, sign
 from mray._ipc.segment import Segment
 
+#: What a reader left: which one, its note and its number.
+Note = tuple[int, bytes, int]
+
 
 class Lent(Protocol):
     """Something that is lent to the readers."""
 
-    def returned(self, notes: list[tuple[int, bytes]]) -> object:
-        """Every reader has let go: (reader, note) of those that left one. True: it is not over yet, and is to be told again."""
+    def returned(self, notes: list[Note]) -> object:
+        """Every reader has let go, and left these. True: it is not over yet, and is to be told again."""
 
 
 class Lender(RingLoans[Lent]):
@@ -42,17 +46,22 @@ class Lender(RingLoans[Lent]):
         self._free = list(range(layout.leases - 1, -1, -1))
         #: The latest note of each reader on each lease, by its place, and the word that changes with it.
         self._notes: dict[int, tuple[int, bytes]] = {}
-        sign(self._words, first + layout.lender)
+        sign(self.words, first + layout.lender)
 
     def lend(self, thing: Lent) -> tuple[int, int] | None:
         """A lease for the readers of the next message, and its use; None: all are taken."""
-        self.sweep()
         if not self._free:
-            return None
+            self.sweep()
+            if not self._free:
+                return None
         lease = self._free.pop()
-        self._uses += 1
-        self.out[lease] = self._uses, thing
-        return lease, self._uses
+        return lease, self.lend_again(lease, thing)
+
+    def lend_again(self, lease: int, thing: Lent) -> int:
+        """The next use of a lease that every reader has let go of, and that is not over."""
+        self._uses = use = self._uses + 1
+        self.out[lease] = use, thing
+        return use
 
     def cancel_loan(self, lease: int) -> None:
         """The message was not sent: nobody will end the lease."""
@@ -65,19 +74,24 @@ class Lender(RingLoans[Lent]):
         for reader, first in enumerate(self._firsts):
             start = first + number * at.LEASE_WORDS
             # Work that a dead reader had queued is not done any more: there is no need to wait for its mark.
-            if first not in dead and self._words[start] == use and (note := self._note(start)):
-                notes.append((reader, note))
+            if first not in dead and self.words[start] == use and (note := self.note(start)):
+                notes.append((reader, note, self.words[start + at.NUMBER]))
         if thing.returned(notes) is True:
             return False
         self._free.append(number)
         return True
 
-    def _note(self, start: int) -> bytes:
-        mark = self._words[start + at.NOTE_LENGTH]
+    def first_word(self, lease: int) -> int:
+        """Where the words of the first reader begin."""
+        return self._firsts[0] + lease * at.LEASE_WORDS
+
+    def note(self, start: int) -> bytes:
+        """The note among the words that begin here."""
+        mark = self.words[start + at.NOTE_LENGTH]
         known = self._notes.get(start)
         if known is None or known[0] != mark:
             length = min(mark & 0xFF, MOST_NOTE)
-            note = bytes(self._words[start + at.NOTE : start + at.LEASE_WORDS].cast("B")[:length])
+            note = bytes(self.words[start + at.NOTE : start + at.LEASE_WORDS].cast("B")[:length])
             known = self._notes[start] = mark, note
         return known[1]
 
@@ -97,16 +111,17 @@ class LeaseHolder:
         self._lender = first + layout.lender
         sign(words, self._board)
 
-    def end(self, lease: int, use: int, note: bytes) -> None:
-        """Let go, leaving a note. For finalizers: writes words of its own, and nothing else."""
-        assert len(note) <= MOST_NOTE
+    def end(self, lease: int, use: int, note: bytes, number: int = 0) -> None:
+        """Let go, leaving a note and a number. For finalizers: writes words of its own, and nothing else."""
         words = self._words
         start = self._first + lease * at.LEASE_WORDS
         if self._notes.get(lease) != note:
+            assert len(note) <= MOST_NOTE
             padded = note.ljust(MOST_NOTE, b"\0")
             words[start + at.NOTE : start + at.LEASE_WORDS] = memoryview(padded).cast("Q")
             words[start + at.NOTE_LENGTH] = use << 8 | len(note)
             self._notes[lease] = note
+        words[start + at.NUMBER] = number
         # SYNC POINT loan: last read, NOTE, fence, its word | read its word, fence, read NOTE, overwrite.
         publish_fence()
         words[start + at.ENDED] = use

@@ -3,11 +3,13 @@
     writer                                                             reader
     value ── its device tensors ── copied into the pool ══ the same memory, mapped ══▶ tensors that are views of it
         └─ the rest, with each tensor's lease, region, offset, shape, dtype and point ── ring ──▶ put together
+    one tensor, as before ── its lease, use and number ── ring ──────────────────────▶ one more tensor over the view
     the writer's stream comes to a point of its timeline  ─ ─ ─ ─ ─ ─▶ the reader's stream waits for that
     that memory is written again afterwards  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
 
 Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.exports` and
-`mray._device.imports` say when tensors are copied; what is lent, `mray._gpu.channel_leases`.
+`mray._device.imports` say when tensors are copied; `mray._gpu.channel_leases` what is lent, and `mray._gpu.remembered` which messages are a
+number.
 
 A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
 device: nothing there keeps one reader from writing to what another one sees.
@@ -27,24 +29,24 @@ its sender records and its receiver opens; beyond a thousand tensors that are sh
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from mray._channel.base import NOTHING, ChannelReader, Failed
-from mray._channel.shm import DEVICE, ShmReader, ShmWriter
+from mray._channel.shm import AGAIN_ON_DEVICE, DEVICE, FIRST_ON_DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
 from mray._device.device import DeviceFaultError, DeviceOutOfMemoryError, NotExportedError, Platform
 from mray._device.device_faults import report
-from mray._device.exports import OPENS_NOTHING, ExportedMessage, ExportedTensor, TensorExports
+from mray._device.exports import ExportedMessage, ExportedTensor, TensorExports
 from mray._device.foreign import tell_of_foreign
-from mray._device.imports import TensorImports, point_of
+from mray._device.imports import TensorImports
 from mray._device.memory_pool import all_pools
 from mray._device.staging import Staged
 from mray._device.timelines import Peers, retire_later, sweep_retired
 from mray._gpu.channel_leases import LeaseHolder, Lender
+from mray._gpu.remembered import AGAIN, LentMessage, RememberedLeases
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
 from mray._ipc.layout import RingLayout
@@ -60,29 +62,12 @@ class WithTrial(NamedTuple):
     facts: ExportedTensor
 
 
-@dataclass(slots=True, eq=False)
-class _Lent:
-    """A message on lease: ends when its readers have let go."""
-
-    message: ExportedMessage
-    peers: Peers
-    heed: Callable[[int, int], None]
-
-    def returned(self, notes: list[tuple[int, bytes]]) -> bool:
-        points = []
-        for reader, note in notes:
-            self.heed(reader, note[0])
-            point = point_of(note)
-            if point is not None:
-                points.append(point)
-        return not self.message.end(points, self.peers)
-
-
 class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
     __slots__ = (
-        *("_exports", "_device_seen", "_lender", "_name", "_opens", "_peers", "_platform", "_readers", "_told", "_unsent", "_words"),
+        *("_exports", "_device_seen", "_lender", "_lent", "_name", "_opens", "_peers", "_platform", "_readers", "_remembered", "_sweeps"),
+        *("_told", "_unsent", "_words"),
     )
 
     def __init__(
@@ -103,14 +88,20 @@ class CudaIpcWriter(ShmWriter):
         self._platform = platform
         self._name = name
         self._lender = Lender(segment, offset, layout)
-        self._exports = TensorExports(platform, self._lend, pinned=pinned)
+        self._exports = TensorExports(platform, self._lend, self._lender.sweep, pinned=pinned)
         #: The readers, whose points memory waits for.
         self._peers = Peers()
-        #: Leases of the message that is being written.
+        #: Leases of the message that is being written, and what has the last of them.
         self._unsent: list[int] = []
+        self._lent: LentMessage | None = None
+        #: Whether leases are to be looked at, now that the message is sent.
+        self._sweeps = False
+        #: Those that the reader remembers; None: it cannot.
+        can_remember = layout.readers == 1 and not pinned
+        self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers) if can_remember else None
         self._readers = layout.readers
-        #: The latest word of each reader.
-        self._words: dict[int, int] = {}
+        #: Whether each reader opens what it gets, by its latest word.
+        self._words: dict[int, bool] = {}
         #: Whether the readers open anything of this process; None: that is not known yet.
         self._opens = True if proven else None
         #: The device of a tensor that was sent through the host meanwhile, for the trial that comes with the next message; -1: none.
@@ -118,16 +109,32 @@ class CudaIpcWriter(ShmWriter):
         #: Bytes of tensors that `last_size` has told of.
         self._told = 0
 
+    def try_write(self, value: Any) -> bool:
+        if not super().try_write(value):
+            return False
+        if self._sweeps:
+            # Behind the message: the reader does not wait for it.
+            self._sweeps = False
+            self._lender.sweep()
+        return True
+
     def _write_any(self, value: Any) -> None:
         try:
             if self._opens is None:
                 value, _kept = self._with_trial(value)
+            if self._remembered is not None and (payload := self._remembered.again(value, self._unsent)):
+                self._put(AGAIN_ON_DEVICE, payload)
+                self._unsent.clear()
+                return
             if self._opens and self._platform.is_tensor(value):
+                kind = None if self._remembered is None else self._remembered.may_add(value)
                 facts = self._take(value)
                 if facts is not None:
                     self._exports.seal()
-                    self._put(DEVICE, marshal.dumps(facts))
+                    self._put(DEVICE if kind is None else FIRST_ON_DEVICE, marshal.dumps(facts))
                     self._unsent.clear()
+                    if kind is not None:
+                        self._remember(kind, facts)
                     return
             tell_of_foreign(value, self._platform, self._name)
             super()._write_any(value)
@@ -144,6 +151,8 @@ class CudaIpcWriter(ShmWriter):
     def _cancel(self) -> None:
         """The message is not sent with the tensors that were added to it."""
         self._exports.seal()
+        if self._remembered is not None:
+            self._remembered.forget()
         for lease in self._unsent:
             self._lender.cancel_loan(lease)
         self._unsent.clear()
@@ -187,23 +196,33 @@ class CudaIpcWriter(ShmWriter):
                 self._device_seen = self._platform.facts(tensor)[1].device
             self._exports.refused += 1
             return None
-        return self._exports.add(tensor)
+        try:
+            return self._exports.add(tensor)
+        except DeviceOutOfMemoryError:
+            if self._remembered is None or not self._remembered.forget():
+                raise
+            return self._exports.add(tensor)
+
+    def _remember(self, kind: Hashable, facts: ExportedTensor) -> None:
+        assert self._remembered is not None and self._lent is not None
+        self._remembered.add(kind, self._lent, facts)
 
     def _lend(self, message: ExportedMessage) -> tuple[int, int] | None:
-        lease = self._lender.lend(_Lent(message, self._peers, self._heed))
+        self._lent = LentMessage(message, self._peers, self._heed)
+        lease = self._lender.lend(self._lent)
         if lease is not None:
             self._unsent.append(lease[0])
+            self._sweeps = True
         return lease
 
-    def _heed(self, reader: int, word: int) -> None:
+    def _heed(self, reader: int, opens: bool) -> None:
         """A reader's word about what it can open."""
-        if self._words.get(reader) == word:
+        if self._words.get(reader) == opens:
             return
-        self._words[reader] = word
-        words, are_all = self._words.values(), len(self._words) == self._readers
-        if OPENS_NOTHING in words:
+        self._words[reader] = opens
+        if not all(self._words.values()):
             self._opens = False
-        elif are_all:
+        elif len(self._words) == self._readers:
             self._opens = True
 
     def last_size(self) -> int:
@@ -219,7 +238,7 @@ class CudaIpcWriter(ShmWriter):
             **super().statistics(),
             "device_copied": exports.copied,
             "device_refused": exports.refused,
-            "device_leases": len(self._lender.out),
+            "device_leases": self._lender.held(),
             "device_bytes": exports.held,
             "device_unopened": int(self._opens is False),
         }
@@ -227,6 +246,8 @@ class CudaIpcWriter(ShmWriter):
     def close(self) -> None:
         try:
             self._exports.close()
+            if self._remembered is not None:
+                self._remembered.forget()
             self._lender.close(partial(retire_later, self._peers, sweep=False))
         finally:
             super().close()
@@ -329,6 +350,10 @@ class CudaIpcReader(ShmReader):
     def _decode(self, form: int, payload: bytes) -> Any:
         if form == DEVICE:
             return self._imports.bring(*decode_short(payload))
+        if form == FIRST_ON_DEVICE:
+            return self._imports.bring_first(decode_short(payload))
+        if form == AGAIN_ON_DEVICE:
+            return self._imports.again(*AGAIN.unpack(payload))
         return super()._decode(form, payload)
 
     def close(self) -> None:

@@ -28,9 +28,9 @@ from mray._common import messages as m
 from mray._decide.caller.ledger import Ledger
 from mray._device.device import Platform
 from mray._device.exports import ExportedMessage, ExportedTensor, TensorExports
-from mray._device.imports import Awaited, TensorImports, point_of
+from mray._device.imports import Awaited, TensorImports
 from mray._device.platform import platform
-from mray._device.timelines import Peers, Where, retire_later
+from mray._device.timelines import Peers, Where, point_of, retire_later
 from mray._ipc.connection import Connection
 
 if TYPE_CHECKING:
@@ -127,17 +127,16 @@ class DeviceLoans:
         self._loading.append(message)
         return self._numbers, 0
 
-    def on_done(self, connection: Connection, number: int, note: bytes) -> None:
+    def on_done(self, connection: Connection, number: int, note: bytes, point: int) -> None:
         """TENSORS_DONE."""
         with self._lock:
             message = self._lent.returned(connection, number)
             if message is None:
                 return
-            point = point_of(note)
-            if point is None:
-                message.end()
+            if note:
+                self._late.append((connection.process, message, point_of(note, point)))
             else:
-                self._late.append((connection.process, message, point))
+                message.end()
             self._late = [late for late in self._late if not late[1].end([late[2]], self._peers[late[0]])]
 
     # ------------------------------------------------------------------------------------ as receiver
@@ -170,7 +169,7 @@ class DeviceLoans:
     def refuse(self, connection: Connection, numbers: Sequence[int]) -> None:
         """Return loans of tensors that this process has not opened."""
         for number in numbers:
-            self._return(connection, number, 0, b"")
+            self._return(connection, number, 0, b"", 0)
 
     def _imports_from(self, connection: Connection, found: Platform) -> TensorImports:
         imports = self._imports.get(connection)
@@ -178,13 +177,13 @@ class DeviceLoans:
             imports = self._imports[connection] = TensorImports(found, partial(self._return, connection), MOST_KEPT)
         return imports
 
-    def _return(self, connection: Connection, number: int, _use: int, note: bytes) -> None:
+    def _return(self, connection: Connection, number: int, _use: int, note: bytes, point: int) -> None:
         """In finalizers, too."""
         reactor = self._reactor
 
         def send() -> None:
             if not connection.closed:
-                connection.post((m.TENSORS_DONE, number, note))
+                connection.post((m.TENSORS_DONE, number, note, point))
                 reactor.post_later(connection)
 
         reactor.defer(send)

@@ -9,7 +9,7 @@ eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two write
     then     ENTRIES        `entries` times `entry_bytes`: FORM | LENGTH | the payload itself
     then     LEASE BOARDS   only with `leases`: a line - | - | PID | STARTED | ... of the writer, then one board per reader:
                             a line - | - | PID | STARTED | HOLDS | ..., then for each lease two lines
-                            ENDED | NOTE_LENGTH (with the use, above eight bits) | NOTE (112 bytes)
+                            ENDED | NOTE_LENGTH (with the use, above eight bits) | NUMBER | NOTE (104 bytes)
 
 The writer of each word (law: every word has exactly one):
 
@@ -21,7 +21,7 @@ number n lies in entry ``n % entries`` and the writer may write it once ``n - CO
 WANTED is one while the writer waits for room: a reader that sees it rings the writer's doorbell after consuming.
 BESIDE is how much a reader has read of a stream beside the ring (`mray._ipc.ring_pair`).
 RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`), and ENDED the same of a
-lease, with a NOTE from the reader (`mray._gpu.channel_leases`). HOLDS, PID and STARTED: see `mray._ipc.ring_loans`.
+lease, with a NUMBER and a NOTE from the reader (`mray._gpu.channel_leases`). HOLDS, PID and STARTED: see `mray._ipc.ring_loans`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from struct import Struct
 from mray._ipc.segment import PAGE, round_up
 
 #: Changes with any change of the layout; a process that maps a ring of another version refuses it.
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 
 WORD = 8
 LINE_WORDS = 8
@@ -57,7 +57,8 @@ HOLDS = 4
 # ---------------------------------------------------------------------------------- a lease on a reader's board
 ENDED = 0
 NOTE_LENGTH = 1
-NOTE = 2
+NUMBER = 2
+NOTE = 3
 LEASE_WORDS = 2 * LINE_WORDS
 #: The longest note, in bytes.
 MOST_NOTE = (LEASE_WORDS - NOTE) * WORD

@@ -51,10 +51,10 @@ def has_died(words: memoryview, line: int) -> bool:
 class RingLoans(Generic[Thing]):
     """The loans of one writer. `firsts`: the index of each reader's word of number 0; from each number to the next it is `stride`."""
 
-    __slots__ = ("_firsts", "_is_closed", "_stride", "_then", "_words", "out")
+    __slots__ = ("_firsts", "_is_closed", "_stride", "_then", "out", "words")
 
     def __init__(self, words: memoryview, firsts: list[int], stride: int = 1) -> None:
-        self._words = words
+        self.words = words
         self._firsts = firsts
         self._stride = stride
         self._is_closed = False
@@ -68,7 +68,7 @@ class RingLoans(Generic[Thing]):
 
     def held(self) -> int:
         """How many are out that a reader has not let go of. Any thread."""
-        words, stride = self._words, self._stride
+        words, stride = self.words, self._stride
         loans = tuple(self.out.items())
         return sum(any(words[first + number * stride] != use for first in self._firsts) for number, (use, _thing) in loans)
 
@@ -78,7 +78,7 @@ class RingLoans(Generic[Thing]):
             self._end(self._firsts)
 
     def _end(self, holders: list[int], dead: Collection[int] = ()) -> None:
-        words, stride = self._words, self._stride
+        words, stride = self.words, self._stride
         for number, (use, thing) in list(self.out.items()):
             for first in holders:
                 if words[first + number * stride] != use:
@@ -98,11 +98,11 @@ class RingLoans(Generic[Thing]):
             if self.out or then is not None:
                 _closed.append(self)
             else:
-                self._words.release()
+                self.words.release()
 
     def is_settled(self) -> bool:
         """After `close`: whether all is over."""
-        words = self._words
+        words = self.words
         holders = [first for first in self._firsts if words[first - at.LINE_WORDS + at.HOLDS]]
         dead = [first for first in holders if has_died(words, first - at.LINE_WORDS)]
         holders = [first for first in holders if first not in dead]
@@ -111,7 +111,7 @@ class RingLoans(Generic[Thing]):
             return False
         if self._then is not None:
             self._then()
-        self._words.release()
+        self.words.release()
         return True
 
 

@@ -298,7 +298,7 @@ class _PassedOn(RingLoans[Slot]):
     __slots__ = ()
 
     def over(self, number: int, use: int, thing: Slot, dead: Collection[int]) -> bool:
-        if any(self._words[first + number] != use for first in dead):
+        if any(self.words[first + number] != use for first in dead):
             # It may have been passed on by the dead: the memory must never have other contents.
             for each in thing.keep if isinstance(thing.keep, (tuple, list)) else ():
                 if isinstance(each, Descriptor):

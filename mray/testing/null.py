@@ -20,6 +20,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -29,7 +30,7 @@ import numpy as np
 from mray._common import clock, settings
 from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
-from mray._device.device import Device, DeviceFaultError, Facts, Mark, Platform
+from mray._device.device import Aliases, Device, DeviceFaultError, Facts, Mark, Platform
 from mray._ipc.discovery import GpuId, visible_ids
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray.testing import null_memory, null_nccl
@@ -84,6 +85,21 @@ class _NullMark(Mark):
 
     def time(self) -> int | None:
         return self._time
+
+
+class _NullAliases(Aliases):
+    __slots__ = ("_array", "_storage")
+
+    def __init__(self, array: NullArray) -> None:
+        self._array = array
+        self._storage = array.storage
+
+    def another(self) -> NullArray:
+        return self._array[...]
+
+    def are_left(self, *, one_dies: bool = False) -> bool:
+        # The array, this object, and the argument. Weak references call before their object lets go of anything.
+        return sys.getrefcount(self._storage) > 3 + one_dies
 
 
 class NullDevice(Device):
@@ -256,6 +272,9 @@ class NullDevice(Device):
         if array.nbytes > size:
             raise ValueError(f"{size} bytes are too few for shape {tuple(shape)} of {dtype}")
         return array
+
+    def aliases(self, tensor: NullArray) -> Aliases:
+        return _NullAliases(tensor)
 
 
 class NullPlatform(Platform):

@@ -17,6 +17,7 @@ import pytest
 
 from mray._channel.select import CUDA_IPC, NCCL, PINNED, SHM
 from mray._common.log import logger
+from mray._device.exports import MOST_AHEAD
 from mray._device.platform import forget_platform, platform
 from mray._gpu.cuda_ipc import trim_pools
 from mray.testing import null
@@ -834,7 +835,7 @@ def test_a_writer_that_waits_within_the_driver_with_full_queues_goes_on_when_its
     for number in range(3):
         assert ray.get(graph.execute(number)) == (1000,)
     ray.get(b.hold.remote())
-    for number in range(6):  # what is copied is copied to two blocks in turn: from then on it waits for the stream that is held
+    for number in range(2 * MOST_AHEAD):  # until it has no more blocks, and waits for the stream that is held
         assert ray.get(graph.execute(number)) == (1000,)
     if is_closed:
         graph.teardown()

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from mray._gpu.channel_leases import LeaseHolder, Lender
+from mray._gpu.channel_leases import LeaseHolder, Lender, Note
 from mray._ipc import layout as at
 from mray._ipc import ring_loans
 from mray._ipc.layout import RingLayout
@@ -30,7 +30,7 @@ BLOCK = Plain(("block", 0))
 class _Lent(Silent):
     """One value in the block."""
 
-    def __init__(self, returned: Callable[[list[tuple[int, bytes]]], None]) -> None:
+    def __init__(self, returned: Callable[[list[Note]], None]) -> None:
         self.returned = returned
 
 
@@ -85,13 +85,14 @@ class Lending:
         awaited: list[tuple[int, bytes]] = []
         lent = self.before
 
-        def returned(notes: list[tuple[int, bytes]]) -> None:
-            said = dict(notes)
+        def returned(notes: list[Note]) -> None:
+            said = {reader: note for reader, note, _number in notes}
+            assert all(number == lent for _reader, _note, number in notes), f"{notes} of value {lent - 1}"
             for reader, note in said.items():
                 assert note == self.notes[lent - 1], f"reader {reader} has said {note!r} of value {lent - 1}"
             missing = {number for number in range(len(self.readers)) if number not in said}
             assert all(run.access(GET, dead(self.readers[number])) for number in missing), f"{missing} have not said anything"
-            awaited.extend((reader, note) for reader, note in notes if not note.startswith(b"="))
+            awaited.extend((reader, note) for reader, note in said.items() if not note.startswith(b"="))
 
         thing = _Lent(returned)
         process, ring, lender = self._make_writer(run, thing)
@@ -152,7 +153,7 @@ class Lending:
             note = self.notes[seen]
             seen += 1
             assert run.access(READ, BLOCK) == seen, f"not the value {seen - 1}"
-            borrower.end(lease, use, note)
+            borrower.end(lease, use, note, seen)
             if not note.startswith(b"="):
                 doorbell.ring()
                 # The device uses it later.

@@ -60,9 +60,19 @@ MUTANTS = [
         LeaseHolder.end, "use << 8 | len(note)", "len(note)", [b"one", b"two"], {}, SEQUENTIAL, None, id="a new note, the old mark"
     ),
     pytest.param(LeaseHolder.end, "!= note:", "is None:", [b"one", b"two"], {}, SEQUENTIAL, None, id="says only once how"),
+    pytest.param(
+        LeaseHolder.end,
+        "words[start + at.NUMBER] = number",
+        "pass",
+        [b"=one", b"=one"],
+        {},
+        SEQUENTIAL,
+        None,
+        id="says how, and not how far",
+    ),
     pytest.param(RingLoans.sweep, "(self._firsts)", "(self._firsts[:1])", [b"=one", b"=two"], TWO, SEQUENTIAL, None, id="asks one only"),
-    pytest.param(Lender.lend, "self._uses += 1", "self._uses = 1", [b"=one", b"=two"], {}, SEQUENTIAL, None, id="uses do not differ"),
-    pytest.param(Lender._note, "known[0] != mark", "False", [b"one", b"two"], {}, SEQUENTIAL, None, id="reads a note only once"),
+    pytest.param(Lender.lend_again, "self._uses + 1", "1", [b"=one", b"=two"], {}, SEQUENTIAL, None, id="uses do not differ"),
+    pytest.param(Lender.note, "known[0] != mark", "False", [b"one", b"two"], {}, SEQUENTIAL, None, id="reads a note only once"),
     pytest.param(RingLoans.close, "_closed.append(self)", "then()", [b"one"], {}, SEQUENTIAL, None, id="takes it back at its close"),
     pytest.param(RingLoans.is_settled, "if self.out or", "if False and", [b"one"], {}, SEQUENTIAL, None, id="forgets what is lent"),
     pytest.param(

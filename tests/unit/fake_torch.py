@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -16,7 +16,17 @@ from tests.unit.fake_cuda import FakeCuda, FakeMachine
 
 def platform_of(cuda: FakeCuda) -> CudaPlatform:
     """mray's platform in that process, with tensors."""
-    return CudaPlatform(cuda.platform()._cuda, FakeTensors(cuda))
+    return FakePlatform(cuda.platform()._cuda, FakeTensors(cuda))
+
+
+class FakePlatform(CudaPlatform):
+    """Knows by their addresses on which devices tensors are."""
+
+    def look(self, tensor: Any) -> tuple[Hashable, int] | None:
+        if not self.is_tensor(tensor):
+            return None
+        found = super().look(tensor)
+        return None if found is None else ((self._tensors.device_of(tensor), found[0]), found[1])
 
 
 class _Segment:
@@ -78,6 +88,9 @@ class FakeTensors(CudaTensors):
     def is_current(self, index: int) -> bool:
         # As the runtime: without a context, the first device.
         return self.tells_current and (self.cuda.current or 1) == index + 1
+
+    def is_plain(self, index: int, stream: int) -> bool:
+        return self.is_current(index) and self.current_stream(index) == stream and stream not in self.cuda.captured
 
     def current_stream(self, index: int) -> int:
         return cuda_tensors._current.streams.get(index, 0)

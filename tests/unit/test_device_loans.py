@@ -17,9 +17,8 @@ import pytest
 from mray._common.settings import NullDevices
 from mray._device import mappings
 from mray._device.exports import TensorExports
-from mray._device.imports import note_of
 from mray._device.mappings import FORSAKEN
-from mray._device.timelines import Peers, Where, mark, sweep_retired
+from mray._device.timelines import Peers, Where, mark, point_of, sweep_retired
 from mray._gpu.device_loans import DeviceLoans
 from mray.testing.null import NullPlatform
 
@@ -29,13 +28,13 @@ SCOPE = f"loans{os.getpid()}"
 OTHER = """
 import sys
 from mray._common.settings import NullDevices
-from mray._device.imports import note_of
-from mray._device.timelines import mark
+from mray._device.timelines import timelines_of
 from mray.testing import null
 platform = null.NullPlatform(NullDevices(1, scope=sys.argv[1]))
 hold = null.StreamHold(platform.devices[0].streams.get(0))
-where = mark(platform.devices[0], 0).where
-print(note_of(where).hex(), where.key.hex(), where.handle.hex(), where.offset, where.number, flush=True)
+timeline = timelines_of(platform.devices[0]).of(0)
+where = timeline.where(timeline.mark(0))
+print(timeline.note.hex(), where.key.hex(), where.handle.hex(), where.offset, where.number, flush=True)
 sys.stdin.read()
 """
 
@@ -49,10 +48,10 @@ class Other:
         self.pid = self._process.pid
         assert self._process.stdout is not None
         note, key, handle, offset, number = self._process.stdout.readline().split()
-        #: The point, as a note that ends a loan; and as it is.
-        self.note = bytes.fromhex(note)
+        #: The point, as a note and a number that end a loan; and as it is.
+        self.note = bytes.fromhex(note), int(number)
         self.where = Where(bytes.fromhex(key), bytes.fromhex(handle), int(offset), int(number))
-        assert note_of(self.where) == self.note
+        assert point_of(*self.note) == self.where
 
     def kill(self) -> None:
         """Dead when this returns; nobody has asked for its end."""
@@ -120,10 +119,10 @@ def test_a_loan_ends_once_with_the_point_at_which_its_receiver_is_done(machine: 
     link: Any = Link()
     lent: Any = message
     loans._lent.lend(lent, link, 3)
-    loans.on_done(link, 2, other.note)
+    loans.on_done(link, 2, *other.note)
     assert not message.ended, "that was another loan"
-    loans.on_done(link, 3, other.note)
-    loans.on_done(link, 3, other.note)
+    loans.on_done(link, 3, *other.note)
+    loans.on_done(link, 3, *other.note)
     assert (message.ended, loans._lent.out) == ([[other.where]], 0)
     after = mark(machine.devices[0], 0)
     assert not after.reached()
@@ -143,7 +142,7 @@ def test_a_loan_ends_also_when_the_receiver_whose_point_ends_it_is_gone(machine:
     exports.seal()
     loans._lent.lend(messages[0], link, 3)
     other.kill()
-    loans.on_done(link, 3, other.note)
+    loans.on_done(link, 3, *other.note)
     exports.close()
     assert exports.held == 0, "its memory is used again"
     loans.ended("other")
@@ -158,10 +157,10 @@ def test_a_loan_whose_end_cannot_be_waited_for_yet_ends_with_the_next_return_or_
     lent: list[Any] = [ExportedMessage(machine, may_wait=False) for _ in range(3)]
     for number, message in enumerate(lent):
         loans._lent.lend(message, link, number)
-    loans.on_done(link, 0, other.note)
-    loans.on_done(link, 1, other.note)
+    loans.on_done(link, 0, *other.note)
+    loans.on_done(link, 1, *other.note)
     lent[0].may_wait = True
-    loans.on_done(link, 2, b"")
+    loans.on_done(link, 2, b"", 0)
     loans.ended("other")
     where = [other.where]
     assert [message.ended for message in lent] == [[where] * 3, [where, where, []], [[]]]
@@ -175,7 +174,7 @@ def test_streams_that_wait_for_a_dead_receiver_go_on_though_nobody_reads_the_new
     message: Any = lent
     link: Any = Link()
     loans._lent.lend(message, link, 3)
-    loans.on_done(link, 3, other.note)
+    loans.on_done(link, 3, *other.note)
     after = mark(device, 0)
     assert not after.reached()
     other.kill()
@@ -209,7 +208,7 @@ def test_what_a_holder_has_open_of_its_receivers_goes_with_the_session(machine: 
     loans._peers["other"].open(machine.devices[0], *other.where[:2])
     loans.close()
     assert sweep_retired()
-    loans.on_done(peer, 3, other.note)
+    loans.on_done(peer, 3, *other.note)
     loans._imports_from(peer, machine)
     loans.close()
     loans.hung_up(peer)

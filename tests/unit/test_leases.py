@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mray._gpu.channel_leases import LeaseHolder, Lender
+from mray._gpu.channel_leases import LeaseHolder, Lender, Note
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
 from mray._ipc.pidfd import is_dead
@@ -26,9 +26,9 @@ class Thing:
     """Something lent."""
 
     def __init__(self) -> None:
-        self.notes: list[tuple[int, bytes]] | None = None
+        self.notes: list[Note] | None = None
 
-    def returned(self, notes: list[tuple[int, bytes]]) -> None:
+    def returned(self, notes: list[Note]) -> None:
         assert self.notes is None, "it came back twice"
         self.notes = notes
 
@@ -77,7 +77,7 @@ def test_a_thing_comes_back_when_the_last_reader_has_let_go_with_everybodys_note
     assert thing.notes is None
     boards.borrowers[0].end(lease, use, b"")
     boards.lender.sweep()
-    assert thing.notes == [(1, b"one")]
+    assert thing.notes == [(1, b"one", 0)]
     assert not boards.lender.out
 
 
@@ -85,6 +85,7 @@ def test_a_lease_is_used_again_and_an_old_end_does_not_end_the_new_use(boards: B
     _thing, lease, use = boards.give_out()
     for borrower in boards.borrowers:
         borrower.end(lease, use, b"first")
+    boards.lender.sweep()
     thing, again, later = boards.give_out()
     assert (again, later) == (lease, use + 1)
     boards.lender.sweep()
@@ -92,7 +93,7 @@ def test_a_lease_is_used_again_and_an_old_end_does_not_end_the_new_use(boards: B
     boards.borrowers[0].end(lease, later, b"second, and longer")
     boards.borrowers[1].end(lease, later, b"2")
     boards.lender.sweep()
-    assert thing.notes == [(0, b"second, and longer"), (1, b"2")]
+    assert thing.notes == [(0, b"second, and longer", 0), (1, b"2", 0)]
 
 
 def test_the_longest_note_arrives_and_its_neighbours_stay(boards: Boards) -> None:
@@ -101,7 +102,7 @@ def test_the_longest_note_arrives_and_its_neighbours_stay(boards: Boards) -> Non
     for borrower in boards.borrowers:
         borrower.end(things[1][1], things[1][2], note)
     boards.lender.sweep()
-    assert [thing.notes for thing, _lease, _use in things] == [None, [(0, note), (1, note)], None]
+    assert [thing.notes for thing, _lease, _use in things] == [None, [(0, note, 0), (1, note, 0)], None]
 
 
 def test_nothing_is_lent_beyond_the_leases_and_a_message_not_sent_gives_its_lease_back(boards: Boards) -> None:
@@ -122,7 +123,7 @@ def test_what_is_lent_when_the_lender_closes_comes_back_later(boards: Boards) ->
     for borrower in boards.borrowers:
         borrower.end(lease, use, b"late")
     assert not sweep_closed(), "readers still have memory open"
-    assert thing.notes == [(0, b"late"), (1, b"late")]
+    assert thing.notes == [(0, b"late", 0), (1, b"late", 0)]
     for borrower in boards.borrowers:
         borrower.gone()
     assert sweep_closed()

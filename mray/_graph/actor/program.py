@@ -200,19 +200,20 @@ def _relay(
         value = try_read()
         if value is NOTHING:
             return 0
+        answer = value
         try:
             if value.__class__ is not Failed:
                 # POINT graph value read
-                value = method(value)
+                answer = method(value)
             # POINT graph value computed
-            if try_write(value):
-                return 2
+            if try_write(answer):
+                return 2  # and the value dies, whose end may take its time
         except Exception as error:
-            value = Failed(failure(error, name))
+            answer = Failed(failure(error, name))
         except SystemExit as error:
             error.__dict__["step"] = name  # for the text of the actor's end
             raise
-        kept.append(value)
+        kept.append(answer)
         return 1
 
     def resume() -> int:

@@ -1,0 +1,184 @@
+"""Leases that both ends of an edge remember: of a message on one, all but a number is known.
+
+    the first messages of a kind:  all facts of the tensor, and a lease ─▶ the reader keeps a view of the block, by lease
+    every further one:             (lease, use, number) ─────────────────▶ another tensor over that view, once the number is reached
+
+A *kind* is what tensors have in common that differ in nothing but contents: shape, dtype, strides, device. A lease that is remembered stays
+with its block when the reader has let go of it. The writer takes the one that was let go of first, and looks at the words of its reader
+alone; nothing is swept, claimed or pickled. Where all are looked at, or their reader's device is late, the next message brings all facts
+again, and one more lease is remembered, as many as an edge keeps blocks (`mray._device.exports`).
+
+For edges with one reader, which need not pass through memory of the host.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+from mray._device.device import Device, NotOpenedError, Platform
+from mray._device.device_faults import promise
+from mray._device.exports import MOST_SPARE, OPENS_NOTHING, ExportedMessage, ExportedTensor, TensorExports
+from mray._device.timelines import PeerPoint, Peers, Timeline, point_of, timelines_of
+from mray._gpu.channel_leases import Lender, Note
+from mray._ipc import layout as at
+from mray._ipc.memory_order import trust_fence
+
+#: A message: lease, use, number.
+AGAIN = Struct("@QQQ")
+
+
+@dataclass(slots=True, eq=False)
+class LentMessage:
+    """A message on lease: ends when its readers have let go, and neither end remembers it."""
+
+    message: ExportedMessage
+    peers: Peers
+    #: Hears which readers open what they get.
+    heed: Callable[[int, bool], None]
+    is_remembered: bool = False
+
+    def returned(self, notes: list[Note]) -> bool:
+        """See `Lent`."""
+        if self.is_remembered:
+            return True
+        points = []
+        for reader, note, number in notes:
+            self.heed(reader, note != OPENS_NOTHING)
+            if note != OPENS_NOTHING:
+                points.append(point_of(note, number))
+        return not self.message.end(points, self.peers)
+
+
+class _Remembered:
+    """One lease that is remembered."""
+
+    __slots__ = ("address", "device", "ended", "index", "lease", "lent", "mark", "point", "size", "stream", "theirs", "timeline", "use")
+
+    def __init__(self, lent: LentMessage, facts: ExportedTensor, ended: int) -> None:
+        message = lent.message
+        self.lent = lent
+        self.lease, self.use = facts[:2]
+        self.device: Device = message.device
+        self.stream = message.stream
+        self.timeline: Timeline = timelines_of(message.device).of(message.stream)
+        self.address = message.blocks[0].address
+        self.size = facts[11]
+        #: The reader's first word of it.
+        self.ended = ended
+        #: What the reader's note is known by (0: none is known), and what it says: the point, whose number changes, and where its word is.
+        self.mark = 0
+        self.point: PeerPoint
+        self.theirs: memoryview
+        self.index = 0
+
+
+class RememberedLeases:
+    """Those of one writer."""
+
+    def __init__(self, platform: Platform, exports: TensorExports, lender: Lender, peers: Peers) -> None:
+        self._platform = platform
+        self._exports = exports
+        self._lender = lender
+        self._peers = peers
+        #: By kind; the one that was used last is the last.
+        self._of: dict[Hashable, deque[_Remembered]] = {}
+        self._count = 0
+
+    def again(self, tensor: Any, sent: list[int]) -> bytes | None:
+        """Copy a tensor to where a reader will look for it: the message. None: this one has to tell all facts.
+
+        The lease is added to those of the message that is being written.
+        """
+        look = self._platform.look(tensor) if self._of else None
+        leases = None if look is None else self._of.get(look[0])
+        if look is None or leases is None:
+            return None
+        stream = leases[0].device.current_stream()
+        found = self._free(leases, stream)
+        if found is None:
+            return None
+        lease, device, size = found.lease, found.device, found.size
+        sent.append(lease)
+        found.use = use = self._lender.lend_again(lease, found.lent)
+        self._platform.use_on(tensor, stream)
+        device.copy(found.address, look[1], size, stream)
+        number = found.timeline.mark(stream)
+        promise(device, found.timeline)
+        if leases[-1] is not found:
+            leases.remove(found)
+            leases.append(found)
+        self._exports.count(size)
+        return AGAIN.pack(lease, use, number)
+
+    def _free(self, leases: deque[_Remembered], stream: int) -> _Remembered | None:
+        """The one to use next; None: one more is to be remembered, or there is none that the reader does not look at."""
+        words = self._lender.words
+        late = None
+        waiting = 0
+        for found in leases:
+            start = found.ended
+            if words[start] == found.use and found.stream == stream:
+                # SYNC POINT loan: last read, NOTE, fence, its word | read its word, fence, read NOTE, overwrite.
+                trust_fence()
+                number = words[start + at.NUMBER]
+                if words[start + at.NOTE_LENGTH] == found.mark:
+                    if found.theirs[found.index] >= number:
+                        # SYNC POINT timeline: work, fence, word | read word, fence, work.
+                        trust_fence()
+                        return found
+                    found.point.number = number
+                elif not self._learn(found, number):
+                    continue
+                elif found.point.reached():
+                    return found
+                late = late or found
+                waiting += 1
+        if late is None or self._exports.may_take_another(waiting, late.size):
+            return None
+        late.point.wait(stream)
+        return late
+
+    def _learn(self, found: _Remembered, number: int) -> bool:
+        """What the reader has noted anew; whether anybody here can wait for that now."""
+        note = self._lender.note(found.ended)
+        where = point_of(note, number)
+        try:
+            found.point = self._peers.point(found.device, where)
+            found.theirs = self._peers.open(found.device, where.key, where.handle).words
+        except NotOpenedError:
+            return False
+        found.index = where.offset // 8
+        found.mark = self._lender.words[found.ended + at.NOTE_LENGTH]
+        return True
+
+    # ------------------------------------------------------------------------------------ what is remembered
+    def may_add(self, tensor: Any) -> Hashable | None:
+        """The kind of a tensor of which one more lease may be remembered, else None. Forgets others to make room."""
+        look = self._platform.look(tensor)
+        if look is None:
+            return None
+        if look[0] not in self._of and self._count and not self._exports.may_keep(self._count, tensor.nbytes):
+            self.forget()
+        return look[0] if self._count < MOST_SPARE else None
+
+    def add(self, kind: Hashable, lent: LentMessage, facts: ExportedTensor) -> None:
+        """Remember the lease of a message with one tensor."""
+        lent.is_remembered = True
+        self._of.setdefault(kind, deque()).append(_Remembered(lent, facts, self._lender.first_word(facts[0])))
+        self._count += 1
+
+    def forget(self) -> bool:
+        """Remember nothing: leases end when their readers have let go. Whether any was remembered."""
+        found = self._count > 0
+        for leases in self._of.values():
+            for each in leases:
+                each.lent.is_remembered = False
+        self._of.clear()
+        self._count = 0
+        if found:
+            self._lender.sweep()
+        return found
