@@ -121,9 +121,10 @@ def _as_tensor(memory: ForeignMemory, device: Any) -> Any:
 
 
 def pretend_cuda() -> None:
-    """Have torch say, by functions of C, that it is in use and works on GPU 0 and the default stream."""
+    """Have torch say, by functions of C, that it is in use, works on GPU 0 and the default stream, and captures nothing."""
     torch._C._cuda_getDevice = itertools.repeat(0).__next__
     torch._C._cuda_getCurrentRawStream = {0: 0}.__getitem__
+    torch._C._cuda_isCurrentStreamCapturing = bool
     torch.cuda._is_in_bad_fork = bool
     torch.cuda._initialized = True
     torch.as_tensor = _as_tensor

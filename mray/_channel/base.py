@@ -22,7 +22,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mray._api.dag_output import Outputs
 
 _FATAL: Final = b"fatal"
 
@@ -79,6 +82,10 @@ class ChannelWriter(ABC):
         """Bytes of the message that was written last, and of tensors of devices that were sent since this was asked before."""
         return 0
 
+    def outputs(self) -> Outputs | None:
+        """Memory that values can be made in, so that they are sent without a copy; None: there is none."""
+        return None
+
     @abstractmethod
     def statistics(self) -> dict[str, int]:
         """Counters of the mechanism: messages written, memory held."""
@@ -108,6 +115,9 @@ class WrappedWriter(ChannelWriter):
 
     def last_size(self) -> int:
         return self._inner.last_size()
+
+    def outputs(self) -> Outputs | None:
+        return self._inner.outputs()
 
     def statistics(self) -> dict[str, int]:
         return self._inner.statistics()

@@ -60,9 +60,9 @@ class ForeignMemory:
 class _StorageAliases(Aliases):
     """Told by torch's count of who has a storage."""
 
-    __slots__ = ("_alone", "_count", "_storage", "_tensor")
+    __slots__ = ("_alone", "_count", "_storage", "_tensor", "dying")
 
-    #: How many a tensor counts for whose weak reference calls.
+    #: Found out once: versions of torch may differ.
     _dying: ClassVar[int | None] = None
 
     def __init__(self, tensor: Any, count: Callable[[int], int]) -> None:
@@ -72,6 +72,7 @@ class _StorageAliases(Aliases):
         self._alone = count(self._storage)
         if _StorageAliases._dying is None:
             _StorageAliases._dying = self._count_one_that_dies()
+        self.dying = _StorageAliases._dying
 
     def _count_one_that_dies(self) -> int:
         counted: list[int] = []
@@ -84,8 +85,8 @@ class _StorageAliases(Aliases):
     def another(self) -> Any:
         return self._tensor.data
 
-    def are_left(self, *, one_dies: bool = False) -> bool:
-        return self._count(self._storage) > (self._alone + self._dying if one_dies and self._dying else self._alone)
+    def are_left(self, besides: int = 0) -> bool:
+        return self._count(self._storage) > self._alone + besides
 
 
 class _Current(threading.local):

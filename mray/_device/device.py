@@ -200,16 +200,18 @@ class Aliases(ABC):
     """Tensors over the memory of one that is kept here."""
 
     __slots__ = ()
+    #: How many a tensor still counts for whose weak reference calls.
+    dying: int
 
     @abstractmethod
     def another(self) -> Any:
         """One more tensor. Takes weak references."""
 
     @abstractmethod
-    def are_left(self, *, one_dies: bool = False) -> bool:
-        """Whether anybody in this process has the memory: such a tensor, a view of one, an array over it.
+    def are_left(self, besides: int = 0) -> bool:
+        """Whether anything in this process has the memory: such tensors, but for so many, views of them, arrays over it.
 
-        `one_dies`: but for the one whose weak reference calls at this moment. May say so of what is just about to go.
+        May say so of what is just about to go.
         """
 
 

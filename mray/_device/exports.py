@@ -170,7 +170,8 @@ class TensorExports:
         chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS))) if self._pinned else max(facts.size, 1)
         places = message.copy(block.address, facts.address, facts.size, chunk)
         region = block.region
-        self.count(facts.size)
+        self.copied += 1
+        self.sent += facts.size
         return (
             message.lease,
             message.use,
@@ -238,11 +239,6 @@ class TensorExports:
     def may_keep(self, blocks: int, size: int) -> bool:
         """Whether a block of a new size is to be had beside so many of other sizes that nobody gives back."""
         return blocks < MOST_SPARE and self._has_room(size)
-
-    def count(self, size: int) -> None:
-        """One more tensor of so many bytes was copied into a block."""
-        self.copied += 1
-        self.sent += size
 
     def _reuse(self, pool: MemoryPool, spare: deque[tuple[Block, int, Sequence[PeerPoint]]], place: int, stream: int) -> Block:
         block, last, ends = spare[place]

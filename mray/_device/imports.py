@@ -102,7 +102,7 @@ class _Loan(weakref.ref[Any]):
 
 def _alias_dies(loan: Any) -> None:
     if kernel_pid() == loan.process and not sys.is_finalizing():
-        loan.imports.end_loan(loan, one_dies=True)
+        loan.imports.end_loan(loan, is_dying=True)
 
 
 class TensorImports:
@@ -240,15 +240,15 @@ class TensorImports:
         self.viewed += 1
         return tensor
 
-    def end_loan(self, loan: _Loan, *, one_dies: bool = False) -> None:
+    def end_loan(self, loan: _Loan, *, is_dying: bool = False) -> None:
         """In finalizers: the tensor that was read is gone, or is about to."""
-        known = loan.known
-        assert known.aliases is not None
-        if known.aliases.are_left(one_dies=one_dies):
+        aliases = loan.known.aliases
+        assert aliases is not None
+        if aliases.are_left(aliases.dying if is_dying else 0):
             self._shared.append(loan)
         else:
             self._loans.pop(loan.lease, None)
-            self.let_go(known.device, loan.stream, loan.lease, loan.use)
+            self.let_go(loan.known.device, loan.stream, loan.lease, loan.use)
 
     def try_bring(self, facts: ExportedTensor) -> str:
         """Open what a tensor needs, of which nobody knows yet whether this process can open it; the reason if it cannot, which the sender

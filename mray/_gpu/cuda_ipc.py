@@ -33,6 +33,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from mray._api.dag_output import Outputs
 from mray._channel.base import NOTHING, ChannelReader, Failed
 from mray._channel.shm import AGAIN_ON_DEVICE, DEVICE, FIRST_ON_DEVICE, ShmReader, ShmWriter
 from mray._common.device_tensors import carriers
@@ -225,18 +226,22 @@ class CudaIpcWriter(ShmWriter):
         elif len(self._words) == self._readers:
             self._opens = True
 
+    def outputs(self) -> Outputs | None:
+        return None if self._remembered is None else self._remembered.outputs
+
     def last_size(self) -> int:
         sent, self._told = self._exports.sent - self._told, self._exports.sent
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors copied into the pool, or sent through the host; leases; bytes of the pool; and 1 if tensors go through the
-        host because a reader cannot open memory of this process.
+        """The ring's; tensors that were copied into the pool, that went as they lay there (`mray.dag.output`), that went through the host;
+        leases; bytes of the pool; and 1 if tensors go through the host because a reader cannot open memory of this process.
         """
         exports = self._exports
         return {
             **super().statistics(),
             "device_copied": exports.copied,
+            "device_handed": 0 if self._remembered is None else self._remembered.handed,
             "device_refused": exports.refused,
             "device_leases": self._lender.held(),
             "device_bytes": exports.held,

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from mray._device.device import Device, NotOpenedError, Platform
+from mray._device.device import Aliases, Device, NotOpenedError, Platform
 from mray._device.device_faults import promise
 from mray._device.exports import MOST_SPARE, OPENS_NOTHING, ExportedMessage, ExportedTensor, TensorExports
 from mray._device.timelines import PeerPoint, Peers, Timeline, point_of, timelines_of
 from mray._gpu.channel_leases import Lender, Note
+from mray._gpu.outputs import EdgeOutputs
 from mray._ipc import layout as at
 from mray._ipc.memory_order import trust_fence
 
@@ -33,17 +34,17 @@ AGAIN = Struct("@QQQ")
 
 @dataclass(slots=True, eq=False)
 class LentMessage:
-    """A message on lease: ends when its readers have let go, and neither end remembers it."""
+    """A message on lease: ends when its readers have let go, unless the lease is remembered, or its memory in use here."""
 
     message: ExportedMessage
     peers: Peers
     #: Hears which readers open what they get.
     heed: Callable[[int, bool], None]
-    is_remembered: bool = False
+    lease: RememberedLease | None = None
 
     def returned(self, notes: list[Note]) -> bool:
         """See `Lent`."""
-        if self.is_remembered:
+        if self.lease is not None and (self.lease.is_remembered or self.lease.is_shared()):
             return True
         points = []
         for reader, note, number in notes:
@@ -53,20 +54,30 @@ class LentMessage:
         return not self.message.end(points, self.peers)
 
 
-class _Remembered:
-    """One lease that is remembered."""
+class RememberedLease:
+    """One lease that both ends remember."""
 
-    __slots__ = ("address", "device", "ended", "index", "lease", "lent", "mark", "point", "size", "stream", "theirs", "timeline", "use")
+    __slots__ = (
+        *("_aliases", "_view_of", "address", "device", "ended", "index", "is_remembered", "kind", "lent", "mark", "number", "point"),
+        *("size", "stream", "theirs", "timeline", "use"),
+    )
 
-    def __init__(self, lent: LentMessage, facts: ExportedTensor, ended: int) -> None:
+    def __init__(self, kind: Hashable, lent: LentMessage, facts: ExportedTensor, ended: int) -> None:
         message = lent.message
+        self.kind = kind
         self.lent = lent
-        self.lease, self.use = facts[:2]
+        self.is_remembered = True
+        #: The lease's number, and its use.
+        self.number, self.use = facts[:2]
         self.device: Device = message.device
         self.stream = message.stream
         self.timeline: Timeline = timelines_of(message.device).of(message.stream)
         self.address = message.blocks[0].address
         self.size = facts[11]
+        #: How to look at it: dtype, shape, strides.
+        self._view_of = facts[12:15]
+        #: The tensors over its memory in this process, once there has been one.
+        self._aliases: Aliases | None = None
         #: The reader's first word of it.
         self.ended = ended
         #: What the reader's note is known by (0: none is known), and what it says: the point, whose number changes, and where its word is.
@@ -74,6 +85,16 @@ class _Remembered:
         self.point: PeerPoint
         self.theirs: memoryview
         self.index = 0
+
+    def another(self) -> Any:
+        """A tensor over its memory; None where nobody could tell who has that."""
+        if self._aliases is None:
+            self._aliases = self.device.aliases(self.device.tensor(self.address, self.size, *self._view_of, None))
+        return None if self._aliases is None else self._aliases.another()
+
+    def is_shared(self, besides: int = 0) -> bool:
+        """Whether such tensors, but for so many, or views of them are left."""
+        return self._aliases is not None and self._aliases.are_left(besides)
 
 
 class RememberedLeases:
@@ -84,37 +105,51 @@ class RememberedLeases:
         self._exports = exports
         self._lender = lender
         self._peers = peers
-        #: By kind; the one that was used last is the last.
-        self._of: dict[Hashable, deque[_Remembered]] = {}
-        self._count = 0
+        #: By kind, without those that are taken; the one that was used last is the last.
+        self._of: dict[Hashable, deque[RememberedLease]] = {}
+        self._all: list[RememberedLease] = []
+        #: Tensors that were made over them here.
+        self.outputs = EdgeOutputs(platform, self)
+        #: How many tensors went as they lay.
+        self.handed = 0
 
     def again(self, tensor: Any, sent: list[int]) -> bytes | None:
         """Copy a tensor to where a reader will look for it: the message. None: this one has to tell all facts.
 
         The lease is added to those of the message that is being written.
         """
-        look = self._platform.look(tensor) if self._of else None
+        if not self._all:
+            return None
+        found = self.outputs.handed(tensor)
+        if found is not None:
+            return self._send(found, sent)
+        look = self._platform.look(tensor)
         leases = None if look is None else self._of.get(look[0])
-        if look is None or leases is None:
+        if look is None or not leases:
             return None
         stream = leases[0].device.current_stream()
         found = self._free(leases, stream)
         if found is None:
             return None
-        lease, device, size = found.lease, found.device, found.size
-        sent.append(lease)
-        found.use = use = self._lender.lend_again(lease, found.lent)
         self._platform.use_on(tensor, stream)
-        device.copy(found.address, look[1], size, stream)
-        number = found.timeline.mark(stream)
-        promise(device, found.timeline)
+        found.device.copy(found.address, look[1], found.size, stream)
+        self._exports.copied += 1
         if leases[-1] is not found:
             leases.remove(found)
             leases.append(found)
-        self._exports.count(size)
-        return AGAIN.pack(lease, use, number)
+        return self._send(found, sent)
 
-    def _free(self, leases: deque[_Remembered], stream: int) -> _Remembered | None:
+    def _send(self, found: RememberedLease, sent: list[int]) -> bytes:
+        """Lend it once more, with what its block has by then."""
+        number, stream = found.number, found.stream
+        sent.append(number)
+        found.use = use = self._lender.lend_again(number, found.lent)
+        point = found.timeline.mark(stream)
+        promise(found.device, found.timeline)
+        self._exports.sent += found.size
+        return AGAIN.pack(number, use, point)
+
+    def _free(self, leases: deque[RememberedLease], stream: int) -> RememberedLease | None:
         """The one to use next; None: one more is to be remembered, or there is none that the reader does not look at."""
         words = self._lender.words
         late = None
@@ -142,7 +177,7 @@ class RememberedLeases:
         late.point.wait(stream)
         return late
 
-    def _learn(self, found: _Remembered, number: int) -> bool:
+    def _learn(self, found: RememberedLease, number: int) -> bool:
         """What the reader has noted anew; whether anybody here can wait for that now."""
         note = self._lender.note(found.ended)
         where = point_of(note, number)
@@ -161,24 +196,42 @@ class RememberedLeases:
         look = self._platform.look(tensor)
         if look is None:
             return None
-        if look[0] not in self._of and self._count and not self._exports.may_keep(self._count, tensor.nbytes):
+        if look[0] not in self._of and self._all and not self._exports.may_keep(len(self._all), tensor.nbytes):
             self.forget()
-        return look[0] if self._count < MOST_SPARE else None
+        return look[0] if len(self._all) < MOST_SPARE else None
 
     def add(self, kind: Hashable, lent: LentMessage, facts: ExportedTensor) -> None:
         """Remember the lease of a message with one tensor."""
-        lent.is_remembered = True
-        self._of.setdefault(kind, deque()).append(_Remembered(lent, facts, self._lender.first_word(facts[0])))
-        self._count += 1
+        lent.lease = lease = RememberedLease(kind, lent, facts, self._lender.first_word(facts[0]))
+        self._of.setdefault(kind, deque()).append(lease)
+        self._all.append(lease)
+
+    def take(self, kind: Hashable, stream: int) -> RememberedLease | None:
+        """One that nobody looks at; it is nobody else's until it is given back or lent."""
+        leases = self._of.get(kind)
+        found = self._free(leases, stream) if leases else None
+        if found is not None:
+            assert leases is not None
+            leases.remove(found)
+        return found
+
+    def lent(self, lease: RememberedLease) -> None:
+        """It was taken, and goes out as it lies."""
+        self._of[lease.kind].append(lease)
+        self.handed += 1
+
+    def give_back(self, lease: RememberedLease) -> None:
+        """It was taken, and is for messages to come."""
+        if lease.is_remembered:
+            self._of[lease.kind].appendleft(lease)
 
     def forget(self) -> bool:
         """Remember nothing: leases end when their readers have let go. Whether any was remembered."""
-        found = self._count > 0
-        for leases in self._of.values():
-            for each in leases:
-                each.lent.is_remembered = False
+        if not self._all:
+            return False
+        for lease in self._all:
+            lease.is_remembered = False
         self._of.clear()
-        self._count = 0
-        if found:
-            self._lender.sweep()
-        return found
+        self._all.clear()
+        self._lender.sweep()
+        return True

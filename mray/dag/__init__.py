@@ -16,6 +16,7 @@ from mray._api.dag_node import (
     InputNode,
     MultiOutputNode,
 )
+from mray._api.dag_output import output
 from mray._picture.plot import plot
 
 __all__ = [
@@ -35,5 +36,6 @@ __all__ = [
     "InputAttributeNode",
     "InputNode",
     "MultiOutputNode",
+    "output",
     "plot",
 ]

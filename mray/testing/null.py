@@ -89,6 +89,7 @@ class _NullMark(Mark):
 
 class _NullAliases(Aliases):
     __slots__ = ("_array", "_storage")
+    dying = 1  # weak references call before their object lets go of anything
 
     def __init__(self, array: NullArray) -> None:
         self._array = array
@@ -97,9 +98,9 @@ class _NullAliases(Aliases):
     def another(self) -> NullArray:
         return self._array[...]
 
-    def are_left(self, *, one_dies: bool = False) -> bool:
-        # The array, this object, and the argument. Weak references call before their object lets go of anything.
-        return sys.getrefcount(self._storage) > 3 + one_dies
+    def are_left(self, besides: int = 0) -> bool:
+        # The array, this object, and the argument.
+        return sys.getrefcount(self._storage) > 3 + besides
 
 
 class NullDevice(Device):

@@ -11,12 +11,14 @@ pass it on. Exceptions that end a process (SystemExit, KeyboardInterrupt) are no
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from mray._api.blueprint import bound_method
 from mray._api.communicator import Communicator
+from mray._api.dag_output import with_outputs
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.select import BLOCKING
 from mray._graph.actor.coroutines import to_the_end
@@ -68,6 +70,7 @@ def compile_program(
     names = {step.index: _name_of(instance, step) for step in assignment.steps}
     methods = {step.index: _callable_of(instance, step, constants, communicators) for step in assignment.steps}
     overlap = Overlap(assignment, readers, methods, constants, communicators)
+    filled = _with_outputs(assignment, methods, writers)
     for probe in probes:
         methods = {index: probe.method(steps[index], names[index], method) for index, method in methods.items()}
     readers, writers = probe_ends(probes, assignment.channels, overlap.readers, writers)
@@ -98,9 +101,26 @@ def compile_program(
             cell = numbers[channel.source]
             make_write = _write_bare if channel.bare else _write
             action = make_write(writer.try_write, code.cells, cell, names[step.index], failure)
+            if channel.index in filled:
+                action = _then_forget(action, code.cells, cell)
             code.actions.append(overlap.before_write(channel, action))
             code.waits.append(writer.has_room)
     return code
+
+
+def _with_outputs(assignment: Assignment, methods: dict[int, Callable[..., Any]], writers: Mapping[int, ChannelWriter]) -> set[int]:
+    """Has methods fill the memory of the channel that alone carries their results, which nobody here uses; the numbers of the channels."""
+    used = Counter(channel.source for channel in assignment.channels if channel.index in writers)
+    used.update(source for step in assignment.steps for source in step.sources)
+    steps = {step.index: step for step in assignment.steps if step.num_returns == 1 and step.group < 0}
+    filled = set()
+    for channel in assignment.channels:
+        if channel.source.step in steps and channel.index in writers and not channel.bare and used[channel.source] == 1:
+            outputs = writers[channel.index].outputs()
+            if outputs is not None:
+                methods[channel.source.step] = with_outputs(methods[channel.source.step], outputs)
+                filled.add(channel.index)
+    return filled
 
 
 def _inlets(
@@ -243,6 +263,18 @@ def _write(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: 
         return 1 if _send(try_write, cells[cell], name, failure) else 0
 
     return write
+
+
+def _then_forget(write: Action, cells: list[Any], cell: int) -> Action:
+    """A write after which nobody uses the value."""
+
+    def write_last() -> int:
+        if not write():
+            return 0
+        cells[cell] = None
+        return 1
+
+    return write_last
 
 
 def _write_bare(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: str, failure: Fail) -> Action:

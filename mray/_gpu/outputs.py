@@ -1,0 +1,83 @@
+"""Results that a method makes where their reader looks for them (`mray.dag.output`), so that nothing is copied.
+
+    with the step                                       with the message
+    take: a tensor over the block of a lease that       again: the lease goes out with the tensor as it lies
+    the reader remembers and has let go of
+    returned: is it what the method returned, and
+    does nobody else have its memory?
+
+Only a tensor that nobody else has may go as it lies: whoever kept it, or a view of it, would see what its reader does to it, and could
+change what that sees. Python's count of references to the object, taken where its method has just returned it, and the storage's count tell
+together of all of them. A block whose tensor somebody has kept is used for nothing until that is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from mray._device.device import Platform
+    from mray._gpu.remembered import RememberedLease, RememberedLeases
+
+
+class EdgeOutputs:
+    """See `mray._api.dag_output.Outputs`. Of one writer; the thread that runs its actor's methods."""
+
+    def __init__(self, platform: Platform, leases: RememberedLeases) -> None:
+        self._platform = platform
+        self._leases = leases
+        #: How `look` names what was asked for: (shape, dtype, index of the device) -> kind.
+        self._kinds: dict[tuple[tuple[int, ...], str, int], Hashable] = {}
+        #: Leases whose memory somebody here may have.
+        self._taken: list[RememberedLease] = []
+        #: The one that goes out as it lies, and the tensor over it.
+        self._handed: tuple[RememberedLease, Any] | None = None
+
+    def take(self, shape: tuple[int, ...], dtype: str) -> Any:
+        device = self._platform.current_device()
+        key = shape, dtype, device.index
+        self.handed(None)
+        self._take_back()
+        kind = self._kinds.get(key)
+        lease = None if kind is None else self._leases.take(kind, device.current_stream())
+        if lease is not None:
+            tensor = lease.another()
+            if tensor is not None:
+                self._taken.append(lease)
+                return tensor
+            self._leases.give_back(lease)
+        tensor = device.empty(dtype, shape)
+        if kind is None and (look := self._platform.look(tensor)) is not None:
+            self._kinds[key] = look[0]
+        return tensor
+
+    def returned(self, value: Any, *, is_alone: bool) -> None:
+        if not self._taken:
+            return
+        look = self._platform.look(value) if is_alone else None
+        for lease in self._taken:
+            if look == (lease.kind, lease.address) and not lease.is_shared(besides=1) and lease.device.current_stream() == lease.stream:
+                self._handed = lease, value
+                self._taken.remove(lease)
+                break
+        self._take_back()
+
+    def handed(self, tensor: Any) -> RememberedLease | None:
+        """The lease of this tensor, if it goes out as it lies."""
+        handed, self._handed = self._handed, None
+        if handed is None:
+            return None
+        if handed[1] is tensor and handed[0].is_remembered:
+            self._leases.lent(handed[0])
+            return handed[0]
+        self._taken.append(handed[0])  # something else became of it
+        return None
+
+    def _take_back(self) -> None:
+        """Leases whose memory nobody here has any more."""
+        for lease in self._taken.copy():
+            if not lease.is_shared():
+                self._taken.remove(lease)
+                self._leases.give_back(lease)
