@@ -128,6 +128,7 @@ def init(
     namespace: str | None = None,
     runtime_env: dict[str, Any] | None = None,
     preload: list[str] | tuple[str, ...] | str = (),
+    mps: str | None = None,
     local_mode: bool = False,
     web: bool = False,
     **others: Unpack[InitOptions],
@@ -144,6 +145,9 @@ def init(
     bounds the shared memory of objects, in bytes: what comes above goes to disk, into `object_spilling_directory` (the session's own
     directory if it is not given). `preload` names modules that every worker starts with, at the price of one import; with
     "auto" workers find those ready that the workers of this program's last session imported.
+    `mps` is how processes that share a GPU work on it, MRAY_MPS if it is not given: "off", in turns; "on", as clients of an MPS daemon that
+    the session starts for each GPU that tasks or actors have fractions of; "auto", from the first compiled graph on that has edges between
+    such actors. With MPS a fault of one of them ends the work of all on that GPU. RaySystemError for "on" where there can be none.
     `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this process's.
     `logging_config` is how this process and all workers log. `web=True` serves a page about the session, for a browser of this machine and
     user, until `shutdown`; its address is logged, and is the `dashboard_url` of what is returned.
@@ -202,6 +206,7 @@ def init(
         log_to_driver=log_to_driver,
         logging_config=None if logging_config is None else logging_config.to_dict(),
         preload=preload,
+        mps=mps,
         temp_dir=others.get("_temp_dir"),
         node_name=others.get("_node_name"),
         node_ip_address=others.get("_node_ip_address"),

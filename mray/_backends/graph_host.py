@@ -102,6 +102,9 @@ class Host:
     def is_ready(self, ref: ObjectRef) -> bool:
         return ref._entry.form is not None
 
+    def ask_node(self, what: str, *arguments: Any) -> Any:
+        return self._client.ask(m.QUERY, what, list(arguments))
+
     def actor_process(self, actor: str) -> str:
         """Waits until the actor is alive; raises why it never will be."""
         client = self._client

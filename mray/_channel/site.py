@@ -56,6 +56,8 @@ class Site:
     owns: bool = False
     #: Whether it has used none of its devices yet: to ask more of them makes a context.
     is_idle: bool = False
+    #: Whether it is a client of MPS; None: its driver does not tell.
+    is_mps_client: bool | None = None
     #: Its failures to open memory or timelines of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
     obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 

@@ -11,6 +11,9 @@ from typing import Any
 #: Parts that a process gets when it first needs them (`mray._runtime.client.client.Client.late`): module and class.
 GPUS = "mray._gpu.gpus:Gpus"
 TENSORS = "mray._gpu.tensor_transport:TensorStore"
+#: Daemons of MPS, for the node (a class), and how they are spoken to.
+MPS = "mray._gpu.mps:SessionMps"
+MPS_CONTROL = "mray._device.mps_control"
 #: Draws graphs.
 ARTIST = "mray._picture.graph_artist"
 #: Which CPUs and GPUs are near each other.

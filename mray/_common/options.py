@@ -487,6 +487,8 @@ class SessionOptions(Record):
     #: Modules that every worker starts with; and whether those are added that workers of the program's last session imported.
     preload: tuple[str, ...] = ()
     foresee: bool = False
+    #: One of `mray._common.settings.MPS_WORDS`.
+    mps: str = "off"
     #: Absolute path under which the session makes its directory.
     temp_dir: str | None = None
     #: A name for the node in listings.
@@ -535,6 +537,7 @@ def session_options(  # one keyword per argument of `init`
     log_to_driver: bool | None = None,
     logging_config: Mapping[str, Any] | None = None,
     preload: Any = (),
+    mps: str | None = None,
     temp_dir: str | None = None,
     node_name: str | None = None,
     node_ip_address: str | None = None,
@@ -548,7 +551,7 @@ def session_options(  # one keyword per argument of `init`
     backend = _engine(address, local_mode)
     conflict = _conflict(
         num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels, object_store_memory=object_store_memory,
-        _system_config=system_config or None, _memory=memory, _node_name=node_name,
+        _system_config=system_config or None, _memory=memory, _node_name=node_name, mps=mps,
     )  # fmt: skip
     if resources is not None and not isinstance(resources, Mapping):
         raise TypeError(f"resources must be a dict from name to quantity, got {type(resources)}")
@@ -588,6 +591,8 @@ def session_options(  # one keyword per argument of `init`
         preload = (preload,)
     if isinstance(preload, (str, bytes)) or not all(isinstance(name, str) for name in preload or ()):
         raise TypeError(f"preload must be a list of names of modules, or 'auto', got {preload!r}")
+    if mps is not None and mps not in settings.MPS_WORDS:
+        raise ValueError(f"mps must be one of {', '.join(map(repr, settings.MPS_WORDS))}, got {mps!r}")
     modules = dict.fromkeys((*map(plain, preload or ()), *settings.PRELOAD.get()))
     return SessionOptions(
         num_cpus=num_cpus,
@@ -604,6 +609,7 @@ def session_options(  # one keyword per argument of `init`
         logging_config=logging_config,
         preload=tuple(name for name in modules if name != settings.AUTO),
         foresee=settings.AUTO in modules,
+        mps=settings.MPS.get() if mps is None else str(plain(mps)),
         temp_dir=plain(temp_dir),
         node_name=plain(node_name),
         node_ip_address=plain(node_ip_address),

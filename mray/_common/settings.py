@@ -126,6 +126,16 @@ class Setting(Record, Generic[_Value]):
         return words.get(self.parse, "text")
 
 
+#: The words for how a session uses NVIDIA's MPS.
+MPS_WORDS = ("off", "on", "auto")
+
+
+def _mps(text: str) -> str:
+    if text not in MPS_WORDS:
+        raise ValueError(f"expected one of {', '.join(MPS_WORDS)}")
+    return text
+
+
 #: All of them, by name.
 ALL: dict[str, Setting[Any]] = {}
 
@@ -479,6 +489,15 @@ HEAD_START = _declare(
     _flag,
     True,
     "A second process has Ray's libraries as soon as the program has them; sessions are forked from it, so that their workers have them.",
+)
+MPS = _declare(
+    "MRAY_MPS",
+    _mps,
+    "off",
+    "Whether processes that share a GPU share a context scheduler, by NVIDIA's MPS, where `init` is not told: `off`, `on`, `auto`.",
+)
+MPS_DIRECTORY = _declare(
+    "MRAY_MPS_DIRECTORY", str, "/tmp/nvidia-mps", "The folder of an MPS daemon where CUDA_MPS_PIPE_DIRECTORY names none, for tests."
 )
 NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",

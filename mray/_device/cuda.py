@@ -108,6 +108,11 @@ class CudaDevice(Device):
         if status and status != libcuda.NOT_READY:
             raise self._cuda.error("Asking for faults", status)
 
+    def is_mps_client(self) -> bool | None:
+        answer = ctypes.c_int()
+        status = self._cuda.cuDeviceGetAttribute(ctypes.byref(answer), libcuda.MPS_ENABLED, self.ordinal)
+        return None if status else answer.value != 0
+
     # ------------------------------------------------------------------------------------ memory
     def memory(self) -> tuple[int, int]:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()

@@ -97,6 +97,10 @@ class Device(ABC):
     def reaches(self, uuid: str) -> bool:
         """Whether they can, by what the machine says; of another device."""
 
+    def is_mps_client(self) -> bool | None:
+        """Whether contexts of this process on the device are shared by MPS; None if the driver does not tell. Makes no context."""
+        return None
+
     def check(self) -> None:  # noqa: B027  (there are devices without faults)
         """Raise DeviceFaultError if work of this process has gone wrong. Never waits."""
 

@@ -35,6 +35,8 @@ CAPTURE_ERRORS = frozenset({900, 901, 906})
 STREAM_WAIT_VALUE_GEQ = 0x0
 #: Attributes of a device: its addresses of registered host memory are the host's; stream memory operations take 64 bits.
 ORDER_NEEDS = (91, 122)
+#: Another: contexts on it are shared by MPS.
+MPS_ENABLED = 133
 
 
 class IpcHandle(ctypes.Structure):

@@ -14,7 +14,7 @@ from mray._common import settings
 from mray._common.kept import io, os
 from mray._decide.scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH, Topology
 from mray._device.nvml import ask_links
-from mray._ipc.discovery import Gpu, GpuId, is_named, machine_gpus
+from mray._ipc.discovery import ORDER, Gpu, GpuId, is_named, machine_gpus
 
 _SYSTEM = "/sys"
 
@@ -27,6 +27,22 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
             first, _dash, last = part.partition("-")
             cpus.update(range(int(first), int(last or first) + 1))
     return tuple(sorted(cpus))
+
+
+def uuids(ids: Sequence[GpuId]) -> dict[GpuId, str]:
+    """The names of these GPUs that mean the same whatever else a process sees; those are left out whose place among all is not known.
+
+    Numbers are places on the bus where the user has said so or nothing (`mray._ipc.discovery.with_order`), else CUDA may count otherwise.
+    """
+    found: dict[GpuId, str] = {name: name for name in ids if isinstance(name, str)}
+    numbers = [name for name in ids if isinstance(name, int)]
+    if settings.NULL_DEVICES.get() is not None:
+        uuid_of = importlib.import_module("mray.testing.null_topology").uuid_of
+        return {**found, **{number: uuid_of(number) for number in numbers}}
+    gpus = machine_gpus()
+    if settings.of_library(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) == 1:
+        found.update({number: gpus[number].uuid for number in numbers if number < len(gpus) and gpus[number].uuid})
+    return found
 
 
 def _cpus_in(path: str, allowed: Container[int]) -> tuple[int, ...]:

@@ -62,7 +62,10 @@ class Gpus(Part):
             )
             for device in devices.devices
         )
-        return Site(devices.name, gpus, nccl_version(), shares_gpus(), kernel_pid(), is_idle=not devices.is_in_use())
+        is_client = devices.devices[0].is_mps_client()
+        return Site(
+            devices.name, gpus, nccl_version(), shares_gpus(), kernel_pid(), is_idle=not devices.is_in_use(), is_mps_client=is_client
+        )
 
     def answer(self, verb: str, payload: bytes) -> bytes:
         if verb == WITHDRAW:

@@ -75,6 +75,9 @@ class GraphHost(GroupHost, Protocol):
     def is_ready(self, ref: ObjectRef) -> bool:
         """Whether the value of an object is here."""
 
+    def ask_node(self, what: str, *arguments: Any) -> Any:
+        """The node's answer to a question (QUERY); waits for it."""
+
     def actor_process(self, actor: str) -> str:
         """The process an actor lives in; waits until it does. Raises ActorDiedError."""
 

@@ -31,12 +31,14 @@ from mray._common import clock, settings
 from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
 from mray._device.device import Aliases, Device, DeviceFaultError, Facts, Mark, Platform
+from mray._device.mps_control import has_daemon, pipe_directory
 from mray._ipc.discovery import GpuId, visible_ids
 from mray._ipc.memory_order import publish_fence, trust_fence
 from mray.testing import null_memory, null_nccl
 from mray.testing.null_array import NullArray, NullHeap, Storage, dense, dtype_named, heaps
 from mray.testing.null_memory import NullRegion
 from mray.testing.null_stream import Fault, StreamHold, Streams, release_all, set_late
+from mray.testing.null_topology import uuid_of
 
 __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_numpy", "full", "hold", "ones", "set_late", "zeros"]
 
@@ -44,11 +46,6 @@ __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_n
 _SIGN = 1 << 63
 #: Seconds between two looks at a word, at first and at most.
 _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
-
-
-def uuid_of(number: int) -> str:
-    """The name of the machine's pretended device of that number."""
-    return f"GPU-null-{number}"
 
 
 class _HostMemory:
@@ -113,12 +110,16 @@ class NullDevice(Device):
         self.number = number
         self._facts = platform.facts_of_machine
         self._host = platform.host
+        self._is_mps_client = platform.is_mps_client
         self.streams = Streams(platform.fault, waits=platform.facts_of_machine.waits)
         facts = self._facts
         self.heap = NullHeap(index, number, facts.scope, facts.memory, self.streams)
 
     def check(self) -> None:
         self.streams.fault.check()
+
+    def is_mps_client(self) -> bool:
+        return self._is_mps_client
 
     def reaches(self, uuid: str) -> bool:
         return self._facts.peer and any(uuid == uuid_of(number) for number in range(self._facts.gpus))
@@ -287,6 +288,8 @@ class NullPlatform(Platform):
         self.facts_of_machine = facts
         self.host = _HostMemory()
         self.fault = Fault()
+        #: As with CUDA: it looks for a daemon of MPS once.
+        self.is_mps_client = has_daemon(pipe_directory())
         self.devices: Sequence[NullDevice] = [NullDevice(self, index, number) for index, number in enumerate(_visible(facts.gpus, visible))]
 
     @property

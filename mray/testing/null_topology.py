@@ -10,6 +10,11 @@ from mray._decide.scheduler.affinity import FAR, LINKED
 from mray._ipc.discovery import GpuId
 
 
+def uuid_of(number: int) -> str:
+    """The name of the machine's pretended device of that number."""
+    return f"GPU-null-{number}"
+
+
 def shares(count: int, allowed: Sequence[int]) -> list[tuple[int, ...]]:
     """For each of so many pretended GPUs a share of the CPUs of its own, or one CPU where there are fewer than GPUs."""
     total = len(allowed)

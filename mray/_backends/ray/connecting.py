@@ -78,6 +78,8 @@ def _init_options(options: SessionOptions, starts: bool, client: bool) -> dict[s
         given.update({name: value for name, value in private.items() if value is not None})
     if options.preload:
         logger.debug("init: Ray imports modules when a worker needs them; preload=%s changes nothing", list(options.preload))
+    if options.mps != "off":
+        logger.debug("init: mray starts MPS for sessions of its own; mps=%r changes nothing", options.mps)
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -51,6 +51,10 @@ BUSY = "busy"
 LEAVING = "leaving"
 
 
+#: Behind a worker's GPU: it is a client of MPS there, or was asked to be one, for work with a fraction of that GPU.
+SHARED = "shared"
+
+
 class Ordered(dict[_Item, None]):
     """A set that is walked in the order in which its items came: the same events have the same instructions in the same order."""
 
@@ -229,7 +233,7 @@ class WorkerRecord:
         self.environment = environment
         self.pid = 0
         self.state = STARTING
-        #: GPUs of the work it has done: ``None`` before any, ``()`` for none. A worker is only reused for the same.
+        #: GPUs of the work it has done: ``None`` before any, ``()`` for none; with `SHARED` behind. A worker is only reused for the same.
         self.gpus: tuple[int | str, ...] | None = None
         self.tenant: Tenant | None = None
         #: Why it is going to die, when that was ordered or announced: (kind, text).

@@ -42,6 +42,7 @@ from mray._decide.scheduler.records import (
     BUSY,
     IDLE,
     LEAVING,
+    SHARED,
     STARTING,
     ActorRecord,
     GrantedLease,
@@ -50,7 +51,7 @@ from mray._decide.scheduler.records import (
     WorkerRecord,
     environment_of,
 )
-from mray._decide.scheduler.resources import CPU, FREE, GPU, GpuId, Holding, ResourcePool, describe, to_quantities
+from mray._decide.scheduler.resources import CPU, FREE, GPU, UNIT, GpuId, Holding, ResourcePool, describe, to_quantities
 from mray._decide.scheduler.root_names import Environment, job_of, root_of, stamped
 from mray._decide.scheduler.tenant_queue import DemandQueue
 from mray._decide.scheduler.workers import WorkerPool
@@ -72,7 +73,10 @@ class Scheduler:
         default_environment: Environment,
         new_process: Callable[[], str],
         topology: Callable[[], Topology] = lambda: Topology([(0,)], {}),
+        *,
+        mps: bool = False,
     ) -> None:
+        """`mps`: work with a fraction of a GPU makes its process a client of MPS."""
         self.cpu_loads = CpuLoads(topology)
         self.pool = ResourcePool({**resources, FREE: FREE_LEASES}, gpu_ids, lambda one, other: self.cpu_loads.topology.apart(one, other))
         self.queue = DemandQueue()
@@ -84,6 +88,7 @@ class Scheduler:
         self.roots = LifetimeRoots(self.workers, self.end_worker)
         self.leases: dict[int, GrantedLease] = {}
         self.default_environment = default_environment
+        self._mps = mps
         self._lease_number = 0
         self._assignments = 0
         #: Leases that hold a resource and were not recalled yet, by resource.
@@ -516,7 +521,7 @@ class Scheduler:
 
     def _seat(self, tenant: Tenant) -> None:
         """Find a worker for a tenant that has its resources."""
-        worker = self.workers.take(tenant, self._gpus_of(tenant), self._suits)
+        worker = self.workers.take(tenant, self._sees(tenant), self._suits)
         if worker is not None:
             self._assign(worker, tenant)
             return
@@ -528,6 +533,12 @@ class Scheduler:
     def _gpus_of(self, tenant: Tenant) -> tuple[GpuId, ...]:
         assert tenant.holding is not None
         return tenant.holding.pool.ids_of(tenant.holding)
+
+    def _sees(self, tenant: Tenant) -> tuple[GpuId, ...]:
+        """What its worker sees of GPUs; see `WorkerRecord.gpus`."""
+        assert tenant.holding is not None
+        has_part = self._mps and any(units < UNIT for _index, units in tenant.holding.devices.get(GPU, ()))
+        return (*self._gpus_of(tenant), SHARED) if has_part else self._gpus_of(tenant)
 
     def _start_missing(self, environment: Environment) -> None:
         for _ in range(self.workers.missing(environment)):
@@ -544,7 +555,7 @@ class Scheduler:
             return
         if self.roots.ended_before(worker):
             return
-        tenant = self.workers.next_tenant(worker, self._gpus_of, self._suits)
+        tenant = self.workers.next_tenant(worker, self._sees, self._suits)
         if tenant is not None:
             self._assign(worker, tenant)
             return

@@ -1,7 +1,7 @@
 """The worker processes: which are starting, which are idle, and who waits for one.
 
 A worker belongs to one environment for life, and after its first work to what it has seen of GPUs: a process that ran with
-GPUs is never reused without, nor the reverse, nor with other GPUs.
+GPUs is never reused without, nor the reverse, nor with other GPUs, nor a client of MPS as none.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from mray._graph.communicators import Carrier, NcclGroup, invitations, nccl_grou
 from mray._graph.compiler.deadlock import check_deadlock, find_circle
 from mray._graph.compiler.resolve import device_pairs, resolve
 from mray._graph.compiler.schedule import schedule
+from mray._graph.compiler.shared_gpus import edges_between_parts, hint_at_turns, start_mps
 from mray._graph.compiler.validate import Validated, validate
 from mray._graph.depicted import draw_schedule_if_asked
 from mray._graph.host import GraphHost
@@ -135,7 +136,12 @@ def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> di
         return {}
     workers.update({endpoint: lease_worker(options) for endpoint, options in validated.workers.items() if endpoint in asked})
     actors = {**validated.handles, **workers}
+    options = {**{endpoint: handle.__actor_options__ for endpoint, handle in validated.handles.items()}, **validated.workers}
+    parted = edges_between_parts(validated.graph, options)
+    is_served = not parted or start_mps(host, parted, actors)
     sites = ask_sites(host, asked, own, actors)
+    if parted and is_served:
+        hint_at_turns(host, parted, sites)
     # Where a pair has failed, another may take its place.
     tried: set[tuple[str, str]] = set()
     while pairs := [pair for pair in device_pairs(validated.graph, sites) if (pair.writer, pair.reader) not in tried]:

@@ -7,7 +7,7 @@ In every client (`Cancelling`) and in every worker (`Interrupts`).
     cancel(ref) in a borrower ──CANCEL_OBJECT──▶ owner ── still queued: fails here
                                                    └──CANCEL──▶ worker ── in its inbox: answered from there
                                                                   ├─ it runs: SIGINT to the main thread, children cancelled likewise
-                                                                  └─ force: the process ends
+                                                                  └─ force: the process ends, or has the node end it
 
 A call that was cancelled is marked (`CANCELLED`), so that it is not sent again after its worker has died or returned it, or its attempt has
 failed.
@@ -165,7 +165,10 @@ class Interrupts:
             runs = self._context.task_id == task_id
             if runs and force:
                 self._client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
-                os._exit(1)
+                if not self._context.gpu_ids:
+                    os._exit(1)
+                self._client.node.send((m.QUERY, 0, "mps_kill", []))  # the node ends what it does on the GPU first, if it has to
+                return
             if runs:
                 self._send()
         if runs and recursive:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common import settings
-from mray._common.beside import TOPOLOGY, loaded
+from mray._common.beside import MPS, TOPOLOGY, loaded
 from mray._common.causes import Cause
 from mray._common.clock import monotonic, time
 from mray._common.history import History
@@ -85,6 +85,7 @@ from mray._runtime.processes.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from mray._runtime.node.graceful_kill import GracefulKill
+    from mray._runtime.node.mps_contract import Mps
 
 #: How long the creation of an actor may be under way in another socket when a process asks for the actor, in seconds.
 _CREATION_GRACE = 1.0
@@ -122,12 +123,13 @@ class Node:
             default,
             partial(new_process_id, session_mark(session_dir)),
             lambda: loaded(TOPOLOGY).read_topology(options["gpus"], cpus),
+            mps=options["mps"]["mode"] in ("on", "auto"),
         )
         self._introducer = Introducer(self.reactor, self._meet)
         self._supervisor = Supervisor(
             self.reactor, session_dir, options, lifeline, lock, self._introducer.new_connection, self._worker_ended, self._printed
         )
-        self._stray_workers = StrayWorkers(self.reactor, self._supervisor, table_name)
+        self._stray_workers = StrayWorkers(self.reactor, self._supervisor, lambda process: self._kill(process), table_name)
         self.jobs = Jobs()
         #: The job of a private session's own driver, with which it ends; others may join it.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
@@ -136,6 +138,10 @@ class Node:
         #: Only where workers write their measured lines before they end.
         self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._graceful_kill is None else self._graceful_kill.kill
+        #: Only where there are GPUs.
+        self._mps = self._new_mps(self._kill) if options["gpus"] else None
+        if self._mps is not None:
+            self._kill = self._mps.kill
         self._held_output: list[tuple[Any, ...]] = []
         #: The user gets a message when so many bytes have gone to disk.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
@@ -158,6 +164,7 @@ class Node:
             "rows": self._members.table.rows,
             "resources": self._scheduler.pool.quantities(),
             "gpus": list(options["gpus"]),
+            "mps": options["mps"]["mode"],
             "env": dict(default),
             "preload": list(options["preload"]),
             "persistent": self._only_job is None,
@@ -202,6 +209,11 @@ class Node:
         from mray._runtime.node.graceful_kill import GracefulKill  # noqa: PLC0415  (on the way to the first answer of a session)
 
         return GracefulKill(self.reactor, self._scheduler, self._supervisor, self._members)
+
+    def _new_mps(self, kill: Callable[[str], None]) -> Mps:
+        options = self._options["mps"], self._options["gpus"]
+        found: Mps = loaded(MPS)(self.reactor, self._session_dir, *options, self._scheduler, self._supervisor, kill, self._tell)
+        return found
 
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
@@ -444,6 +456,8 @@ class Node:
             connection.send((m.ANSWER, request, True, [snapshot.describe_node(self._facts)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [self._members.total(SPILLED_EVER), self._members.total(SPILLED_OBJECTS)]))
+        elif what.startswith("mps_"):
+            self._answer_of_mps(connection, request, what, arguments)
         elif what == "key_values":
             connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
         else:
@@ -451,6 +465,15 @@ class Node:
                 self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
             except TypeError as error:
                 connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
+
+    def _answer_of_mps(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:
+        assert self._mps is not None, "only work with GPUs asks"
+
+        def answer(well: bool, value: object) -> None:
+            if not connection.closed:
+                connection.send((m.ANSWER, request, well, value))
+
+        self._mps.answer(connection.process, what, arguments, answer)
 
     def _look_on(self, connection: Connection, code: int, *fields: Any) -> None:
         """Answer an observer, which may send nothing but queries."""
@@ -546,7 +569,10 @@ class Node:
             return
         for instruction in self._scheduler.handle(event):
             # POINT instruction due
-            self._carry_out(instruction)
+            if self._mps is not None and isinstance(event, events.ActorKilled) and _is_answer(instruction):
+                self._mps.when_killed(partial(self._carry_out, instruction))  # who has killed an actor waits for that
+            else:
+                self._carry_out(instruction)
         if not self._waits.attended and self._scheduler.queue.lacked():
             self._waits.begin()
 
@@ -629,8 +655,12 @@ class Node:
             assert job.connection is not None
             if job is not self._only_job or self._told_failure:  # else its driver has asked for the end, or is gone
                 job.connection.send((m.ENDING, self._told_failure or self.ending or ""))
+        if self._mps is not None:
+            self._mps.end_clients()
         if self._graceful_kill is not None:
             self._graceful_kill.end_all()
+        if self._mps is not None:
+            self._mps.end_daemons()
         self._supervisor.end_all()
         # POINT workers ended
         kept = remove_session(self._session_dir)
@@ -639,6 +669,10 @@ class Node:
         for job in self.jobs.there():
             assert job.connection is not None
             job.connection.drain(_DRAIN_SECONDS)
+
+
+def _is_answer(instruction: Instruction) -> bool:
+    return isinstance(instruction, Tell) and instruction.message[0] == m.ANSWER
 
 
 def run(

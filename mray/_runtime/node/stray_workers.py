@@ -8,6 +8,8 @@ table has what cannot be.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._ipc import process as processes
@@ -26,10 +28,11 @@ _SHOWN = 200
 class StrayWorkers:
     """All workers that may be stray."""
 
-    def __init__(self, reactor: Reactor, supervisor: Supervisor, table: str) -> None:
-        """`table` names memory that every worker has mapped, and no other program."""
+    def __init__(self, reactor: Reactor, supervisor: Supervisor, kill: Callable[[str], None], table: str) -> None:
+        """`kill` ends a worker; `table` names memory that every worker has mapped, and no other program."""
         self._reactor = reactor
         self._supervisor = supervisor
+        self._kill = kill
         self._table = table
         #: Worker to the user code of its environment that it runs before it serves; and to the reason for which the node ended it.
         self._setting_up: dict[str, str] = {}
@@ -57,7 +60,7 @@ class StrayWorkers:
         """End a worker that is there still, for what it has done."""
         if self._supervisor.expects(process, pid):
             self._ended[process] = what
-            self._supervisor.kill(process)
+            self._kill(process)
 
     def explain(self, process: str, cause: Cause) -> Cause:
         """The cause of a worker's end, where its exit status is not enough or the node has killed it, else the one that is given."""

@@ -116,6 +116,8 @@ class Supervisor:
         self._disowned: set[int] = set()
         #: Session ids of dead workers: processes that still run under one are ended.
         self._dead_sids: set[int] = set()
+        #: Further children of the node, by pid; called with the exit status. They end with the session.
+        self.others: dict[int, Callable[[int], None]] = {}
         self._zygote: socket.socket
         self.zygote_pid = 0
         self._zygote_failures = 0
@@ -208,7 +210,7 @@ class Supervisor:
             return
         # A worker that was forked, and has neither been reported nor joined, is started again: two must not have one name.
         for pid in processes.children():
-            if self._interpreters.knows(pid):
+            if pid in self.others or self._interpreters.knows(pid):
                 continue
             if pid not in self._by_pid and _session_id(pid) not in self._by_pid and not self._wrapped.has_session(_session_id(pid)):
                 processes.kill(pid)
@@ -445,6 +447,8 @@ class Supervisor:
                 self._zygote_ended(status)
             elif info.si_pid in self._by_pid:
                 self._ended(info.si_pid, status)
+            elif info.si_pid in self.others:
+                self.others.pop(info.si_pid)(status)
             elif self._interpreters.child_ended(info.si_pid, status):
                 orphans = True
             elif self._wrapped.wrapper_ended(info.si_pid, status):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.beside import MPS_CONTROL, loaded
 from mray._common.dropped_errors import import_whole
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import os
@@ -419,6 +420,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
         "driver_pid": os.getpid(),
         "resources": {name: amount for name, amount in resources.items() if amount},
         "gpus": gpus,
+        "mps": _choose_mps(options.mps, gpus),
         "memory_monitor": {**monitor_options(options.system_config), "groups": discovery.memory_groups()},
         "env": {} if job is None else job["env"],
         "job": job,
@@ -445,6 +447,12 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
             "versions": versions(),
         },
     }
+
+
+def _choose_mps(word: str, gpus: Sequence[Any]) -> dict[str, str]:
+    """See `mray._device.mps_control.choose`."""
+    found: dict[str, str] = loaded(MPS_CONTROL).choose(word) if gpus else {"mode": "off", "program": ""}
+    return found
 
 
 def _note() -> str:

@@ -28,9 +28,20 @@ class Devices:
         self._assign = assign
         #: Variables of accelerators besides GPUs as they were before one of them was set here.
         self._before: dict[str, str | None] = {}
+        #: Whether this process is to find a daemon of the session's.
+        self._is_client = False
 
-    def show(self, gpu_ids: Sequence[Any], accelerators: dict[str, list[int]]) -> dict[str, list[str]]:
-        """Show these devices alone. Returns the ids of accelerators other than GPUs, by kind."""
+    def show(self, gpu_ids: Sequence[Any], accelerators: dict[str, list[int]], mps: tuple[str, str] = ("", "")) -> dict[str, list[str]]:
+        """Show these devices alone. Returns the ids of accelerators other than GPUs, by kind.
+
+        `mps`: the folder of the daemon of MPS whose client this process is to be, and the uuid of the GPU there; or neither.
+        """
+        pipe, uuid = mps
+        if pipe or self._is_client:
+            self._assign("CUDA_MPS_PIPE_DIRECTORY", pipe or None)
+            self._is_client = bool(pipe)
+            # The daemon's devices have other numbers, and the same uuids.
+            gpu_ids = [uuid] if pipe else gpu_ids
         hides = settings.ACCEL_ENV_VAR_OVERRIDE_ON_ZERO.get()
         if (gpu_ids or hides) and not settings.NOSET_CUDA_VISIBLE_DEVICES.get():
             self._assign("CUDA_VISIBLE_DEVICES", ",".join(str(gpu) for gpu in gpu_ids))

@@ -376,9 +376,21 @@ class Worker(Resident):
         """Give this process the CPUs, devices and threads of its task or actor, which has these."""
         context = self.context
         self._pinning.set(has.get("cpus"))
-        context.accelerators = self._devices.show(context.gpu_ids, has.get("accelerators") or {})
+        context.accelerators = self._devices.show(context.gpu_ids, has.get("accelerators") or {}, self._ask_for_mps())
         if VARIABLE not in (context.runtime_env.get("env_vars") or {}):  # else the user has said how many
             native_threads.set(max(1, int(context.resources.get("CPU", 0))))
+
+    def _ask_for_mps(self) -> tuple[str, str]:
+        """See `Devices.show`. Waits for the daemon; a process that is to be its client and cannot be ends."""
+        client = self.client
+        if not self.context.gpu_ids or client.facts["mps"] not in ("on", "auto"):
+            return "", ""
+        try:
+            pipe, uuid = client.ask(m.QUERY, "mps_client", [])
+        except RaySystemError as error:
+            self.fail(error)
+            raise
+        return pipe, uuid
 
     def _graph(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
         service = self.main_thread.service

@@ -1,0 +1,142 @@
+"""NVIDIA's MPS by its control program: where a daemon listens, whether it answers, and what it is told.
+
+In the driver as a session starts, in the node, and in `mray doctor`.
+
+::
+
+    daemon (``nvidia-cuda-mps-control -f``) ──starts──▶ server, which has the contexts of its clients on the GPU
+      ▲ commands, by the same program                     ▲ work
+    whoever asks                                        clients: processes that called cuInit while the daemon answered
+
+A process looks for the daemon once, in cuInit, at CUDA_MPS_PIPE_DIRECTORY or in NVIDIA's own place, and works without one where none
+answers. The server numbers the devices that the daemon's CUDA_VISIBLE_DEVICES shows from 0, so daemon and clients name a GPU by its uuid,
+which means the same with a daemon and without.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from mray._common import settings
+from mray._common.kept import os
+from mray._common.log import logger
+from mray._ipc.process import die_with_parent
+from mray.exceptions import RaySystemError
+
+PROGRAM = "nvidia-cuda-mps-control"
+#: NVIDIA's variables for the folders of a daemon: of its sockets, which clients look into, and of its logs.
+PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+LOG = "CUDA_MPS_LOG_DIRECTORY"
+_CONTROL = "control"
+#: Seconds that a daemon may take to answer a command.
+ANSWER_SECONDS = 2.0
+
+_INSTALL = f"{PROGRAM} is not on PATH: install it (it comes with NVIDIA's driver, with Ubuntu's as nvidia-compute-utils-VERSION)"
+_LEFT_ALONE = (
+    f"{settings.NOSET_CUDA_VISIBLE_DEVICES.name} leaves CUDA_VISIBLE_DEVICES of workers alone, by which clients of MPS are given their GPU"
+)
+
+
+def find_program() -> str:
+    """The path of the control program; "" where this machine has none."""
+    return shutil.which(PROGRAM) or ""
+
+
+def pipe_directory() -> str:
+    """The folder in which CUDA looks for a daemon where a session says nothing: the user's, or NVIDIA's own."""
+    return settings.of_library(PIPE) or settings.MPS_DIRECTORY.get()
+
+
+def has_daemon(pipe: str) -> bool:
+    """Whether a daemon is, or was, at this folder: one that was killed leaves its socket."""
+    return os.path.exists(os.path.join(pipe, _CONTROL))
+
+
+def answers(pipe: str) -> bool:
+    """Whether a daemon answers there. Waits for `ANSWER_SECONDS` at most."""
+    return has_daemon(pipe) and ask(pipe, ("get_server_list",)) is not None
+
+
+def choose(word: str) -> dict[str, str]:
+    """How a session with GPUs uses MPS whose user has asked for `word`: the ``program``, and the ``mode``.
+
+    That is the word, "joined" where a daemon of the user's answers, or "" where there can be none, which is logged. RaySystemError in
+    place of that if the word is "on".
+    """
+    program = find_program()
+    chosen = {"mode": word, "program": program}
+    if word == "off":
+        return chosen
+    pipe = pipe_directory()
+    if program and answers(pipe):
+        return {**chosen, "mode": "joined"}
+    lacks = ""
+    if not program:
+        lacks = _INSTALL
+    elif settings.of_library(PIPE) is not None:
+        lacks = f"no daemon answers at {PIPE}={pipe}: start one there, or unset the variable, and the session starts its own"
+    elif settings.NOSET_CUDA_VISIBLE_DEVICES.get():
+        lacks = _LEFT_ALONE
+    if not lacks:
+        return chosen
+    if word == "on":
+        raise RaySystemError(f'a session cannot start with mps="on": {lacks}')
+    logger.warning('mps="auto": actors share GPUs without MPS, since %s', lacks)
+    return {**chosen, "mode": ""}
+
+
+def start_daemon(program: str, uuid: str, pipe: str, log: str, output: int) -> subprocess.Popen[bytes]:
+    """Start a daemon for one GPU, in a kernel session of its own, which ends with this process. OSError when that fails.
+
+    `output`: the descriptor of a file for what it prints.
+    """
+    return subprocess.Popen(
+        [program, "-f"],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": uuid, PIPE: pipe, LOG: log},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+        preexec_fn=die_with_parent,  # noqa: PLW1509  (the node has one thread)
+    )
+
+
+def start_asking(program: str, pipe: str, commands: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start the program that gives commands to the daemon at a folder: it prints the answers, and ends with 0 if there is a daemon."""
+    asking = subprocess.Popen(
+        [program], env={**os.environ, PIPE: pipe}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert asking.stdin is not None
+    try:
+        asking.stdin.write("".join(f"{command}\n" for command in commands).encode())
+        asking.stdin.close()
+    except BrokenPipeError:  # it has ended already
+        pass
+    return asking
+
+
+def ask(pipe: str, commands: Sequence[str], seconds: float = ANSWER_SECONDS) -> str | None:
+    """The answers of the daemon at a folder; None where none answers within so many seconds, or there is no program to ask with."""
+    program = find_program()
+    if not program:
+        return None
+    try:
+        said = subprocess.run(
+            [program],
+            env={**os.environ, PIPE: pipe},
+            input="".join(f"{command}\n" for command in commands),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return said.stdout if said.returncode == 0 else None
+
+
+def terminations(servers: str | None, clients: Sequence[int]) -> list[str]:
+    """The commands that end the work of clients, by the answer to ``get_server_list``: which server they have is not told."""
+    return [f"terminate_client {server} {client}" for server in (servers or "").split() if server.isdigit() for client in clients]

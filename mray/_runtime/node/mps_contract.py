@@ -1,0 +1,25 @@
+"""`Mps`: what the node asks of NVIDIA's MPS. Implemented beside the kernel, in `mray._gpu.mps`, which a node with GPUs loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Mps(Protocol):
+    """The daemons of a session, and their clients among its workers."""
+
+    def answer(self, process: str, what: str, arguments: list[Any], answer: Callable[[bool, object], None]) -> None:
+        """Answer a question of a worker or a compiler (QUERY, whose name begins with ``mps_``), perhaps later."""
+
+    def kill(self, process: str) -> None:
+        """End a worker; a client once its work on the GPU is ended, or has had its time for that."""
+
+    def when_killed(self, then: Callable[[], None]) -> None:
+        """Call back when the workers that are to be killed now have been, at once if there are none."""
+
+    def end_clients(self) -> None:
+        """End the work of all clients on their GPUs, as the session ends. Blocks for some seconds at most."""
+
+    def end_daemons(self) -> None:
+        """End all clients and daemons. Blocks for some seconds at most."""
