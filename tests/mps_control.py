@@ -11,6 +11,7 @@ Beside the program lie its record, a line of JSON for each thing that happens, a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -80,7 +81,8 @@ def serve():
             note(command)
         obey(words[0])
         said = f"{server}\n" if words[0] == "get_server_list" else "\n"
-        connection.sendall(said.encode())
+        with contextlib.suppress(OSError):  # who asks has had no more patience
+            connection.sendall(said.encode())
         connection.close()
         if words[0] == "quit":
             os.kill(server, signal.SIGKILL)

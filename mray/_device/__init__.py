@@ -13,6 +13,7 @@
     death_watch          the deaths of processes whose work streams may wait for
     device_faults        the own device's breakdown, which ends the process
     lending              streams, which are never destroyed while somebody may wait for them
+    mps_control          NVIDIA's control program of MPS: daemons, and what they are told
     nccl_library, libnccl        the library that carries collectives; NVIDIA's, as torch has loaded it
 
 ====================  ====================================================================================================

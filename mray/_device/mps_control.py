@@ -15,9 +15,8 @@ which means the same with a daemon and without.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mray._common import settings
 from mray._common.kept import os
@@ -25,15 +24,20 @@ from mray._common.log import logger
 from mray._ipc.process import die_with_parent
 from mray.exceptions import RaySystemError
 
+if TYPE_CHECKING:
+    import subprocess
+
 PROGRAM = "nvidia-cuda-mps-control"
 #: NVIDIA's variables for the folders of a daemon: of its sockets, which clients look into, and of its logs.
 PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 LOG = "CUDA_MPS_LOG_DIRECTORY"
 _CONTROL = "control"
+#: Folder of a session's directory: one for each GPU, by its place among the session's.
+FOLDER = "mps"
 #: Seconds that a daemon may take to answer a command.
 ANSWER_SECONDS = 2.0
 
-_INSTALL = f"{PROGRAM} is not on PATH: install it (it comes with NVIDIA's driver, with Ubuntu's as nvidia-compute-utils-VERSION)"
+INSTALL = "install it: it comes with NVIDIA's driver, with Ubuntu's as nvidia-compute-utils-VERSION"
 _LEFT_ALONE = (
     f"{settings.NOSET_CUDA_VISIBLE_DEVICES.name} leaves CUDA_VISIBLE_DEVICES of workers alone, by which clients of MPS are given their GPU"
 )
@@ -41,6 +45,8 @@ _LEFT_ALONE = (
 
 def find_program() -> str:
     """The path of the control program; "" where this machine has none."""
+    import shutil  # noqa: PLC0415  (on the way to the first answer of a session, as below)
+
     return shutil.which(PROGRAM) or ""
 
 
@@ -74,7 +80,7 @@ def choose(word: str) -> dict[str, str]:
         return {**chosen, "mode": "joined"}
     lacks = ""
     if not program:
-        lacks = _INSTALL
+        lacks = f"{PROGRAM} is not on PATH: {INSTALL}"
     elif settings.of_library(PIPE) is not None:
         lacks = f"no daemon answers at {PIPE}={pipe}: start one there, or unset the variable, and the session starts its own"
     elif settings.NOSET_CUDA_VISIBLE_DEVICES.get():
@@ -92,6 +98,8 @@ def start_daemon(program: str, uuid: str, pipe: str, log: str, output: int) -> s
 
     `output`: the descriptor of a file for what it prints.
     """
+    import subprocess  # noqa: PLC0415
+
     return subprocess.Popen(
         [program, "-f"],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": uuid, PIPE: pipe, LOG: log},
@@ -105,6 +113,8 @@ def start_daemon(program: str, uuid: str, pipe: str, log: str, output: int) -> s
 
 def start_asking(program: str, pipe: str, commands: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start the program that gives commands to the daemon at a folder: it prints the answers, and ends with 0 if there is a daemon."""
+    import subprocess  # noqa: PLC0415
+
     asking = subprocess.Popen(
         [program], env={**os.environ, PIPE: pipe}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -119,8 +129,10 @@ def start_asking(program: str, pipe: str, commands: Sequence[str]) -> subprocess
 
 def ask(pipe: str, commands: Sequence[str], seconds: float = ANSWER_SECONDS) -> str | None:
     """The answers of the daemon at a folder; None where none answers within so many seconds, or there is no program to ask with."""
+    import subprocess  # noqa: PLC0415
+
     program = find_program()
-    if not program:
+    if not program or seconds <= 0:
         return None
     try:
         said = subprocess.run(

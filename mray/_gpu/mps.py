@@ -1,6 +1,6 @@
 """MPS: the daemons of a session, their clients among its workers, and the ends of both.
 
-In the node of a session with GPUs, on its one thread. What a daemon is: `mray._device.mps_control`.
+In the node of a session with GPUs, on its one thread. Daemons and clients are explained in `mray._device.mps_control`.
 
 ::
 
@@ -23,8 +23,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from subprocess import Popen
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mray._common.clock import monotonic
 from mray._common.kept import os
@@ -40,14 +39,17 @@ from mray._ipc.reactor import Reactor
 from mray._runtime.processes.supervisor import Supervisor
 from mray.exceptions import describe_status
 
-#: Folder of a session's directory.
-FOLDER = "mps"
+if TYPE_CHECKING:
+    from subprocess import Popen
+
 #: Seconds that a daemon may take until it answers; and between two questions at first, each pause twice as long.
 _START_SECONDS = 15.0
 _FIRST_PAUSE = 0.01
 #: Seconds that the termination of clients may take before they are killed; and that a daemon may take to quit.
 _TERMINATE_SECONDS = 3.0
 _QUIT_SECONDS = 3.0
+#: Variables of a worker's environment with which it is left alone: it has a daemon, or sees GPUs, of the user's choice.
+_OWN = frozenset({mps_control.PIPE, "CUDA_VISIBLE_DEVICES"})
 #: Lines at the end of each of a daemon's logs that a failure shows.
 _LOG_LINES = 10
 
@@ -57,8 +59,8 @@ _COST = (
 _OFF = '. With init(mps="auto"), or MRAY_MPS=auto, they would share one context scheduler (NVIDIA\'s MPS).'
 _IMPOSSIBLE = f". NVIDIA's MPS would spare them, but its program {mps_control.PROGRAM} is not on this machine."
 _LATE = (
-    ": {late} initialised CUDA before MPS was there for it. Compile the graph before they use CUDA, or have MPS from the beginning: "
-    'init(mps="on"), or MRAY_MPS=on.'
+    ": {late} initialised CUDA before MPS was there for it, or has a CUDA_VISIBLE_DEVICES of its own. Compile the graph before they use "
+    'CUDA, or have MPS from the beginning: init(mps="on"), or MRAY_MPS=on.'
 )
 
 
@@ -95,7 +97,7 @@ class SessionMps:
     ) -> None:
         """`options`: see `mps_control.choose`; `kill_worker` ends a worker at once, and `tell` shows a text to all drivers."""
         self._reactor = reactor
-        self._folder = os.path.join(session_dir, FOLDER)
+        self._folder = os.path.join(session_dir, mps_control.FOLDER)
         self.mode = options["mode"]
         self._program = options["program"]
         self._gpus = gpus
@@ -107,7 +109,7 @@ class SessionMps:
         #: Workers that are killed as soon as their work on the GPU is ended; and those of them whose turn begins next, by folder.
         self._ending: set[str] = set()
         self._next: dict[str, list[tuple[str, int]]] = {}
-        #: What is done when these workers have been killed.
+        #: Called when these workers have been killed.
         self._after: list[tuple[set[str], Callable[[], None]]] = []
         self._is_hinted = False
 
@@ -163,7 +165,7 @@ class SessionMps:
     def _shared_gpu(self, process: str) -> GpuId | None:
         """The GPU whose daemon serves the work in this process."""
         worker = self._scheduler.workers.workers.get(process)
-        if worker is None or not worker.gpus or worker.gpus[-1] != SHARED or mps_control.PIPE in dict(worker.environment):
+        if worker is None or not worker.gpus or worker.gpus[-1] != SHARED or not _OWN.isdisjoint(dict(worker.environment)):
             return None
         return worker.gpus[0]
 

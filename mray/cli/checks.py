@@ -22,7 +22,7 @@ from mray._common import clock, settings
 from mray._common.memory_options import monitor_options
 from mray._common.version import __version__
 from mray._decide.scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH
-from mray._device import libcuda, libnccl, nccl_library
+from mray._device import libcuda, libnccl, mps_control, nccl_library
 from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers
 from mray._device.platform import platform
 from mray._device.topology import read_topology
@@ -84,7 +84,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Everything."""
-    parts = (versions, processors, memory, shared_memory, disk, limits, devices, topology, peers, extras, leftovers)
+    parts = (versions, processors, memory, shared_memory, disk, limits, devices, topology, peers, mps, extras, leftovers)
     return [finding for part in parts for finding in part()]
 
 
@@ -254,6 +254,38 @@ def peers() -> Iterator[Finding]:
         yield Finding("peer access", BAD, text, "try MRAY_PEER_ACCESS=0, and nvidia-smi for what is wrong with them")
     elif count:
         yield Finding("peer access", OK, f"{count} of {len(outcomes)} directions between GPUs were tried with a pattern and read it right")
+
+
+def mps() -> Iterator[Finding]:
+    """Whether actors can share a GPU by MPS, and which daemons of it run: of this user's sessions, and where CUDA looks without one."""
+    program = mps_control.find_program()
+    if not program and not discovery.machine_gpus():
+        return
+    if program:
+        yield Finding("mps", OK, program)
+    else:
+        yield Finding("mps", NOTE, f"{mps_control.PROGRAM} is not on PATH; for actors that share a GPU", mps_control.INSTALL)
+    pipe = mps_control.pipe_directory()
+    places = [(pipe, f"at {pipe}, for each process that looks there")]
+    for directory in [directory for directory, alive in all_sessions() if alive]:
+        for number in sorted(_names_in(os.path.join(directory, mps_control.FOLDER))):
+            folder = os.path.join(directory, mps_control.FOLDER, number, "pipe")
+            places.append((folder, f"of the session {os.path.basename(directory)}, for parts of its GPU {number}"))
+    for folder, whose in places:
+        if not mps_control.has_daemon(folder):
+            continue
+        servers = mps_control.ask(folder, ("get_server_list",))
+        if servers is None:
+            yield Finding("mps daemon", WARNING, f"none answers {whose}", "processes that begin to use CUDA work without it")
+        else:
+            yield Finding("mps daemon", OK, f"{whose}; {counted(len(servers.split()), 'server')}")
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _cuda_version() -> str:

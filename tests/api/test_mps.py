@@ -25,6 +25,7 @@ import pytest
 import mray
 from mray._device.platform import forget_platform
 from mray._ipc.process import command_line
+from mray.cli import checks
 from mray.dag import InputNode
 from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from tests import mps_control
@@ -204,10 +205,13 @@ def test_fractions_of_a_bundle_make_clients(begin, control):
     assert {mray.get(actor.variables.remote()) for actor in actors} == {(line["pipe"], line["gpus"]) for line in control.record("start")}
 
 
-def test_a_folder_in_env_vars_is_left_alone(begin, control):
+@pytest.mark.parametrize(
+    ("name", "value", "seen"), [("CUDA_MPS_PIPE_DIRECTORY", "/no", ("/no", "0")), ("CUDA_VISIBLE_DEVICES", "1,0", (None, "1"))]
+)
+def test_who_has_a_daemon_or_gpus_of_its_own_is_left_alone(begin, control, name, value, seen):
     begin("on")
-    actor = Part.options(runtime_env={"env_vars": {"CUDA_MPS_PIPE_DIRECTORY": "/nowhere"}}).remote()
-    assert mray.get(actor.variables.remote()) == ("/nowhere", "0")
+    actor = Part.options(runtime_env={"env_vars": {name: value}}).remote()
+    assert mray.get(actor.variables.remote()) == seen
     assert control.record() == []
 
 
@@ -276,7 +280,7 @@ def test_a_daemon_that_does_not_answer_is_an_error(begin, control):
 
 # ------------------------------------------------------------------------------------------------ ends of clients
 def terminated(control: Control, pid: int) -> list[dict[str, Any]]:
-    """What the daemon heard of a client."""
+    """The lines of the record about the termination of a client."""
     return [line for line in control.record("terminate_client") if line["what"].split()[2] == str(pid)]
 
 
@@ -429,7 +433,8 @@ def test_the_end_of_a_session_terminates_its_clients_and_quits(begin, control):
 @pytest.mark.parametrize("manner", ["hang", "die"])
 def test_a_session_ends_whatever_the_daemon_does(begin, control, manner, step):
     session_dir = begin("on")["session_dir"]
-    pid = mray.get((actor := Part.remote()).pid.remote())
+    actor = Part.remote()
+    pid = mray.get(actor.pid.remote())
     control.have(manner, step)
     mray.shutdown()
     assert all(map(is_gone, [pid, *control.processes()]))
@@ -650,3 +655,32 @@ def test_nothing_is_hinted_at_between_whole_gpus(begin, control, compiled, caplo
     one, other = Part.options(num_gpus=1).remote(), Part.options(num_gpus=1).remote()
     assert mray.get(compiled(edge(one, other)).execute(3)) == 3
     assert caplog.text == ""
+
+
+# ------------------------------------------------------------------------------------------------ mray doctor
+def findings() -> list[tuple[str, str, str]]:
+    return [(found.verdict, found.subject, found.text) for found in checks.mps()]
+
+
+def test_the_doctor_tells_of_daemons_and_for_whom_they_are(begin, control, users_daemon, machine, eventually):
+    assert findings() == [("ok", "mps", str(control.program))]
+    session = Path(begin("on")["session_dir"]).name
+    actor = Part.remote()
+    assert mray.get(actor.is_client.remote())
+    own = ("ok", "mps daemon", f"of the session {session}, for parts of its GPU 0; 1 server")
+    assert findings()[1:] == [own]
+    pipe = machine / "nvidia-mps"
+    users_daemon(pipe)
+    eventually(lambda: ("ok", "mps daemon", f"at {pipe}, for each process that looks there; 1 server") in findings())
+    hold = control.have("hang", "get_server_list")
+    assert {verdict for verdict, _subject, _text in findings()[1:]} == {"warning"}
+    hold.unlink()
+    del actor
+
+
+def test_the_doctor_says_what_to_install(machine, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("mray._ipc.discovery.machine_gpus", lambda: [object()])
+    ((verdict, subject, text),) = findings()
+    assert (verdict, subject) == ("note", "mps")
+    assert f"{PROGRAM} is not on PATH" in text

@@ -23,6 +23,10 @@ ONCE = "once"
 #: Place (module below mray and function) -> its bound or condition.
 BOUNDS = {
     # timers
+    "_gpu.mps:SessionMps._ask": ONCE,
+    "_gpu.mps:SessionMps._look.looked": "for _START_SECONDS, or until the daemon ends",
+    "_gpu.mps:SessionMps._terminate": ONCE,
+    "_gpu.mps:SessionMps.kill": ONCE,
     "_common.bridge:call_later": ONCE,
     "_common.bridge:called": ONCE,
     "_common.protocol:": "asks nobody: the table of all messages",

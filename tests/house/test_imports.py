@@ -23,6 +23,7 @@ RAY_ONLY_IN = ("mray/_backends/ray/", "mray/_libraries/core/", "mray/examples/li
 ENVIRONMENT: dict[str, str] = {
     "mray/_common/settings.py": "declares every setting",
     "mray/_backends/local/environment.py": "sets the variables of a simulated process while it runs",
+    "mray/_device/mps_control.py": "hands its own to the daemons of MPS, and to the program that speaks to them",
     "mray/_ipc/process.py": "moves its text, in a process that was forked where others are started by exec",
     "mray/_runtime/environment/environments.py": "expands variables of the caller, and takes its own out of a worker's",
     "mray/_runtime/environment/packages.py": "finds the user's cache folder, and in a worker the driver's interpreter",

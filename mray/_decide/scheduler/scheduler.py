@@ -535,7 +535,7 @@ class Scheduler:
         return tenant.holding.pool.ids_of(tenant.holding)
 
     def _sees(self, tenant: Tenant) -> tuple[GpuId, ...]:
-        """What its worker sees of GPUs; see `WorkerRecord.gpus`."""
+        """The GPUs of its worker, as `WorkerRecord.gpus` has them."""
         assert tenant.holding is not None
         has_part = self._mps and any(units < UNIT for _index, units in tenant.holding.devices.get(GPU, ()))
         return (*self._gpus_of(tenant), SHARED) if has_part else self._gpus_of(tenant)

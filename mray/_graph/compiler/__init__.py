@@ -2,7 +2,8 @@
 
     DAG nodes --validate--> Graph --resolve--> + channels --schedule--> + operations --deadlock--> Plan --allocate--> CompiledGraph
                               |                    ^
-                              +- ask_sites (`mray._graph.sites`), try_pairs (`mray._graph.trials`): only where an edge may need a device
+                              +- ask_sites (`mray._graph.sites`), try_pairs (`mray._graph.trials`): only where an edge may need a device;
+                                 `shared_gpus` has MPS serve it before, where its ends share one
 
 Every pass but `allocate` is a function of frozen data (`mray._graph.plan`): no channel exists until all is decided, so an error of an
 earlier pass has nothing to undo. `allocate` undoes its own work when it fails. `compile` alone knows the order of the passes.

@@ -3,7 +3,7 @@
 `node` receives messages, gives events to the scheduler (`mray._decide.scheduler`) and carries out its instructions. Around it: `members`
 (the connections of the processes that have joined), `introducer` (connections between processes), `jobs` (drivers of a persistent session),
 `key_values`, `memory_monitor`, `unmet_waits` (messages to the user about resources that do not come), `graceful_kill`, `stray_workers` and
-`session_reset` (ends of workers), `snapshot` (answers to observers).
+`session_reset` (ends of workers), `mps_contract` (what shares GPUs, beside the kernel), `snapshot` (answers to observers).
 
 ====================  ====================================================================================================
 member                a process that has joined the session: it has a connection and a row in the session's table
