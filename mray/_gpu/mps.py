@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mray._common import settings
 from mray._common.clock import monotonic
 from mray._common.kept import os
 from mray._decide.scheduler.records import SHARED
@@ -49,7 +50,8 @@ _FIRST_PAUSE = 0.01
 _TERMINATE_SECONDS = 3.0
 _QUIT_SECONDS = 3.0
 #: Variables of a worker's environment with which it is left alone: it has a daemon, or sees GPUs, of the user's choice.
-_OWN = frozenset({mps_control.PIPE, "CUDA_VISIBLE_DEVICES"})
+_LEFT_ALONE = settings.NOSET_CUDA_VISIBLE_DEVICES
+_OWN = frozenset({mps_control.PIPE, "CUDA_VISIBLE_DEVICES", _LEFT_ALONE.name, _LEFT_ALONE.ray})
 #: Lines at the end of each of a daemon's logs that a failure shows.
 _LOG_LINES = 10
 
@@ -286,9 +288,10 @@ class SessionMps:
                 self._reactor.call_later(0, lambda: self._terminate(pipe))
             self._next.setdefault(pipe, []).append((process, pid))
 
-    def when_killed(self, then: Callable[[], None]) -> None:
-        if self._ending:
-            self._after.append((set(self._ending), then))
+    def when_killed(self, processes: Iterable[str], then: Callable[[], None]) -> None:
+        waiting = self._ending.intersection(processes)
+        if waiting:
+            self._after.append((waiting, then))
         else:
             then()
 

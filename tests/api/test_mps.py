@@ -103,6 +103,9 @@ class Part:
     def gpu_ids(self) -> list[int | str]:
         return mray.get_gpu_ids()
 
+    def wait(self) -> None:
+        time.sleep(1000)
+
     def pid(self) -> int:
         return os.getpid()
 
@@ -206,7 +209,12 @@ def test_fractions_of_a_bundle_make_clients(begin, control):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "seen"), [("CUDA_MPS_PIPE_DIRECTORY", "/no", ("/no", "0")), ("CUDA_VISIBLE_DEVICES", "1,0", (None, "1"))]
+    ("name", "value", "seen"),
+    [
+        ("CUDA_MPS_PIPE_DIRECTORY", "/no", ("/no", "0")),
+        ("CUDA_VISIBLE_DEVICES", "1,0", (None, "1")),
+        ("MRAY_NOSET_CUDA_VISIBLE_DEVICES", "1", (None, None)),
+    ],
 )
 def test_who_has_a_daemon_or_gpus_of_its_own_is_left_alone(begin, control, name, value, seen):
     begin("on")
@@ -269,6 +277,14 @@ def test_a_daemon_that_ends_as_it_starts_is_an_error_with_its_last_lines(begin, 
     assert ("the stand-in fails at start" in str(caught.value)) == (manner == "fail")
     assert len(control.record("start")) == 1
     assert mray.get(Part.options(num_gpus=1).remote().variables.remote()) == (None, "0")
+
+
+def test_a_task_without_its_daemon_fails_as_its_actor_would(begin, control):
+    begin("on")
+    control.have("fail", "start")
+    with pytest.raises(mray.exceptions.WorkerCrashedError, match="there is no MPS on GPU 0"):
+        mray.get(variables_and_pid.options(num_gpus=0.5).remote())
+    assert len(control.record("start")) == 1
 
 
 def test_a_daemon_that_does_not_answer_is_an_error(begin, control):
@@ -355,10 +371,30 @@ def test_who_has_no_gpu_is_killed_at_once_while_a_client_is_terminated(begin, co
     hold = control.have("hang", "terminate_client")
     with in_threads(partial(mray.kill, client)):
         eventually(lambda: terminated(control, pids[0]))
-        with in_threads(partial(mray.kill, plain)):
-            eventually(lambda: is_gone(pids[1]))
-            hold.unlink()
+        mray.kill(plain)
+        eventually(lambda: is_gone(pids[1]))
+        hold.unlink()
     eventually(lambda: is_gone(pids[0]))
+
+
+def test_the_work_of_a_client_is_terminated_before_it_is_ended_for_its_memory(begin, control, tmp_path, monkeypatch, eventually):
+    meminfo = tmp_path / "meminfo"
+    fill = "MemTotal: 10000 kB\nMemFree: 1 kB\nMemAvailable: {} kB\n".format
+    meminfo.write_text(fill(9000))
+    monkeypatch.setenv("MRAY_MEMINFO", str(meminfo))
+    monkeypatch.setenv("MRAY_MEMORY_MONITOR_REFRESH_MS", "10")
+    begin("on")
+    actor = Part.remote()
+    pid = mray.get(actor.pid.remote())
+    ref = actor.wait.remote()
+    new = meminfo.with_suffix(".new")
+    new.write_text(fill(1))
+    new.rename(meminfo)
+    with pytest.raises(mray.exceptions.OutOfMemoryError):
+        mray.get(ref)
+    meminfo.write_text(fill(9000))
+    eventually(lambda: is_gone(pid))
+    assert terminated(control, pid)
 
 
 def test_a_client_that_ends_while_it_is_terminated_is_as_any(begin, control, eventually):
@@ -476,7 +512,7 @@ def test_no_daemon_is_left_when_the_node_is_killed(begin, control, eventually, s
 
 
 DRIVER = """
-import os, signal, mray
+import os, signal, sys, mray
 
 @mray.remote(num_gpus=0.5)
 class Part:
@@ -485,19 +521,35 @@ class Part:
 
 mray.init(num_gpus=1, num_cpus=2, mps="on")
 part = Part.remote()
-print(mray.get(part.pid.remote()), flush=True)
+if len(sys.argv) > 1:
+    while not os.path.exists(sys.argv[1]):
+        pass
+else:
+    print(mray.get(part.pid.remote()), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_no_daemon_is_left_when_the_driver_is_killed(machine, control, eventually):
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER], env={**os.environ, "PYTHONPATH": python_path()}, capture_output=True, text=True, check=False
-    )
+def run_driver(*words: str) -> str:
+    """Run a driver that kills itself; returns what it has printed."""
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    done = subprocess.run([sys.executable, "-c", DRIVER, *words], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    eventually(lambda: all(map(is_gone, [int(done.stdout), *control.processes()])))
-    assert terminated(control, int(done.stdout))
+    return done.stdout
+
+
+def test_no_daemon_is_left_when_the_driver_is_killed(machine, control, eventually):
+    pid = int(run_driver())
+    eventually(lambda: all(map(is_gone, [pid, *control.processes()])))
+    assert terminated(control, pid)
     assert control.record("quit")
+
+
+def test_no_daemon_is_left_when_the_driver_is_killed_while_one_starts(machine, control, eventually):
+    control.have("hang", "start")
+    run_driver(str(control.folder / "record"))
+    assert control.processes()
+    eventually(lambda: all(map(is_gone, control.processes())))
 
 
 # ------------------------------------------------------------------------------------------------ daemons of the user's

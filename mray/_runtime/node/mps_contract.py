@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 
@@ -15,8 +15,8 @@ class Mps(Protocol):
     def kill(self, process: str) -> None:
         """End a worker; a client once its work on the GPU is ended, or has had its time for that."""
 
-    def when_killed(self, then: Callable[[], None]) -> None:
-        """Call back when the workers that are to be killed now have been, at once if there are none."""
+    def when_killed(self, processes: Iterable[str], then: Callable[[], None]) -> None:
+        """Call back when these workers, which `kill` was called for, have been killed, at once if that was at once."""
 
     def end_clients(self) -> None:
         """End the work of all clients on their GPUs, as the session ends. Blocks for some seconds at most."""

@@ -567,10 +567,13 @@ class Node:
     def _apply(self, event: events.Event) -> None:
         if self._failure is not None:  # the scheduler's state may be half changed: no instruction of it is carried out
             return
+        killed: set[str] = set()
         for instruction in self._scheduler.handle(event):
             # POINT instruction due
-            if self._mps is not None and isinstance(event, events.ActorKilled) and _is_answer(instruction):
-                self._mps.when_killed(partial(self._carry_out, instruction))  # who has killed an actor waits for that
+            if isinstance(instruction, KillWorker):
+                killed.add(instruction.process)
+            if killed and self._mps is not None and isinstance(instruction, Tell) and instruction.message[0] == m.ANSWER:
+                self._mps.when_killed(killed, partial(self._carry_out, instruction))  # who has killed an actor waits for that
             else:
                 self._carry_out(instruction)
         if not self._waits.attended and self._scheduler.queue.lacked():
@@ -669,10 +672,6 @@ class Node:
         for job in self.jobs.there():
             assert job.connection is not None
             job.connection.drain(_DRAIN_SECONDS)
-
-
-def _is_answer(instruction: Instruction) -> bool:
-    return isinstance(instruction, Tell) and instruction.message[0] == m.ANSWER
 
 
 def run(
