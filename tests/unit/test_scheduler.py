@@ -21,9 +21,11 @@ CRASH = Cause(m.CAUSE_CRASH, "", 7, -9, None)
 class Stage:
     """A scheduler, a driver called "driver", and a kernel that does what it is told when it is told to."""
 
-    def __init__(self, resources: dict[str, float] | None = None, gpus: Any = (), env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, resources: dict[str, float] | None = None, gpus: Any = (), env: dict[str, str] | None = None, *, mps: bool = False
+    ) -> None:
         numbers = itertools.count()
-        self.scheduler = Scheduler(resources or {"CPU": 2}, gpus, environment_of(env or {}, ()), lambda: f"w{next(numbers)}")
+        self.scheduler = Scheduler(resources or {"CPU": 2}, gpus, environment_of(env or {}, ()), lambda: f"w{next(numbers)}", mps=mps)
         self.spawned: list[str] = []
         self.killed: list[str] = []
         self.told: list[tuple[str, tuple[Any, ...]]] = []
