@@ -116,7 +116,12 @@ def start_asking(program: str, pipe: str, commands: Sequence[str]) -> subprocess
     import subprocess  # noqa: PLC0415
 
     asking = subprocess.Popen(
-        [program], env={**os.environ, PIPE: pipe}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [program],
+        env={**os.environ, PIPE: pipe},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # no Ctrl-C meets it
     )
     assert asking.stdin is not None
     try:
@@ -143,6 +148,7 @@ def ask(pipe: str, commands: Sequence[str], seconds: float = ANSWER_SECONDS) -> 
             text=True,
             timeout=seconds,
             check=False,
+            start_new_session=True,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

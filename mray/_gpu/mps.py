@@ -61,8 +61,8 @@ _COST = (
 _OFF = '. With init(mps="auto"), or MRAY_MPS=auto, they would share one context scheduler (NVIDIA\'s MPS).'
 _IMPOSSIBLE = f". NVIDIA's MPS would spare them, but its program {mps_control.PROGRAM} is not on this machine."
 _LATE = (
-    ": {late} initialised CUDA before MPS was there for it, or has a CUDA_VISIBLE_DEVICES of its own. Compile the graph before they use "
-    'CUDA, or have MPS from the beginning: init(mps="on"), or MRAY_MPS=on.'
+    ", since {late} initialised CUDA before MPS was there for it, or has a CUDA_VISIBLE_DEVICES of its own. Compile the graph before they "
+    'use CUDA, or have MPS from the beginning: init(mps="on"), or MRAY_MPS=on.'
 )
 
 
