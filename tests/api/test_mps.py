@@ -511,6 +511,25 @@ def test_no_daemon_is_left_when_the_node_is_killed(begin, control, eventually, s
     del actor
 
 
+@pytest.mark.parametrize("point", ["mps daemon due", "mps clients terminated", "mps daemons ending"])
+def test_no_daemon_is_left_when_the_node_dies_at_a_point(begin, control, monkeypatch, eventually, tmp_path, point):
+    reached = tmp_path / "reached"
+    rule = {"at": point, "in": "node", "do": "SIGKILL", "log": str(reached)}
+    monkeypatch.setenv("MRAY_POINTS", json.dumps({"rules": [rule]}))
+    session_dir = begin("on")["session_dir"]
+    actor = Part.remote()
+    with contextlib.suppress(mray.exceptions.RayError):
+        pid = mray.get(actor.pid.remote())
+        assert point != "mps daemon due"
+        if point == "mps clients terminated":
+            mray.kill(actor)
+            eventually(lambda: is_gone(pid))
+    mray.shutdown()
+    assert point in reached.read_text()
+    eventually(lambda: all(map(is_gone, control.processes())))
+    eventually(lambda: not os.path.exists(session_dir))
+
+
 DRIVER = """
 import os, signal, sys, mray
 
