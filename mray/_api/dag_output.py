@@ -20,7 +20,7 @@ class Outputs(Protocol):
         """A tensor of undefined contents on the current device."""
 
     def returned(self, value: Any, *, is_alone: bool) -> None:
-        """What the method returned, and whether nothing else refers to that object."""
+        """The method has returned this value; `is_alone`: nothing else refers to that object."""
 
 
 _current: ContextVar[Outputs | None] = ContextVar("outputs of the step that runs", default=None)
@@ -70,5 +70,5 @@ def _count_one() -> int:
     return sys.getrefcount(value)
 
 
-#: What Python counts of an object that only a variable of the asking frame refers to.
+#: Python's count of references to an object that only a variable of the asking frame refers to.
 _ALONE = _count_one()

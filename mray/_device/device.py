@@ -240,7 +240,7 @@ class Platform(ABC):
         """
 
     def look(self, tensor: Any) -> tuple[Hashable, int] | None:
-        """What a tensor has in common with others that differ in nothing but contents and address, its device too; and its address.
+        """The kind of a tensor, which it has in common with others that differ in nothing but contents and address; and its address.
 
         None for one that `facts` would make dense or refuse, or that is none of a device here. For tensors that come again and again.
         """

@@ -242,7 +242,7 @@ class TensorExports:
 
     def _reuse(self, pool: MemoryPool, spare: deque[tuple[Block, int, Sequence[PeerPoint]]], place: int, stream: int) -> Block:
         block, last, ends = spare[place]
-        # What readers have done came after what the stream did that they had waited for.
+        # The readers' work came after the stream's, for which they had waited.
         for end in ends:
             end.wait(stream)
         if last != stream and not ends:

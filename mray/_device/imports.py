@@ -72,7 +72,7 @@ class _Hold:
 
 
 class _Known:
-    """What the next message of a lease is made of."""
+    """The parts of the next message of a lease."""
 
     __slots__ = ("aliases", "device", "facts", "index", "offset", "timelines", "words")
 

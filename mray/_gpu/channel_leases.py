@@ -21,7 +21,7 @@ from mray._ipc.memory_order import publish_fence
 from mray._ipc.ring_loans import RingLoans, has_died, sign
 from mray._ipc.segment import Segment
 
-#: What a reader left: which one, its note and its number.
+#: Left by a reader: its place among the readers, its note and its number.
 Note = tuple[int, bytes, int]
 
 

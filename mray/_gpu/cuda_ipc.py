@@ -47,6 +47,7 @@ from mray._device.memory_pool import all_pools
 from mray._device.staging import Staged
 from mray._device.timelines import Peers, retire_later, sweep_retired
 from mray._gpu.channel_leases import LeaseHolder, Lender
+from mray._gpu.outputs import EdgeOutputs
 from mray._gpu.remembered import AGAIN, LentMessage, RememberedLeases
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
@@ -67,7 +68,20 @@ class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
     __slots__ = (
-        *("_exports", "_device_seen", "_lender", "_lent", "_name", "_opens", "_peers", "_platform", "_readers", "_remembered", "_sweeps"),
+        *(
+            "_exports",
+            "_device_seen",
+            "_lender",
+            "_lent",
+            "_name",
+            "_opens",
+            "_outputs",
+            "_peers",
+            "_platform",
+            "_readers",
+            "_remembered",
+            "_sweeps",
+        ),
         *("_told", "_unsent", "_words"),
     )
 
@@ -97,9 +111,9 @@ class CudaIpcWriter(ShmWriter):
         self._lent: LentMessage | None = None
         #: Whether leases are to be looked at, now that the message is sent.
         self._sweeps = False
-        #: Those that the reader remembers; None: it cannot.
-        can_remember = layout.readers == 1 and not pinned
-        self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers) if can_remember else None
+        #: Those that the reader remembers, and tensors that are made over them here; None: it cannot.
+        self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers)
+        self._outputs = EdgeOutputs(platform, self._remembered) if layout.readers == 1 and not pinned else None
         self._readers = layout.readers
         #: Whether each reader opens what it gets, by its latest word.
         self._words: dict[int, bool] = {}
@@ -123,12 +137,12 @@ class CudaIpcWriter(ShmWriter):
         try:
             if self._opens is None:
                 value, _kept = self._with_trial(value)
-            if self._remembered is not None and (payload := self._remembered.again(value, self._unsent)):
+            if self._outputs is not None and (payload := self._remembered.again(value, self._unsent, self._outputs.handed(value))):
                 self._put(AGAIN_ON_DEVICE, payload)
                 self._unsent.clear()
                 return
             if self._opens and self._platform.is_tensor(value):
-                kind = None if self._remembered is None else self._remembered.may_add(value)
+                kind = None if self._outputs is None else self._remembered.may_add(value)
                 facts = self._take(value)
                 if facts is not None:
                     self._exports.seal()
@@ -152,8 +166,7 @@ class CudaIpcWriter(ShmWriter):
     def _cancel(self) -> None:
         """The message is not sent with the tensors that were added to it."""
         self._exports.seal()
-        if self._remembered is not None:
-            self._remembered.forget()
+        self._remembered.forget()
         for lease in self._unsent:
             self._lender.cancel_loan(lease)
         self._unsent.clear()
@@ -200,12 +213,12 @@ class CudaIpcWriter(ShmWriter):
         try:
             return self._exports.add(tensor)
         except DeviceOutOfMemoryError:
-            if self._remembered is None or not self._remembered.forget():
+            if not self._remembered.forget():
                 raise
             return self._exports.add(tensor)
 
     def _remember(self, kind: Hashable, facts: ExportedTensor) -> None:
-        assert self._remembered is not None and self._lent is not None
+        assert self._lent is not None
         self._remembered.add(kind, self._lent, facts)
 
     def _lend(self, message: ExportedMessage) -> tuple[int, int] | None:
@@ -227,7 +240,7 @@ class CudaIpcWriter(ShmWriter):
             self._opens = True
 
     def outputs(self) -> Outputs | None:
-        return None if self._remembered is None else self._remembered.outputs
+        return self._outputs
 
     def last_size(self) -> int:
         sent, self._told = self._exports.sent - self._told, self._exports.sent
@@ -241,7 +254,7 @@ class CudaIpcWriter(ShmWriter):
         return {
             **super().statistics(),
             "device_copied": exports.copied,
-            "device_handed": 0 if self._remembered is None else self._remembered.handed,
+            "device_handed": self._remembered.handed,
             "device_refused": exports.refused,
             "device_leases": self._lender.held(),
             "device_bytes": exports.held,
@@ -251,8 +264,7 @@ class CudaIpcWriter(ShmWriter):
     def close(self) -> None:
         try:
             self._exports.close()
-            if self._remembered is not None:
-                self._remembered.forget()
+            self._remembered.forget()
             self._lender.close(partial(retire_later, self._peers, sweep=False))
         finally:
             super().close()

@@ -13,13 +13,11 @@ together of all of them. A block whose tensor somebody has kept is used for noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from mray._device.device import Platform
-    from mray._gpu.remembered import RememberedLease, RememberedLeases
+from mray._device.device import Platform
+from mray._gpu.remembered import RememberedLease, RememberedLeases
 
 
 class EdgeOutputs:
@@ -70,7 +68,6 @@ class EdgeOutputs:
         if handed is None:
             return None
         if handed[1] is tensor and handed[0].is_remembered:
-            self._leases.lent(handed[0])
             return handed[0]
         self._taken.append(handed[0])  # something else became of it
         return None

@@ -24,7 +24,6 @@ from mray._device.device_faults import promise
 from mray._device.exports import MOST_SPARE, OPENS_NOTHING, ExportedMessage, ExportedTensor, TensorExports
 from mray._device.timelines import PeerPoint, Peers, Timeline, point_of, timelines_of
 from mray._gpu.channel_leases import Lender, Note
-from mray._gpu.outputs import EdgeOutputs
 from mray._ipc import layout as at
 from mray._ipc.memory_order import trust_fence
 
@@ -80,7 +79,7 @@ class RememberedLease:
         self._aliases: Aliases | None = None
         #: The reader's first word of it.
         self.ended = ended
-        #: What the reader's note is known by (0: none is known), and what it says: the point, whose number changes, and where its word is.
+        #: The word by which the reader's note is known (0: none is), and its content: the point, whose number changes, and its word's place.
         self.mark = 0
         self.point: PeerPoint
         self.theirs: memoryview
@@ -108,22 +107,18 @@ class RememberedLeases:
         #: By kind, without those that are taken; the one that was used last is the last.
         self._of: dict[Hashable, deque[RememberedLease]] = {}
         self._all: list[RememberedLease] = []
-        #: Tensors that were made over them here.
-        self.outputs = EdgeOutputs(platform, self)
         #: How many tensors went as they lay.
         self.handed = 0
 
-    def again(self, tensor: Any, sent: list[int]) -> bytes | None:
-        """Copy a tensor to where a reader will look for it: the message. None: this one has to tell all facts.
+    def again(self, tensor: Any, sent: list[int], handed: RememberedLease | None = None) -> bytes | None:
+        """Copy a tensor to where a reader will look for it, unless it is there already (`handed`): the message.
 
-        The lease is added to those of the message that is being written.
+        None: this one has to tell all facts. The lease is added to those of the message that is being written.
         """
-        if not self._all:
-            return None
-        found = self.outputs.handed(tensor)
-        if found is not None:
-            return self._send(found, sent)
-        look = self._platform.look(tensor)
+        if handed is not None:
+            self.handed += 1
+            return self._send(handed, sent)
+        look = self._platform.look(tensor) if self._of else None
         leases = None if look is None else self._of.get(look[0])
         if look is None or not leases:
             return None
@@ -134,17 +129,16 @@ class RememberedLeases:
         self._platform.use_on(tensor, stream)
         found.device.copy(found.address, look[1], found.size, stream)
         self._exports.copied += 1
-        if leases[-1] is not found:
-            leases.remove(found)
-            leases.append(found)
+        leases.remove(found)
         return self._send(found, sent)
 
     def _send(self, found: RememberedLease, sent: list[int]) -> bytes:
         """Lend it once more, with what its block has by then."""
-        number, stream = found.number, found.stream
+        number = found.number
         sent.append(number)
         found.use = use = self._lender.lend_again(number, found.lent)
-        point = found.timeline.mark(stream)
+        self._of[found.kind].append(found)
+        point = found.timeline.mark(found.stream)
         promise(found.device, found.timeline)
         self._exports.sent += found.size
         return AGAIN.pack(number, use, point)
@@ -178,7 +172,7 @@ class RememberedLeases:
         return late
 
     def _learn(self, found: RememberedLease, number: int) -> bool:
-        """What the reader has noted anew; whether anybody here can wait for that now."""
+        """Learn the reader's new note; whether anybody here can wait for that point now."""
         note = self._lender.note(found.ended)
         where = point_of(note, number)
         try:
@@ -214,11 +208,6 @@ class RememberedLeases:
             assert leases is not None
             leases.remove(found)
         return found
-
-    def lent(self, lease: RememberedLease) -> None:
-        """It was taken, and goes out as it lies."""
-        self._of[lease.kind].append(lease)
-        self.handed += 1
 
     def give_back(self, lease: RememberedLease) -> None:
         """It was taken, and is for messages to come."""

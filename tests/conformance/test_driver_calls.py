@@ -1,4 +1,4 @@
-"""What a message with a GPU tensor asks of the driver: so many calls, and no more."""
+"""A message with a GPU tensor makes so many calls of the driver, and no more."""
 
 from __future__ import annotations
 
