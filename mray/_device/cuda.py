@@ -335,7 +335,8 @@ class CudaPlatform(Platform):
         return torch is not None and torch.cuda.is_initialized()
 
     def current_device(self) -> Device:
-        return self.devices[self._tensors.current_device()]
+        ask = self._tensors.asks
+        return self.devices[ask[0]() if ask else self._tensors.current_device()]
 
     def nccl(self) -> Any:
         return libnccl.load()

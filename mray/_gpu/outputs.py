@@ -19,6 +19,9 @@ from typing import Any
 from mray._device.device import Platform
 from mray._gpu.remembered import RememberedLease, RememberedLeases
 
+#: Kinds whose names are kept.
+_MOST_KINDS = 64
+
 
 class EdgeOutputs:
     """See `mray._api.dag_output.Outputs`. Of one writer; the thread that runs its actor's methods."""
@@ -36,8 +39,10 @@ class EdgeOutputs:
     def take(self, shape: tuple[int, ...], dtype: str) -> Any:
         device = self._platform.current_device()
         key = shape, dtype, device.index
-        self.handed(None)
-        self._take_back()
+        if self._handed is not None:
+            self.handed(None)
+        if self._taken:
+            self._take_back()
         kind = self._kinds.get(key)
         lease = None if kind is None else self._leases.take(kind, device.current_stream())
         if lease is not None:
@@ -48,6 +53,8 @@ class EdgeOutputs:
             self._leases.give_back(lease)
         tensor = device.empty(dtype, shape)
         if kind is None and (look := self._platform.look(tensor)) is not None:
+            if len(self._kinds) == _MOST_KINDS:
+                self._kinds.clear()
             self._kinds[key] = look[0]
         return tensor
 
@@ -60,7 +67,8 @@ class EdgeOutputs:
                 self._handed = lease, value
                 self._taken.remove(lease)
                 break
-        self._take_back()
+        if self._taken:
+            self._take_back()
 
     def handed(self, tensor: Any) -> RememberedLease | None:
         """The lease of this tensor, if it goes out as it lies."""

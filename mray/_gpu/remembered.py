@@ -79,7 +79,7 @@ class RememberedLease:
         self._aliases: Aliases | None = None
         #: The reader's first word of it.
         self.ended = ended
-        #: The word by which the reader's note is known (0: none is), and its content: the point, whose number changes, and its word's place.
+        #: The word by which the reader's note is known (0: none is); and its content: the point, whose number changes, and where that is.
         self.mark = 0
         self.point: PeerPoint
         self.theirs: memoryview

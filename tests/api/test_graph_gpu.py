@@ -20,6 +20,7 @@ from mray._common.log import logger
 from mray._device.exports import MOST_AHEAD
 from mray._device.platform import forget_platform, platform
 from mray._gpu.cuda_ipc import trim_pools
+from mray.dag import output
 from mray.testing import null
 from mray.testing.null import NullPlatform
 from mray.testing.null_stream import CAPACITY
@@ -92,6 +93,14 @@ class Actor:
             platform().devices[0].launch(0, lambda: 1 // 0)
             threading.Timer(0.2, hold.release).start()
         return array * 1
+
+    def fill(self, value, keeps=False):
+        array = output(1000)
+        self.kept = [array[3:]] if keeps else []
+        return array.fill_(value)
+
+    def kept_set(self):
+        return {element for array in self.kept for element in array.tolist()}
 
     def make_large(self, value):
         return null.full(1 << 20, value, dtype="uint8")
@@ -596,6 +605,59 @@ def test_what_a_method_keeps_is_copied_and_stays_its_own(ray_session, actor, com
     assert [float(result.sum()) for result in results] == [20.0 * number for number in range(5)]
     counters = next(each for name, each in graph.statistics()["channels"].items() if name.startswith("keep"))
     assert counters["device_copied"] == 5
+
+
+def channel_of(graph, name):
+    return next(counters for label, counters in graph.statistics()["channels"].items() if name in label)
+
+
+@pytest.mark.parametrize("reader", ["an actor", "the driver"])
+def test_a_result_that_is_made_where_its_reader_looks_is_not_copied(ray_session, actor, compiled, reader):
+    ray = ray_session
+    a, b = actor(), actor()
+    with ray.dag.InputNode() as inp:
+        filled = a.fill.bind(inp)
+        graph = compiled(b.sum.bind(filled) if reader == "an actor" else filled.with_tensor_transport("cuda_ipc"))
+    for number in range(20):
+        result = ray.get(graph.execute(number))
+        assert result == [1000.0 * number] if reader == "an actor" else set(result.tolist()) == {number}
+        del result
+    counters = channel_of(graph, "fill")
+    assert counters["device_copied"] + counters["device_handed"] == 20
+    assert counters["device_handed"] >= 10
+
+
+def test_a_result_of_which_its_maker_keeps_a_view_is_copied(ray_session, actor, compiled):
+    ray = ray_session
+    a, b = actor(), actor()
+    with ray.dag.InputNode() as inp:
+        graph = compiled(b.double.bind(a.fill.bind(inp[0], inp[1])))
+    for number in range(12):
+        assert set(ray.get(graph.execute(number, number % 3 == 0)).tolist()) == {2.0 * number}
+        if number % 3 == 0:
+            assert ray.get(a.kept_set.remote()) == {number}
+
+
+def test_a_result_for_several_readers_and_its_own_actor_is_an_ordinary_one(ray_session, actor, compiled):
+    ray = ray_session
+    a, b, c = actor(0.25), actor(0.25), actor(0.25)
+    with ray.dag.InputNode() as inp:
+        filled = a.fill.bind(inp)
+        graph = compiled(ray.dag.MultiOutputNode([b.sum.bind(filled), c.sum.bind(filled), a.sum.bind(filled)]))
+    for number in range(6):
+        assert ray.get(graph.execute(number)) == [[1000.0 * number]] * 3
+    assert channel_of(graph, "fill")["device_handed"] == 0
+
+
+def test_a_step_among_others_of_its_actor_fills_memory_of_its_edge(ray_session, actor, compiled):
+    ray = ray_session
+    a, b = actor(), actor()
+    with ray.dag.InputNode() as inp:
+        graph = compiled(ray.dag.MultiOutputNode([b.sum.bind(a.fill.bind(inp)), b.sum.bind(a.make.bind(inp))]))
+    for number in range(20):
+        assert ray.get(graph.execute(number)) == [[1000.0 * number]] * 2
+    assert channel_of(graph, "fill")["device_handed"] >= 10
+    assert channel_of(graph, "make")["device_handed"] == 0
 
 
 def test_a_value_that_its_own_actor_uses_too_is_copied(ray_session, actor, compiled):
