@@ -12,9 +12,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from mray._device.timelines import Where
+from mray._gpu import remembered
 from mray._gpu.channel_leases import LeaseHolder, Lender, Note
+from mray._gpu.remembered import AGAIN, LentMessage, RememberedLeases
 from mray._ipc import layout as at
 from mray._ipc import ring_loans
 from mray._ipc.layout import RingLayout
@@ -32,6 +38,14 @@ class _Lent(Silent):
 
     def __init__(self, returned: Callable[[list[Note]], None]) -> None:
         self.returned = returned
+
+
+class _Has(Silent, SimpleNamespace):
+    """Something that has these attributes."""
+
+
+class _Message(Silent, LentMessage):
+    """A message on a lease that is remembered."""
 
 
 class Lending:
@@ -75,7 +89,10 @@ class Lending:
         assert lease is not None and ring.has_room()
         ring.put(0, bytes(lease))
 
-    def event(self, reader: int, note: bytes) -> Any:
+    #: Whether a note says by itself which event it names, without the number.
+    is_told_by_note = True
+
+    def event(self, reader: int, note: object) -> Any:
         return ("event", reader, note)
 
     # ------------------------------------------------------------------------------------------ actors
@@ -158,7 +175,7 @@ class Lending:
                 doorbell.ring()
                 # The device uses it later.
                 assert run.access(READ, BLOCK) == seen, f"not the value {seen - 1}, on the device"
-                run.access(SET, self.event(number, note), 1)
+                run.access(SET, self.event(number, note if self.is_told_by_note else seen), 1)
             if seen < len(self.notes):
                 doorbell.ring()
         borrower.gone()
@@ -178,3 +195,81 @@ class Lending:
         with in_place(order):
             actors: dict[str, Callable[[Run], Any]] = {"writer": self.write, **readers}
             return Explorer(actors, initial=self.initial(), order=order, victim=victim, check=self.check).explore()
+
+
+class Remembering(Lending):
+    """The same where both ends remember the lease: the note stays, and from the second value on a message is a number (`remembered`)."""
+
+    is_told_by_note = False
+
+    def __init__(self, values: int) -> None:
+        super().__init__(*[b"note"] * values)
+
+    def write(self, run: Run) -> int:
+        lent = 0
+
+        def is_reached(number: int) -> bool:
+            return bool(run.access(GET, self.event(0, number)) or run.access(GET, dead(self.readers[0])))
+
+        def fill(_target: int, value: int, _size: int, _stream: int) -> None:
+            run.access(WRITE, BLOCK, value)
+
+        class Words(Silent):
+            """The reader's timeline: how far its device has come."""
+
+            def __getitem__(self, _index: int) -> int:
+                return lent if is_reached(lent) else lent - 1
+
+        timeline = _Has(mark=lambda _stream: lent)
+        device: Any = _Has(belongings={"timelines": _Has(of=lambda _stream: timeline)}, current_stream=lambda: 0, copy=fill)
+        platform: Any = _Has(look=lambda value: ("kind", value), use_on=lambda _value, _stream: None)
+        exports: Any = _Has(may_take_another=lambda _waiting, _size: True, copied=0, sent=0)
+        point = _Has(number=0, reached=lambda: is_reached(lent))
+        peers: Any = _Has(point=lambda _device, _where: point, open=lambda _device, _key, _handle: _Has(words=Words()))
+        message: Any = _Has(device=device, stream=0, blocks=[_Has(address=0)], end=lambda _points, _peers: True)
+        first = _Message(message, peers, lambda _reader, _opens: None)
+        process, ring, lender = self._make_writer(run, _Lent(lambda _notes: None))
+        doorbell = process.doorbell_of(self.readers[0])
+        leases = RememberedLeases(platform, exports, lender, peers)
+        run.is_early = False
+
+        def knows() -> Any:
+            known = [(lease.use, lease.mark) for lease in leases._all]
+            return lent, ring.next, tuple(known), tuple(lender._free), tuple(lender.out), tuple(lender._notes.items()), lender._is_closed
+
+        def again() -> bool:
+            nonlocal payload
+            payload = payload or leases.again(lent + 1, [])
+            return payload is not None
+
+        process.knows(knows)
+        for _value in self.notes:
+            process.mark(knows())
+            payload = None
+            if not lent:
+                run.access(WRITE, BLOCK, 1)
+                found = lender.lend(first)
+                assert found is not None
+                leases.add("kind", first, (*found, *[0] * 14))  # type: ignore[arg-type]
+            else:
+                process.wait_until(lambda: again() or process.deaths, knows())
+                if payload is None:
+                    break
+                found = AGAIN.unpack(payload)[:2]
+            ring.put(0, bytes(found))
+            lent += 1
+            doorbell.ring()
+        leases.forget()
+        freed: list[bool] = []
+        lender.close(lambda: freed.append(True))
+        process.wait_until(ring_loans.sweep_closed, knows())
+        process.wait_until(lambda: is_reached(lent), knows())
+        run.access(WRITE, BLOCK, -1)
+        assert freed == [True]
+        return lent
+
+    def explore(self, order: str = SEQUENTIAL, victim: str | None = None) -> Explored:
+        """Raises Violation."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(remembered, "point_of", lambda _note, number: Where(b"", b"", 0, number))
+            return super().explore(order, victim)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from mray._channel import shm
-from mray._gpu import channel_leases
+from mray._gpu import channel_leases, remembered
 from mray._ipc import closed_descriptors, doorbell, mapped, reactor, ring, ring_loans, semaphore, slots, spin
 from mray._ipc.layout import WORD, RingLayout
 from tests.interleavings import explorer
@@ -509,7 +509,7 @@ def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
-_MODULES = (doorbell, channel_leases, reactor, ring, ring_loans, shm, slots)
+_MODULES = (doorbell, channel_leases, remembered, reactor, ring, ring_loans, shm, slots)
 
 
 @contextlib.contextmanager

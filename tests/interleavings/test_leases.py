@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from mray._gpu.channel_leases import LeaseHolder, Lender
+from mray._gpu.remembered import RememberedLeases
 from mray._ipc.ring_loans import RingLoans, has_died
 from tests.full import FULL, full
 from tests.interleavings.explorer import SEQUENTIAL, TOTAL, WEAK, Violation
-from tests.interleavings.lending import Lending
+from tests.interleavings.lending import Lending, Remembering
 from tests.interleavings.stand_ins import mutated
 
 TWO = {"readers": 2, "before": 1}
@@ -91,3 +92,31 @@ def test_leases_with_one_fault_are_caught(
 ) -> None:
     with mutated(function, old, new), pytest.raises(Violation):
         Lending(*notes, **more).explore(order, victim)
+
+
+# ------------------------------------------------------------------------------------ leases that both ends remember
+@pytest.mark.parametrize("victim", [None, "writer", "reader 0"])
+def test_a_remembered_lease_stays_what_it_is_in_every_order_of_steps(victim: str | None) -> None:
+    Remembering(3).explore(victim=victim)
+
+
+def test_accesses_to_a_remembered_lease_may_pass_each_other_between_fences() -> None:
+    Remembering(2).explore(WEAK)
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new", "order"),
+    [
+        pytest.param(RememberedLeases._free, "words[start] == found.use", "True", SEQUENTIAL, id="takes what is looked at"),
+        pytest.param(
+            RememberedLeases._free, "found.theirs[found.index] >= number", "True", SEQUENTIAL, id="takes what the device looks at"
+        ),
+        pytest.param(RememberedLeases._free, "found.point.reached()", "True", SEQUENTIAL, id="takes the first so"),
+        pytest.param(RememberedLeases._send, "found.use = use = ", "use = ", SEQUENTIAL, id="takes an old end for a new one"),
+        pytest.param(LeaseHolder.end, "publish_fence()", "pass", WEAK, id="ends without a fence"),
+        pytest.param(RememberedLeases._free, "trust_fence()", "pass", WEAK, id="trusts a number without a fence"),
+    ],
+)
+def test_remembered_leases_with_one_fault_are_caught(function: Any, old: str, new: str, order: str) -> None:
+    with mutated(function, old, new), pytest.raises(Violation):
+        Remembering(3 if order == SEQUENTIAL else 2).explore(order)
