@@ -114,7 +114,7 @@ def test_accesses_to_a_remembered_lease_may_pass_each_other_between_fences() -> 
         pytest.param(RememberedLeases._free, "found.point.reached()", "True", SEQUENTIAL, id="takes the first so"),
         pytest.param(RememberedLeases._send, "found.use = use = ", "use = ", SEQUENTIAL, id="takes an old end for a new one"),
         pytest.param(LeaseHolder.end, "publish_fence()", "pass", WEAK, id="ends without a fence"),
-        pytest.param(RememberedLeases._free, "trust_fence()", "pass", WEAK, id="trusts a number without a fence"),
+        pytest.param(RememberedLeases._free, "trust_fence()\n            number", "number", WEAK, id="trusts a number without a fence"),
     ],
 )
 def test_remembered_leases_with_one_fault_are_caught(function: Any, old: str, new: str, order: str) -> None:
