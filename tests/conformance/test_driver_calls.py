@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
+import mray
+from mray._device import nvml
 from mray._gpu.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
 from tests.unit.fake_torch import Pair, late_pair
 
+PACKAGE = str(Path(mray.__file__).parent)
 #: Setting a word, waiting for one.
 SET, AWAIT = "cuStreamWriteValue64_v2", "cuStreamWaitValue64_v2"
 
@@ -54,21 +61,77 @@ class Edge:
             cuda.finish()
 
 
-@pytest.fixture
-def edge(shm: Any, eventually: Any) -> Iterator[Edge]:
-    with late_pair() as pair:
+@contextmanager
+def edge_between(shm: Any, eventually: Any, other: list[int] | None = None) -> Iterator[Edge]:
+    with late_pair(other) as pair:
         made = Edge(shm, pair)
         yield made
         shm.close_rings()
         eventually(lambda: made.finish() or trim_pools())
+        for stream in pair.other_device.belongings.get("idle streams of edges", ()):
+            pair.other_device.destroy_stream(stream)
         made.one.current = made.other.current = 0
         vars(made).clear()  # pytest keeps the arguments of tests
+
+
+@pytest.fixture
+def edge(shm: Any, eventually: Any) -> Iterator[Edge]:
+    with edge_between(shm, eventually) as made:
+        yield made
+
+
+@pytest.fixture
+def between_gpus(shm: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
+    monkeypatch.setattr(nvml, "can_access", lambda _uuid, _other: True)
+    with edge_between(shm, eventually, [1]) as made:
+        yield made
 
 
 def test_a_message_on_one_gpu_is_a_copy_and_three_words(edge: Edge) -> None:
     tensor = edge.pair.device.empty("int32", (10,))
     for _ in range(20):
         assert edge.calls(tensor) == [["cuMemcpyAsync", SET], [AWAIT], [SET]]
+
+
+def test_a_message_between_gpus_is_two_copies_and_six_words(between_gpus: Edge) -> None:
+    tensor = between_gpus.pair.device.empty("int32", (10,))
+    for _ in range(20):
+        # The reader's copy waits for the writer's, and the user's stream for that; it is done before anybody lets go.
+        assert between_gpus.calls(tensor) == [["cuMemcpyAsync", SET], [AWAIT, "cuMemcpyAsync", SET, AWAIT, SET], [SET]]
+
+
+def is_of_stand_in(frame: FrameType | None) -> bool:
+    """Whether a pretended driver or torch has called it."""
+    while frame is not None and not frame.f_code.co_filename.endswith("test_driver_calls.py"):
+        if "/fake_" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def test_few_functions_are_entered_before_the_consumers_method(edge: Edge) -> None:
+    tensor = edge.pair.device.empty("int32", (10,))
+    entered: list[str] = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE) and not is_of_stand_in(frame):
+            entered.append(frame.f_code.co_qualname)
+
+    for _ in range(5):
+        edge.calls(tensor)
+    counts = []
+    for _ in range(9):
+        sys.setprofile(note)
+        try:
+            assert edge.writer.try_write(tensor)
+            value = edge.reader.try_read()
+        finally:
+            sys.setprofile(None)
+        counts.append(len(entered))
+        entered.clear()
+        del value
+        edge.finish()
+    assert min(counts) <= 35, counts
 
 
 def test_a_reader_that_comes_later_waits_for_nothing(edge: Edge) -> None:

@@ -115,17 +115,18 @@ class FakeTensors(CudaTensors):
 class Pair:
     """Two processes on one machine."""
 
-    def __init__(self, machine: FakeMachine) -> None:
+    def __init__(self, machine: FakeMachine, other: list[int] | None = None) -> None:
+        """`other`: which devices the other one sees; None: all."""
         self.machine = machine
-        self.one, self.other = FakeCuda(machine), FakeCuda(machine)
+        self.one, self.other = FakeCuda(machine), FakeCuda(machine, other)
         self.platform, self.other_platform = platform_of(self.one), platform_of(self.other)
         self.device, self.other_device = self.platform.devices[0], self.other_platform.devices[0]
 
 
 @contextmanager
-def late_pair() -> Iterator[Pair]:
-    """A machine whose streams work when waited for. Fails if anything is left in the end."""
-    made = Pair(FakeMachine(2, late=True))
+def late_pair(other: list[int] | None = None) -> Iterator[Pair]:
+    """A machine whose streams work when waited for. Fails if anything is left in the end. `other`: see `Pair`."""
+    made = Pair(FakeMachine(2, late=True), other)
     yield made
     for each in (made.one, made.other):
         each.finish()
