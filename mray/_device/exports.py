@@ -15,8 +15,9 @@ The timeline is that of the stream that copies; at the last of the numbers the w
 A block is used again when its readers have come to their points: the oldest first, and while they have not, another block is taken, so that
 a reader whose device is late holds up nobody. Only with `MOST_AHEAD` blocks, or as many bytes as a pool grows by, does the stream wait.
 
-Rejected: to send a tensor as it lies where nobody else in this process has it. Whether somebody has, Python does not tell: counts of
-references leave out what an interpreter borrows (from 3.14 on), and a method that kept the tensor would write into what its reader reads.
+Rejected: to send a tensor of torch's allocator as it lies where nobody else in this process has it. Its memory lies among that of others,
+which would be exported with it, and is used again as soon as it dies. Results that a method makes in a block are sent so
+(`mray._gpu.outputs`).
 
 The tensors of one device in one message share a lease. Nobody on the host waits for a device.
 

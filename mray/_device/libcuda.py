@@ -7,6 +7,9 @@ is the legacy default stream, as for torch.
 Two ways of calling. Calls that may wait, for the device or for a lock of the driver, give the interpreter's lock away. A thread that kept
 it could be waiting for a kernel that another thread of this process has yet to launch (a collective between two GPUs of one process), and
 even a call that only queues work waits when the queue of a stream is full. Calls that touch nothing but the calling thread keep the lock.
+
+Rejected: NVIDIA's ``cuda.bindings`` where that is installed. With plain numbers its calls that set a word or wait for one take as long as
+by ctypes (1.4 against 1.6 microseconds, on a library that does nothing); only objects of its own, made for each message, are faster.
 """
 
 from __future__ import annotations

@@ -9,6 +9,11 @@
 Only a tensor that nobody else has may go as it lies: whoever kept it, or a view of it, would see what its reader does to it, and could
 change what that sees. Python's count of references to the object, taken where its method has just returned it, and the storage's count tell
 together of all of them. A block whose tensor somebody has kept is used for nothing until that is gone.
+
+Rejected: running each method in a `torch.cuda.MemPool` of the edge's, and lending what it returns where nobody else has it. torch's
+allocator takes the pool that was entered first, so a CUDA graph that a method captures would have its memory there too, and each replay
+would write into blocks that had been lent since. Nothing tells beforehand that a method is going to capture one. And what a method needs
+for itself would be cached apart from all other memory of its process.
 """
 
 from __future__ import annotations
