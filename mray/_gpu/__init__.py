@@ -15,12 +15,12 @@ The kernel (`import mray; init; tasks, actors, objects, graphs on CPUs`) imports
 loads `gpus` or `tensor_transport` by name when the first graph or value needs them (`mray._runtime.client.client.Client.late`), a node with
 GPUs `mps`.
 
-Not done: to give the input to all actors of a chain of edges at once, so that each queues its wait, its kernels and its word without waiting
-for the one before, and no host stands between two kernels. The facts of what is sent are known before it is made where a lease is remembered.
-But a method that raises has then had later kernels run on old bytes, so results would be held back until all actors before have said that they
-succeeded, which is the message that was to be spared; a method that looks at its argument on the host (``.item()``, a branch) blocks its actor
-until its turn; an actor twice in a chain waits for itself where its second step is queued first; and streams that wait fill the hardware
-queues of their process (8, at most 32), whose other streams wait with them.
+Not done: to give the input to all actors of a chain of edges at once, so that each queues its wait, its kernels and its word without
+waiting for the one before, and no host stands between two kernels. The facts of what is sent are known before it is made where a lease is
+remembered. But a method that raises has then had later kernels run on old bytes, so results would be held back until all actors before have
+said that they succeeded, which is the message that was to be spared; a method that looks at its argument on the host (``.item()``, a
+branch) blocks its actor until its turn; an actor twice in a chain waits for itself where its second step is queued first; and streams that
+wait fill the hardware queues of their process (8, at most 32), whose other streams wait with them.
 
 ====================  ====================================================================================================
 edge                  a channel of a graph whose tensors stay on devices: by CUDA IPC, through pinned memory, by NCCL
