@@ -109,7 +109,7 @@ class CudaIpcWriter(ShmWriter):
         #: Leases of the message that is being written, and what has the last of them.
         self._unsent: list[int] = []
         self._lent: LentMessage | None = None
-        #: Whether leases are to be looked at, now that the message is sent.
+        #: Whether leases are out that end when their readers have let go.
         self._sweeps = False
         #: Those that the reader remembers, and tensors that are made over them here; None: it cannot.
         self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers)
@@ -129,8 +129,8 @@ class CudaIpcWriter(ShmWriter):
             return False
         if self._sweeps:
             # Behind the message: the reader does not wait for it.
-            self._sweeps = False
             self._lender.sweep()
+            self._sweeps = len(self._lender.out) > len(self._remembered)
         return True
 
     def _write_any(self, value: Any) -> None:
@@ -167,6 +167,7 @@ class CudaIpcWriter(ShmWriter):
         """The message is not sent with the tensors that were added to it."""
         self._exports.seal()
         self._remembered.forget()
+        self._sweeps = True
         for lease in self._unsent:
             self._lender.cancel_loan(lease)
         self._unsent.clear()

@@ -200,6 +200,9 @@ class RememberedLeases:
         self._of.setdefault(kind, deque()).append(lease)
         self._all.append(lease)
 
+    def __len__(self) -> int:
+        return len(self._all)
+
     def take(self, kind: Hashable, stream: int) -> RememberedLease | None:
         """One that nobody looks at; it is nobody else's until it is given back or lent."""
         leases = self._of.get(kind)

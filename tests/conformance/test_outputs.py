@@ -402,3 +402,20 @@ def test_the_reader_sees_an_output_only_when_it_is_filled(edge: Edge) -> None:
 
 def _flat(values: list[Any]) -> list[Any]:
     return [each for value in values for each in (_flat(value) if isinstance(value, list) else [value])]
+
+
+def test_blocks_of_a_kind_that_comes_no_more_go_back(edge: Edge) -> None:
+    kept = []
+    for number in range(3):
+        edge.send(edge.full(10, number))
+        kept.append(edge.read())
+    for number in range(MOST_SPARE + 1):
+        edge.send(edge.full(20 + number, number))  # until nothing of the first kind is remembered
+        edge.read()
+        edge.settle()
+    kept.clear()
+    for number in range(4):
+        edge.send(edge.full(20 + MOST_SPARE, number))
+        edge.read()
+        edge.settle()
+    assert len(edge.writer._lender.out) == len(edge.writer._remembered)
