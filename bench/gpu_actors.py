@@ -13,6 +13,8 @@ from typing import Any
 
 from gpu_work import the_work
 
+from mray.dag import output
+
 #: Seconds after which a stream that is held, or a turn, is given up.
 PATIENCE = 30.0
 
@@ -116,6 +118,28 @@ class Consumer(Member):
 
     def method(self) -> str:
         return self.stamp.method
+
+
+class Listing(Producer):
+    """Its tensors come in lists, with all facts in each message."""
+
+    def make(self, _input: Any) -> Any:
+        return [super().make(_input)]
+
+
+class ListConsumer(Consumer):
+    def take(self, tensors: Any) -> None:
+        super().take(tensors[0])
+
+
+class Placing(Producer):
+    """Makes its tensors where their reader looks."""
+
+    def make(self, _input: Any) -> Any:
+        self.started.append(time.perf_counter())
+        tensor = output(self.elements, "int32")
+        self.work.write_first(tensor, len(self.started))
+        return tensor
 
 
 class HostProducer:

@@ -182,9 +182,11 @@ def host_latency(count: int) -> Figures:
     return latencies(producer, consumer, count)
 
 
-def device_latency(size: int, count: int, transport: str = CUDA_IPC) -> Figures:
+def device_latency(
+    size: int, count: int, transport: str = CUDA_IPC, ends: tuple[type, type] = (actors.Producer, actors.Consumer)
+) -> Figures:
     with forced(transport):
-        producer, consumer = on_gpu(actors.Producer, size), on_gpu(actors.Consumer)
+        producer, consumer = on_gpu(ends[0], size), on_gpu(ends[1])
         figures = latencies(producer, consumer, count, transport)
         alone = statistics.median(mray.get(consumer.alone.remote(50)))
         after = []
@@ -367,7 +369,7 @@ def pipeline(work: Work, scale: Scale) -> Figures:
 def copies(graph: Any) -> dict[str, int]:
     """The counters of its channels about tensors of devices."""
     channels = graph.statistics()["channels"].values()
-    return {name: sum(counts.get(name, 0) for counts in channels) for name in ("device_copied", "device_refused")}
+    return {name: sum(counts.get(name, 0) for counts in channels) for name in ("device_copied", "device_handed", "device_refused")}
 
 
 def bandwidth(work: Work, scale: Scale) -> Figures:

@@ -40,7 +40,7 @@ def test_executions_return_while_the_stream_of_the_producer_is_held(run):
 def test_tensors_are_copied_as_often_as_their_way_says(run, way, name):
     for row in run.figures["copies"]["rows"]:
         edge = row[way]
-        expected = dict.fromkeys(("device_copied", "device_refused"), 0)
+        expected = dict.fromkeys(("device_copied", "device_handed", "device_refused"), 0)
         if name:
             expected[name] = edge["messages"]
         assert edge["counts"] == expected
