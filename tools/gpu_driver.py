@@ -31,7 +31,18 @@ AT_LEAST, EQUAL = 0, 1
 NO_MEMORY_BARRIER = 1
 CAPTURE_GLOBAL, CAPTURE_THREAD, CAPTURE_RELAXED = 0, 1, 2
 
-#: Kernels: a store to every element, a wait of so many nanoseconds, a store to where nothing is.
+#: Words of two processes that follow each other: by their streams, data are ready and the next kernel has started; by their hosts, a
+#: message, and that the other is there; and one that nobody looks at.
+READY, STARTED, MESSAGE, THERE, OCCUPIED = 40, 41, 42, 43, 44
+#: Ways of a kernel to follow one of another process (`Side.follow`).
+FOLLOWING = {
+    "ahead": "its wait and its kernel are queued before",
+    "told": "a message tells its host, which then queues both, as mray does",
+    "late": "the same, and its host is 100 us late",
+    "polls": "its host polls the word, and then queues the kernel",
+}
+
+#: Kernels: a store to every element, one that the host sees at once, a wait of so many nanoseconds, a store to where nothing is.
 PTX = b"""
 .version 6.4
 .target sm_75
@@ -55,6 +66,16 @@ PTX = b"""
     add.u64 %rd3, %rd1, %rd2;
     st.global.u32 [%rd3], %r1;
 DONE:
+    ret;
+}
+
+.visible .entry stamp(.param .u64 p_at, .param .u64 p_value)
+{
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [p_at];
+    ld.param.u64 %rd2, [p_value];
+    st.volatile.global.u64 [%rd1], %rd2;
+    membar.sys;
     ret;
 }
 
@@ -220,7 +241,7 @@ class Side:
         module = _opaque()
         driver("cuModuleLoadData", ctypes.byref(module), PTX)
         self.kernels: dict[str, Any] = {}
-        for name in ("fill", "spin", "bad"):
+        for name in ("fill", "stamp", "spin", "bad"):
             kernel = _opaque()
             driver("cuModuleGetFunction", ctypes.byref(kernel), module, name.encode())
             self.kernels[name] = kernel
@@ -287,6 +308,19 @@ class Side:
         """A kernel that stores an int32 in so many places."""
         words = _address(address), _uint(value), _uint(count)
         return self.launch("fill", stream, *words, blocks=max(1, (count + 255) // 256), threads=max(1, min(count, 256)))
+
+    def stamp(self, stream: str, index: int, value: int) -> str:
+        """A kernel that stores a word."""
+        return self.launch("stamp", stream, _address(self.device + 8 * index), _long(value))
+
+    def until(self, index: int, value: int, within: float = 8.0) -> float:
+        """Poll a word until it has come to a value; when it had (`time.perf_counter`)."""
+        word, clock = ctypes.c_uint64.from_address(self.host + 8 * index), time.perf_counter
+        end = clock() + within
+        while word.value < value:
+            if clock() > end:
+                raise TimeoutError(f"word {index} is {word.value}, and not yet {value}, after {within:g} s")
+        return clock()
 
     def spin(self, stream: str, seconds: float) -> str:
         return self.launch("spin", stream, _long(int(seconds * 1e9)))
@@ -379,6 +413,34 @@ class Side:
             self.fill("s", address, number)
             self.record(mine, "s")
             self.store(3, number)
+
+    def occupy(self) -> None:
+        """Be the process that had the GPU last."""
+        self.stamp("0", OCCUPIED, 1)
+        self.synchronize("0")
+
+    def take_turns(self, first: int, rounds: int) -> None:
+        """For each round: see the other's kernel, launch one."""
+        for number in range(first, first + rounds):
+            self.until(READY, number)
+            self.stamp("0", STARTED, number)
+
+    def follow(self, way: str, number: int) -> None:
+        """Have had the GPU; then let a kernel follow what the other's stream says by READY, queued as `FOLLOWING` says."""
+        self.occupy()
+        if way == "ahead":
+            self.wait("0", READY, number)
+            self.stamp("0", STARTED, number)
+        self.store(THERE, number)
+        if way == "polls":
+            self.until(READY, number)
+        elif way != "ahead":
+            told = self.until(MESSAGE, number)
+            while way == "late" and time.perf_counter() < told + 100e-6:
+                pass
+            self.wait("0", READY, number)
+        if way != "ahead":
+            self.stamp("0", STARTED, number)
 
     def open_events(self, handles: list[bytes], seconds: float) -> str:
         """Open as many as that time allows; how many, and the error that ended it."""

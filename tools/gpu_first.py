@@ -1,6 +1,7 @@
 """First contact with a GPU: what the design of GPU edges rests on, asked of a machine that is there for half an hour, perhaps.
 
-    tools/gpu --first --out FOLDER                a graph, probes, tests/gpu file by file, the quick benchmark, in 540 seconds
+    tools/gpu --first --out FOLDER                a graph, what its edges cost, probes, tests/gpu file by file, the quick benchmark,
+                                                  in 540 seconds
     tools/gpu --first --out FOLDER --budget 300   in so many seconds
     tools/gpu --first --out FOLDER --from order   from this step on: where another run had no time left
     tools/gpu --first --out FOLDER --step order   only this step; may be given several times
@@ -32,13 +33,16 @@ from pathlib import Path
 from typing import Any
 
 import gpu_probes
+import gpu_turns
 from gpu_driver import as_seen, tell
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Modules that the steps import, and pip's names for them.
 NEEDED = {"torch": "torch", "numpy": "numpy", "cloudpickle": "cloudpickle", "posix_ipc": "posix-ipc", "pytest": "pytest", "nvtx": "nvtx"}
 #: Seconds.
-BUDGET, WARM_UP_LIMIT, PROBE_LIMIT, GRAPH_LIMIT, FILE_LIMIT, BENCH_LIMIT = 540.0, 120.0, 25.0, 60.0, 120.0, 420.0
+BUDGET, PROBE_LIMIT, FILE_LIMIT, BENCH_LIMIT = 540.0, 25.0, 120.0, 420.0
+#: The steps before the probes, and their limits.
+EARLY = {"warm_up": 120.0, "hello": PROBE_LIMIT, "graph": 60.0, **gpu_turns.LIMITS}
 #: Seconds without which no step is begun.
 LEAST = 4.0
 #: How much of what a step prints is kept, and is printed.
@@ -313,8 +317,7 @@ def steps(environment: dict[str, str], *, limit: float | None) -> dict[str, Step
     def probe(name: str, own: float) -> Step:
         return Step([sys.executable, __file__, "--probe", name], known, limit or own)
 
-    found = {"warm_up": probe("warm_up", WARM_UP_LIMIT), "hello": probe("hello", PROBE_LIMIT), "graph": probe("graph", GRAPH_LIMIT)}
-    found |= {name: probe(name, own) for name, own in _probe_limits().items()}
+    found = {name: probe(name, own) for name, own in {**EARLY, **_probe_limits()}.items()}
     options = ["-p", "no:cacheprovider", "-v", "--tb=short", "-rs", "-o", "addopts=-ra --import-mode=importlib"]
     options += ["-o", "faulthandler_timeout=45"]
     if importlib.util.find_spec("pytest_timeout") is not None:
@@ -340,10 +343,10 @@ def _probe_limits() -> dict[str, float]:
 def pretended_steps(environment: dict[str, str], *, limit: float | None) -> dict[str, Step | None]:
     """The probes on pretended devices; None for those that ask CUDA itself."""
     known = {**environment, KIND: "null"}
-    answered = {"graph", *(probe.__name__ for probe in PROBES)}
+    answered = {"graph", "edges", *(probe.__name__ for probe in PROBES)}
     return {
-        name: Step([sys.executable, __file__, "--probe", name], known, limit or PROBE_LIMIT) if name in answered else None
-        for name in ("warm_up", "hello", "graph", *_probe_limits())
+        name: Step([sys.executable, __file__, "--probe", name], known, limit or own) if name in answered else None
+        for name, own in {**EARLY, **_probe_limits()}.items()
     }
 
 
@@ -398,13 +401,14 @@ def run_probe(name: str) -> None:
     from mray._ipc.process import die_with_parent  # noqa: PLC0415  (the runner needs nothing of mray)
 
     die_with_parent()  # also when the run is cut off
-    of_cuda = {probe.__name__: probe for probe in (gpu_probes.warm_up, gpu_probes.hello, *gpu_probes.PROBES)}
+    before = gpu_probes.warm_up, gpu_probes.hello, gpu_turns.turns, gpu_turns.mps
+    of_cuda = {probe.__name__: probe for probe in (*before, *gpu_probes.PROBES)}
     status = 0
     try:
         if name in of_cuda:
             of_cuda[name]()
         else:
-            {probe.__name__: probe for probe in (graph, *PROBES)}[name](Place())
+            {probe.__name__: probe for probe in (graph, gpu_turns.edges, *PROBES)}[name](Place())
     except Exception as error:
         traceback.print_exc()
         tell("failed", f"{type(error).__name__}: {error}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,11 +32,15 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     steps = steps_of(tmp_path)
     answered = [name for name, step in steps.items() if step["status"] == "passed"]
-    assert answered == ["graph", "forsake", "dead_handles", "dead_memory", "order", "costs", "peers"]
-    assert list(steps)[:4] == ["warm_up", "hello", "graph", "words"]
+    assert answered == ["graph", "edges", "forsake", "dead_handles", "dead_memory", "order", "costs", "peers"]
+    assert list(steps)[:7] == ["warm_up", "hello", "graph", "turns", "edges", "mps", "words"]
     assert {step["status"] for step in steps.values()} == {"passed", "needs CUDA"}
     said = {name: step["output"] for name, step in steps.items()}
     assert "of 5: {5} of int32, 100 elements, on the device: True" in said["graph"]
+    counted = [line.split(": ")[1] for line in said["edges"].splitlines() if line.startswith("     of 25 messages")]
+    copied, placed = "device_copied 25, device_handed 0, device_refused 0", r"device_copied \d, device_handed (1[6-9]|2[0-4]), "
+    assert len(counted) == 6 and counted[:2] == counted[3:5] == [copied, copied]
+    assert all(re.match(placed, each) for each in counted[2::3])
     assert "peer access: ok: 2 of 2 directions" in said["peers"]
     assert "waits while the writer lives: True" in said["forsake"] and "goes on by death alone: True" in said["forsake"]
     assert "memory of the dead: RuntimeError" in said["dead_handles"] and "timeline of the dead: NotOpenedError" in said["dead_handles"]
@@ -43,6 +49,15 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     text = (tmp_path / "first.txt").read_text()
     assert all(output.strip() in text for output in said.values())
     assert "all passed" in done.stdout
+
+
+def test_changes_of_context_are_counted_in_a_hand_over_and_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    floor = importlib.import_module("gpu_turns").floor
+    said = floor((10e-6, 170e-6), handed_over=172e-6, followed=340e-6)
+    assert "change of context takes 160 us; a hand-over, 172 us, is a launch and 1.0 changes" in said
+    assert said.endswith("340 us, is two launches and 2.0")
+    assert floor((10e-6, 11e-6), handed_over=12e-6, followed=25e-6).startswith("no change of context (1.0 us): a hand-over takes 12 us")
 
 
 def test_a_step_that_hangs_costs_its_limit_and_is_named(tmp_path: Path) -> None:
