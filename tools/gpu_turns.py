@@ -253,14 +253,21 @@ def mps() -> None:
     if mps_control.answers(pipe):
         tell("MPS", f"a daemon answers at {pipe}: all that came before was with it")
         return
-    with daemon(program) as variables:
-        passed = [again("turns", variables)]
-    passed.append(again("edges", {"MRAY_MPS": "on"}))
+    passed = [joined("turns", program), again("edges", {"MRAY_MPS": "on"})]
     if not passed[-1]:
-        with daemon(program) as variables:
-            again("edges", variables)
+        joined("edges", program)
     if not all(passed):
         raise Failure("not all have passed")
+
+
+def joined(name: str, program: str) -> bool:
+    """Run one of these probes as clients of a daemon that was there before; whether it passed."""
+    try:
+        with daemon(program) as variables:
+            return again(name, variables)
+    except Failure as failure:
+        tell(name, failure)
+        return False
 
 
 def again(name: str, variables: dict[str, str]) -> bool:
