@@ -45,7 +45,7 @@ _LEFT_ALONE = (
 
 def find_program() -> str:
     """The path of the control program; "" where this machine has none."""
-    import shutil  # noqa: PLC0415  (on the way to the first answer of a session, as below)
+    from mray._common.kept import shutil  # noqa: PLC0415  (on the way to the first answer of a session, as below)
 
     return shutil.which(PROGRAM) or ""
 

@@ -99,8 +99,10 @@ class Timeline:
 
     def reached(self, number: int | None = None) -> bool:
         """Whether its stream has come so far; None: to all that is queued."""
+        if number is None:
+            number = self._queued
         try:
-            if self._region.words[self._index] < (self._queued if number is None else number):
+            if self._region.words[self._index] < number:
                 return False
         except ValueError:  # it is closed: nobody waits any more
             return True

@@ -143,7 +143,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_device.pinned_memory:PinnedMemory.open",
         "_device.pinned_memory:owner_of",
     ),
-    "words of a ring's own readers, which no other process maps": ("_device.imports:point_of",),
+    "words of a ring's own readers, which no other process maps": ("_device.timelines:point_of",),
     "an id of NCCL, from another rank of the group": ("_device.libnccl:LibNccl.NcclCommunicator",),
     "between the ranks of a pretended NCCL, which break together": (
         "testing.null_nccl:NcclCommunicator._check_ranks",

@@ -79,7 +79,8 @@ class Marking:
 
         def look(number: int) -> bool:
             if self.is_own and own == "reader":
-                return Timeline(device, theirs, 0, is_lasting=True).reached(number)
+                there: Any = types.SimpleNamespace(address=0, words=theirs.words, key=b"", handle=b"")
+                return Timeline(device, there, 0, is_lasting=True).reached(number)
             peers.wait(device, 0, other.encode(), b"", 0, number)
             return not device.waits
 
@@ -89,7 +90,7 @@ class Marking:
         """How far it came."""
         _device, timeline, look = self._sides(run, "writer", "reader")
         run.access(WRITE, BLOCK, 1)
-        assert timeline.mark(0).reached()
+        assert timeline.reached(timeline.mark(0))
         if not look(1):
             return "waits"
         run.access(WRITE, BLOCK, 2)

@@ -251,7 +251,13 @@ class Stream(Work):
         self.came += 1
 
     def take(self) -> Any:
-        self.ref = next(self.items)
+        try:
+            self.ref = next(self.items)
+        except BaseException as error:
+            assert error.__traceback__ is not None
+            if error.__traceback__.tb_next is None:
+                self.items = None  # it came here, when `next` had returned perhaps: the item went with it, as one of any generator does
+            raise
         return self.ref
 
     def check(self, k: int) -> None:
