@@ -254,8 +254,8 @@ class Stream(Work):
         try:
             self.ref = next(self.items)
         except BaseException as error:
-            assert error.__traceback__ is not None
-            if error.__traceback__.tb_next is None:
+            frames = error.__traceback__
+            if frames is not None and frames.tb_next is None:
                 self.items = None  # it came here, when `next` had returned perhaps: the item went with it, as one of any generator does
             raise
         return self.ref
