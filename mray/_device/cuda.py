@@ -309,6 +309,8 @@ class CudaPlatform(Platform):
         return tensor, Facts(index, tensor.data_ptr(), tensor.nbytes, tensors.name_of(tensor.dtype), tuple(tensor.shape), strides)
 
     def look(self, tensor: Any) -> tuple[Hashable, int] | None:
+        if type(tensor) is not self._tensors.tensor_type:
+            return None
         try:
             kind = tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
             if tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or tensor.__dict__:
@@ -318,7 +320,7 @@ class CudaPlatform(Platform):
             # As `has_memory`, of a tensor without gaps.
             if address == before or before + tensor.nbytes > tensor.untyped_storage().nbytes():
                 return None
-        except (AttributeError, RuntimeError):  # of another class or layout
+        except RuntimeError:  # of another layout
             return None
         return kind, address
 

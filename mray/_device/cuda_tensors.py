@@ -104,6 +104,8 @@ class CudaTensors:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_torch_ready = False
+        #: torch's class, as soon as a tensor was asked about or made.
+        self.tensor_type: type[Any] | None = None
         #: torch's functions that `is_plain` asks, once it is initialized.
         self.asks: tuple[Any, ...] = ()
         self._types: dict[str, tuple[Any, str, bool]] = {}
@@ -123,6 +125,7 @@ class CudaTensors:
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not getattr(torch, "Tensor", None):
             return False
+        self.tensor_type = type(value)
         tensor: Any = value
         if not self.is_on_device(tensor) or tensor.layout is not torch.strided:
             return False
@@ -259,6 +262,7 @@ class CudaTensors:
         if known is None:
             import torch  # noqa: PLC0415
 
+            self.tensor_type = torch.Tensor
             torch_type = getattr(torch, dtype)
             kind = _TYPE_NAMES.get(dtype)
             known = self._types[dtype] = torch_type, kind or _TYPE_NAMES_BY_SIZE[torch_type.itemsize], kind is None

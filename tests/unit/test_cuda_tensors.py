@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mray._device import cuda_tensors
+from mray._device.cuda import CudaPlatform
 from mray._device.cuda_tensors import CudaTensors
 from tests.unit.fake_torch import Pair, late_pair
 
@@ -165,3 +166,26 @@ def test_edges_use_the_default_stream_for_the_threads_own_ones(monkeypatch: pyte
     assert tensors.current_stream(0) == 1 << 20
     if is_loaded:
         del cuda_tensors._current.streams[0]
+
+
+class OfUser:
+    """Not a tensor, and not to be asked whether it is like one."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def test_only_tensors_of_exactly_torchs_class_are_looked_at(pair: Pair) -> None:
+    class Sub(torch.Tensor):  # type: ignore[misc,name-defined]
+        pass
+
+    def look(value: Any) -> Any:
+        return CudaPlatform.look(pair.platform, value)
+
+    tensor = pair.device.empty("float32", (4,))
+    assert look(tensor) is not None
+    for other in (tensor.as_subclass(Sub), torch.nn.Parameter(tensor, requires_grad=False), OfUser(), tensor.to_sparse(), None):
+        assert look(other) is None
+    marked = tensor.data
+    marked.remark = "one with attributes"
+    assert look(marked) is None
