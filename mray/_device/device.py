@@ -242,12 +242,13 @@ class Platform(ABC):
     def look(self, tensor: Any) -> tuple[Hashable, int] | None:
         """The kind of a tensor, which it has in common with others that differ in nothing but contents and address; and its address.
 
-        None for one that `facts` would make dense or refuse, or that is none of a device here. For tensors that come again and again.
+        None for one that `facts` would make dense or refuse, that has no elements, or is none of a device here. For tensors that come again
+        and again.
         """
         if not self.is_tensor(tensor):
             return None
         dense, facts = self.facts(tensor)
-        return (facts._replace(address=0), facts.address) if dense is tensor else None
+        return (facts._replace(address=0), facts.address) if dense is tensor and facts.size else None
 
     @abstractmethod
     def synchronize(self, device: Device, stream: int) -> None:

@@ -419,3 +419,16 @@ def test_blocks_of_a_kind_that_comes_no_more_go_back(edge: Edge) -> None:
         edge.read()
         edge.settle()
     assert len(edge.writer._lender.out) == len(edge.writer._remembered)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (1,)])
+def test_tensors_with_few_elements_or_none_come_again_and_again(edge: Edge, shape: tuple[int, ...]) -> None:
+    for _ in range(5):
+        edge.send(edge.full(shape, 1))
+        value = edge.read()
+        assert tuple(value.shape) == shape
+        del value
+        edge.settle()
+        edge.made(2, shape)
+        assert set(_flat(edge.host(edge.read()))) <= {2}
+        edge.settle()
