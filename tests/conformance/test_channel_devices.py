@@ -329,6 +329,20 @@ def test_a_value_that_is_kept_is_never_overwritten_and_keeps_nobody_from_writing
     assert edge.counts["device_refused"] == 0
 
 
+def test_leases_that_both_ends_remember_leave_some_for_other_messages(same_gpu: Edge) -> None:
+    edge, kept = same_gpu, []
+    with StreamHold(edge.reading):  # the reader lets go, and its device is late
+        for number in range(4 * LEASES):
+            edge.send(null.full(100, number))
+            array = edge.read()
+            if number % 2:
+                kept.append((number, array))
+            del array
+        assert edge.counts["device_refused"] == 0
+    for number, array in kept:
+        assert set(edge.host(array).tolist()) == {number}
+
+
 def test_the_sender_may_change_what_it_has_sent(edge: Edge) -> None:
     array = null.full(10, 1)
     edge.send(array)
