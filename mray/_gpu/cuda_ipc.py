@@ -112,7 +112,7 @@ class CudaIpcWriter(ShmWriter):
         #: Whether leases are out that end when their readers have let go.
         self._sweeps = False
         #: Those that the reader remembers, and tensors that are made over them here; None: it cannot.
-        self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers, layout.leases // 2)
+        self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers)
         self._outputs = EdgeOutputs(platform, self._remembered) if layout.readers == 1 and not pinned else None
         self._readers = layout.readers
         #: Whether each reader opens what it gets, by its latest word.

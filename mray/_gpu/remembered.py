@@ -99,9 +99,7 @@ class RememberedLease:
 class RememberedLeases:
     """Those of one writer."""
 
-    def __init__(self, platform: Platform, exports: TensorExports, lender: Lender, peers: Peers, most: int) -> None:
-        """`most`: so many are remembered at most, that leases are left for other messages."""
-        self._most = min(most, MOST_SPARE)
+    def __init__(self, platform: Platform, exports: TensorExports, lender: Lender, peers: Peers) -> None:
         self._platform = platform
         self._exports = exports
         self._lender = lender
@@ -194,7 +192,7 @@ class RememberedLeases:
             return None
         if look[0] not in self._of and self._all and not self._exports.may_keep(len(self._all), tensor.nbytes):
             self.forget()
-        return look[0] if len(self._all) < self._most else None
+        return look[0] if len(self._all) < MOST_SPARE else None
 
     def add(self, kind: Hashable, lent: LentMessage, facts: ExportedTensor) -> None:
         """Remember the lease of a message with one tensor."""

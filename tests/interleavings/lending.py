@@ -230,7 +230,7 @@ class Remembering(Lending):
         first = _Message(message, peers, lambda _reader, _opens: None)
         process, ring, lender = self._make_writer(run, _Lent(lambda _notes: None))
         doorbell = process.doorbell_of(self.readers[0])
-        leases = RememberedLeases(platform, exports, lender, peers, 1)
+        leases = RememberedLeases(platform, exports, lender, peers)
         run.is_early = False
 
         def knows() -> Any:
