@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -151,7 +152,7 @@ class TorchEdge(Edge):
 
 @contextmanager
 def null_edge(shm: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any) -> Iterator[Edge]:
-    monkeypatch.setenv("MRAY_NULL_DEVICES", "1,memory=67108864")
+    monkeypatch.setenv("MRAY_NULL_DEVICES", f"1,memory=67108864,scope=outputs{os.getpid()}")
     forget_platform()
     edge = NullEdge(shm)
     yield edge
