@@ -81,9 +81,7 @@ TENSORS_BROUGHT = 26  # number, form, payload, lease       form: PICKLED, PACKED
 #                   lease: id of an object that is lent, b"", or a list of numbers of device memory that is;
 #                   then the payload is the list of what is said of each tensor (`mray._device.exports`)
 TENSORS_FREE = 27  # object ids                            nobody needs them any more
-TENSORS_DONE = (
-    28  # number, note, point                   device memory that was lent may be used again after that point of the timeline (b"": now)
-)
+TENSORS_DONE = 28  # number, note, point                   device memory that was lent may be used again after that point (no note: now)
 
 # ---------------------------------------------------------------------------- peer to peer: ownership
 BORROW = 30  # number, object ids                     I hold these refs; answer BORROWED when number > 0

@@ -106,7 +106,7 @@ class CudaTensors:
         self._is_torch_ready = False
         #: torch's class, as soon as a tensor was asked about or made.
         self.tensor_type: type[Any] | None = None
-        #: torch's functions that `is_plain` asks, once it is initialized.
+        #: torch's functions for the current device, its stream, and whether that is captured, once torch is initialized.
         self.asks: tuple[Any, ...] = ()
         self._types: dict[str, tuple[Any, str, bool]] = {}
         self._names: dict[Any, str] = {}
@@ -154,9 +154,8 @@ class CudaTensors:
 
     def is_current(self, index: int) -> bool:
         """Whether torch knows that this thread works on the device, and has made its context."""
-        torch = sys.modules.get("torch")
-        current = _of_torch("_cuda_getDevice")
-        return current is not None and torch is not None and torch.cuda.is_initialized() and current() == index
+        ask = self.asks or self._find_asks()
+        return bool(ask) and ask[0]() == index
 
     def is_plain(self, index: int, stream: int) -> bool:
         """Whether torch knows that this thread works on the device and the stream, and captures nothing from that.

@@ -29,7 +29,7 @@ its sender records and its receiver opens; beyond a thousand tensors that are sh
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -68,21 +68,8 @@ class CudaIpcWriter(ShmWriter):
     """The writing end; `name` says in errors which edge it is."""
 
     __slots__ = (
-        *(
-            "_exports",
-            "_device_seen",
-            "_lender",
-            "_lent",
-            "_name",
-            "_opens",
-            "_outputs",
-            "_peers",
-            "_platform",
-            "_readers",
-            "_remembered",
-            "_sweeps",
-        ),
-        *("_told", "_unsent", "_words"),
+        *("_device_seen", "_exports", "_lender", "_name", "_opens", "_outputs", "_peers", "_platform", "_readers", "_remembered"),
+        *("_sweeps", "_told", "_unsent", "_words"),
     )
 
     def __init__(
@@ -106,9 +93,8 @@ class CudaIpcWriter(ShmWriter):
         self._exports = TensorExports(platform, self._lend, self._lender.sweep, pinned=pinned)
         #: The readers, whose points memory waits for.
         self._peers = Peers()
-        #: Leases of the message that is being written, and what has the last of them.
+        #: Leases of the message that is being written.
         self._unsent: list[int] = []
-        self._lent: LentMessage | None = None
         #: Whether leases are out that end when their readers have let go.
         self._sweeps = False
         #: Those that the reader remembers, and tensors that are made over them here; None: it cannot.
@@ -149,7 +135,7 @@ class CudaIpcWriter(ShmWriter):
                     self._put(DEVICE if kind is None else FIRST_ON_DEVICE, marshal.dumps(facts))
                     self._unsent.clear()
                     if kind is not None:
-                        self._remember(kind, facts)
+                        self._remembered.add(kind, facts)
                     return
             tell_of_foreign(value, self._platform, self._name)
             super()._write_any(value)
@@ -218,15 +204,11 @@ class CudaIpcWriter(ShmWriter):
                 raise
             return self._exports.add(tensor)
 
-    def _remember(self, kind: Hashable, facts: ExportedTensor) -> None:
-        assert self._lent is not None
-        self._remembered.add(kind, self._lent, facts)
-
     def _lend(self, message: ExportedMessage) -> tuple[int, int] | None:
-        self._lent = LentMessage(message, self._peers, self._heed)
-        lease = self._lender.lend(self._lent)
+        lent = LentMessage(message, self._peers, self._heed)
+        lease = self._lender.lend(lent)
         if lease is None and self._remembered.forget():
-            lease = self._lender.lend(self._lent)
+            lease = self._lender.lend(lent)
         if lease is not None:
             self._unsent.append(lease[0])
             self._sweeps = True

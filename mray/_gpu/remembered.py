@@ -194,8 +194,10 @@ class RememberedLeases:
             self.forget()
         return look[0] if len(self._all) < MOST_SPARE else None
 
-    def add(self, kind: Hashable, lent: LentMessage, facts: ExportedTensor) -> None:
+    def add(self, kind: Hashable, facts: ExportedTensor) -> None:
         """Remember the lease of a message with one tensor."""
+        _use, lent = self._lender.out[facts[0]]
+        assert isinstance(lent, LentMessage)
         lent.lease = lease = RememberedLease(kind, lent, facts, self._lender.first_word(facts[0]))
         self._of.setdefault(kind, deque()).append(lease)
         self._all.append(lease)

@@ -250,7 +250,7 @@ class Remembering(Lending):
                 run.access(WRITE, BLOCK, 1)
                 found = lender.lend(first)
                 assert found is not None
-                leases.add("kind", first, (*found, *[0] * 14))  # type: ignore[arg-type]
+                leases.add("kind", (*found, *[0] * 14))  # type: ignore[arg-type]
             else:
                 process.wait_until(lambda: again() or process.deaths, knows())
                 if payload is None:
