@@ -32,7 +32,7 @@ RETURNS, AFTER = "returns", "after"
 
 _PROGRAMS = ("mray.cli", "mray.examples", "mray.pytest_plugin", "mray.__main__")
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "cloudpickle", "numpy", "posix_ipc", "torch", "cupy"})
-_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 #: Of modules, by their names; and how many of those are kept.
 _kinds: dict[str, str] = {}
@@ -146,7 +146,7 @@ def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -
         return Place(False, asleep)
     if asleep:
         return Place(True, True)
-    if users is not outside or own.f_code.co_flags & _SUSPENDED or dropping_frame(own, 1) is not None:
+    if users is not outside or own.f_code.co_flags & SUSPENDED or dropping_frame(own, 1) is not None:
         return Place(False, False, users, AFTER)
     return Place(False, False, own, RETURNS)
 

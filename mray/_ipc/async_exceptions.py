@@ -39,7 +39,7 @@ from types import FrameType
 from typing import Any
 
 from mray._common.clock import monotonic, sleep
-from mray._common.places import RETURNS, Place, place_of, sleeps
+from mray._common.places import RETURNS, SUSPENDED, Place, place_of, sleeps
 from mray._common.record import Record
 from mray._common.uncollected import uncollected
 
@@ -80,6 +80,18 @@ class _Raised:
 
     def __init__(self, thread: int, kind: int | None) -> None:
         self._call = partial(_original(), thread, kind)
+
+
+class _Seen:
+    """A frame of another thread, with the one outside of it at that time."""
+
+    __slots__ = ("f_back", "f_code", "f_globals", "frame")
+
+    def __init__(self, frame: FrameType, back: _Seen | None) -> None:
+        self.frame = frame
+        self.f_code = frame.f_code
+        self.f_globals = frame.f_globals
+        self.f_back = back
 
 
 _threads = _Threads()
@@ -144,17 +156,19 @@ def _raise_if_open(thread: int, kind: int, guarded: Guarded) -> int | None:
     frame = sys._current_frames().get(thread)
     if frame is None:
         return -1
-    place = place_of(frame, guarded.owns_lock(thread))
-    if place.is_idle and _is_mrays_own(frame):
-        return 1  # between two calls it is nobody's
-    if not (place.is_open or place.sleeps or _is_about_to_begin(place, frame) or frame.f_code is _pause.__code__):
+    seen = _seen(frame)
+    if seen is None:
         return None
-    raises, back = _original(), frame.f_back
+    place = place_of(seen, guarded.owns_lock(thread))
+    is_nobodys = place.is_idle and _is_mrays_own(seen)  # between two calls
+    if not (is_nobodys or place.is_open or place.sleeps or _is_about_to_begin(place, seen) or frame.f_code is _pause.__code__):
+        return None
+    raises, back = _original(), None if seen.f_back is None else seen.f_back.frame
     try:
         # See Note [no call in between].
         if _threads.frames[thread] is not frame or frame.f_back is not back:
             return None
-        count: int = raises(thread, kind)
+        count: int = 1 if is_nobodys else raises(thread, kind)
     except KeyError:
         return -1
     if place.sleeps:
@@ -163,21 +177,38 @@ def _raise_if_open(thread: int, kind: int, guarded: Guarded) -> int | None:
     return count
 
 
+def _seen(innermost: FrameType) -> Any:
+    """The frames of another thread as they are now. None: they cannot be seen; its generator or coroutine that ran has been left meanwhile.
+
+    While the thread runs on, such a frame has none outside of it, and later perhaps another one.
+    """
+    frames = [innermost]
+    while (outside := frames[-1].f_back) is not None:
+        frames.append(outside)
+    if frames[-1].f_code.co_flags & SUSPENDED:
+        return None
+    seen = None
+    for frame in reversed(frames):
+        seen = _Seen(frame, seen)
+    return seen
+
+
 @sleeps
 def _pause(seconds: float) -> None:
     sleep(seconds)
 
 
-def _is_about_to_begin(place: Place, frame: FrameType) -> bool:
+def _is_about_to_begin(place: Place, seen: Any) -> bool:
     """Whether a function of mray's that the user calls has done nothing yet."""
-    if place.frame is not frame or place.how != RETURNS:
+    frame: FrameType = seen.frame
+    if place.frame is not seen or place.how != RETURNS:
         return False
     return frame.f_lasti < 0 or opname[frame.f_code.co_code[frame.f_lasti]] == "RESUME"
 
 
-def _is_mrays_own(innermost: FrameType) -> bool:
+def _is_mrays_own(innermost: _Seen) -> bool:
     """Whether mray has started the thread."""
-    frame: FrameType | None = innermost
+    frame: _Seen | None = innermost
     outermost = ""
     while frame is not None:
         name = frame.f_globals.get("__name__")

@@ -603,6 +603,38 @@ def test_a_thread_of_mrays_own_is_left_alone(clockwork: Clockwork) -> None:
     assert (target.done, target.caught) == (["whole"], [])
 
 
+def test_a_thread_that_leaves_a_generator_while_its_frames_are_looked_at_is_looked_at_again(
+    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No frame is outside of a generator's then: the thread might be taken for one of mray's own."""
+
+    def work(target: Target) -> None:
+        target.begun.set()
+        while True:
+            target.done = target.done[:1]
+
+    def items() -> Iterator[int]:
+        yield from (1, 2)
+
+    left = FunctionType(items.__code__, {**items.__globals__, "__name__": "mray._ipc.pretended"})()
+    next(left)
+    frames = sys._current_frames
+    looks: list[int] = []
+
+    def look() -> dict[int, Any]:
+        looks.append(1)
+        return {**frames(), target.ident: left.gi_frame} if len(looks) < 3 else frames()  # type: ignore[dict-item]
+
+    target = Target(work)
+    target.start()
+    target.begun.wait()
+    monkeypatch.setattr(sys, "_current_frames", look)
+    assert raise_in(target.ident) == 1
+    target.join(10)
+    assert target.caught == ["Alarm"]
+    assert len(looks) >= 3
+
+
 def test_threads_that_raise_in_each_other_do_not_wait_for_each_other(clockwork: Clockwork) -> None:
     targets: list[Target] = []
 

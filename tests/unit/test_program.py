@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import threading
+import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from mray._channel.base import NOTHING, Failed
+from mray._channel.select import CUDA_IPC, SHM
 from mray._graph.actor.coroutines import event_loop
 from mray._graph.actor.loop import Program
 from mray._graph.channel_ends import ChannelEnds
@@ -50,11 +54,14 @@ class Actor:
     def several(self, value: Any) -> Any:
         yield value
 
+    def kind(self, value: Any) -> Any:
+        return type(value).__name__
+
 
 class World:
     """All actors of a graph in this process, and the driver's ends."""
 
-    def __init__(self, graph: Graph, constants: Sequence[Any] = (), capacity: int = 4) -> None:
+    def __init__(self, graph: Graph, constants: Sequence[Any] = (), capacity: int = 4, transport: str = SHM) -> None:
         plan = plan_graph(graph, capacity)
         self.actors = {actor: Actor() for actor in graph.actors}
         ends = {endpoint: ChannelEnds() for endpoint in (DRIVER, *graph.actors)}
@@ -65,7 +72,8 @@ class World:
                 ends[reader].readers[channel.index] = writer.reader(number)
         self.programs = []
         for actor, instance in self.actors.items():
-            channels = tuple(channel for channel in plan.channels if actor == channel.writer or actor in channel.readers)
+            used = (channel for channel in plan.channels if actor == channel.writer or actor in channel.readers)
+            channels = tuple(dataclasses.replace(channel, transport=transport) for channel in used)
             steps = tuple(step for step in graph.steps if step.actor == actor)
             assignment = Assignment("g", actor, "", "", "", steps, plan.schedule[actor], channels, {}, (0, b""))
             self.programs.append(
@@ -98,6 +106,30 @@ def test_one_step_reads_computes_and_writes() -> None:
     assert world.execute(1) == [("m0", 1)]
     assert world.execute(2) == [("m0", 2)]
     assert world.programs[0].executions == 2
+
+
+@pytest.mark.parametrize(("transport", "order"), [(SHM, ["let go", "sent"]), (CUDA_IPC, ["sent", "let go"])])
+def test_memory_of_a_ring_is_let_go_of_before_the_answer_and_a_tensor_of_a_device_after_it(
+    monkeypatch: pytest.MonkeyPatch, transport: str, order: list[str]
+) -> None:
+    found: list[str] = []
+    send = InprocWriter.try_write
+
+    def try_write(writer: InprocWriter, value: Any) -> bool:
+        if value == "Counter":
+            found.append("sent")
+        return send(writer, value)
+
+    monkeypatch.setattr(InprocWriter, "try_write", try_write)
+    graph = make_graph(("a", (-1,)))
+    graph = dataclasses.replace(graph, steps=(dataclasses.replace(graph.steps[0], method="kind"),))
+    world = World(graph, transport=transport)
+    value = Counter()
+    weakref.finalize(value, found.append, "let go")
+    world.input.try_write(value)
+    del value
+    world.run()
+    assert found == order
 
 
 def test_values_stay_inside_an_actor_and_cross_between_actors() -> None:

@@ -20,7 +20,7 @@ from mray._api.blueprint import bound_method
 from mray._api.communicator import Communicator
 from mray._api.dag_output import with_outputs
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._channel.select import BLOCKING
+from mray._channel.select import BLOCKING, DEVICE
 from mray._graph.actor.coroutines import to_the_end
 from mray._graph.actor.inlets import Inlet, any_ready, read_all
 from mray._graph.actor.overlap import Overlap
@@ -79,7 +79,8 @@ def compile_program(
         read, step, write = fused
         reader, writer = readers[read.channel], writers[write.channel]
         call = _call_on(step, methods[step.index], constants)
-        actions = _relay(reader.try_read, call, writer.try_write, names[step.index], failure)
+        keeps = channels[read.channel].transport in DEVICE
+        actions = _relay(reader.try_read, call, writer.try_write, names[step.index], failure, keeps)
         return Code(actions, [reader.ready, writer.has_room], [], [])
 
     numbers: dict[Source, int] = {}
@@ -212,8 +213,11 @@ def _part(argument: Argument, constants: list[Any]) -> Callable[[Any], Any]:
 
 
 def _relay(
-    try_read: Callable[[], Any], method: Callable[[Any], Any], try_write: Callable[[Any], bool], name: str, failure: Fail
+    try_read: Callable[[], Any], method: Callable[[Any], Any], try_write: Callable[[Any], bool], name: str, failure: Fail, keeps: bool
 ) -> list[Action]:
+    """`keeps`: what was read lives until the answer is sent, since to let go of a tensor of a device takes a driver's call. Memory of a
+    ring is let go of first: the writer, once it has the answer, finds its slot free and does not take another.
+    """
     kept: list[Any] = []
 
     def relay() -> int:
@@ -225,9 +229,11 @@ def _relay(
             if value.__class__ is not Failed:
                 # POINT graph value read
                 answer = method(value)
+            if not keeps:
+                value = None
             # POINT graph value computed
             if try_write(answer):
-                return 2  # and the value dies, whose end may take its time
+                return 2
         except Exception as error:
             answer = Failed(failure(error, name))
         except SystemExit as error:

@@ -93,7 +93,8 @@ def _sessions(sessions: str) -> list[Path]:
 def _directory(sessions: str) -> Iterator[None]:
     """A session's directory with all that is in it, and the folder that it lies in."""
     for path in _sessions(sessions):
-        shutil.rmtree(path.parent)
+        while path.parent.exists():  # the session makes files meanwhile
+            shutil.rmtree(path.parent, ignore_errors=True)
     yield
 
 
