@@ -23,16 +23,13 @@ from mray._ipc.process import start_of
 AGAIN = 0.5
 
 
-class _Own(threading.local):
+class _Watching(threading.local):
+    """Whether this thread tells of deaths, and must not wait for a device: it may be what the device waits for. For finalizers."""
+
     is_one = False
 
 
-_own = _Own()
-
-
-def is_watching() -> bool:
-    """Whether this thread tells of deaths, and must not wait for a device: it may be what the device waits for. For finalizers."""
-    return _own.is_one
+watching = _Watching()
 
 
 class _Watch:
@@ -49,7 +46,7 @@ class _Watch:
             opened.pop_all()
 
     def _wait(self) -> None:
-        _own.is_one = True
+        watching.is_one = True
         poll = select.poll()
         poll.register(self._process.fd, select.POLLIN)
         poll.register(self._stop, select.POLLIN)

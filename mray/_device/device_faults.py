@@ -36,9 +36,9 @@ class _Watch:
 
     def __init__(self, tell: Callable[[DeviceFaultError], None]) -> None:
         self._tell = tell
-        self._promises: dict[FaultPromise, None] = {}
+        self.promises: dict[FaultPromise, None] = {}
         #: Whether something was promised since the thread looked: more may come, each of which would wake it if it slept.
-        self._is_fresh = False
+        self.is_fresh = False
         #: Those on which something was promised.
         self._devices: dict[Device, None] = {}
         self._fault: DeviceFaultError | None = None
@@ -55,8 +55,7 @@ class _Watch:
 
     def promise(self, device: Device, promise: FaultPromise) -> None:
         self._devices[device] = None
-        self._promises[promise] = None
-        self._is_fresh = True
+        self.promises[promise] = None
         if self._sleeps:
             self._wake()
         elif not self._running.locked():
@@ -105,8 +104,8 @@ class _Watch:
                         self._forsake()
                     return
                 self._sleeps = True
-                if self._promises or self._is_fresh:
-                    self._sleeps = self._is_fresh = False
+                if self.promises or self.is_fresh:
+                    self._sleeps = self.is_fresh = False
                     self._wakeup.acquire(timeout=LOOK)
                 else:
                     self._wakeup.acquire()
@@ -116,7 +115,7 @@ class _Watch:
 
     def _look(self) -> DeviceFaultError | None:
         """Forget what is there; the fault, if there is one."""
-        promises = list(self._promises)  # at once: finalizers add to it
+        promises = list(self.promises)  # at once: finalizers add to it
         try:
             for device in list(self._devices):
                 device.check()
@@ -125,9 +124,9 @@ class _Watch:
         except RuntimeError:
             return None  # of another kind: promises are looked at again
         for promise in promises:
-            del self._promises[promise]
+            del self.promises[promise]
             if not promise.reached():  # asked afterwards: it may be promised anew
-                self._promises[promise] = None
+                self.promises[promise] = None
         return None
 
     def end(self) -> None:
@@ -147,7 +146,9 @@ def promise(device: Device, promise: FaultPromise) -> None:
     """Another process is going to wait for this, which is queued on a stream of the device. Hash and identity are the promise's."""
     watch = _watch
     if watch is not None:
-        watch.promise(device, promise)
+        watch.is_fresh = True
+        if promise not in watch.promises:  # else its thread looks at this one
+            watch.promise(device, promise)
 
 
 def report(fault: DeviceFaultError) -> None:

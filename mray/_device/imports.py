@@ -29,13 +29,13 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.death_watch import is_watching
+from mray._device.death_watch import watching
 from mray._device.device import Aliases, Device, DeviceFaultError, Platform
 from mray._device.device_faults import promise, report
 from mray._device.exports import OPENS_NOTHING, ExportedTensor
 from mray._device.mappings import HOST, Mapping, PeerTimelines, leave, open_region
 from mray._device.staging import Staged, Staging
-from mray._device.timelines import Peers, retire_later, timelines_of
+from mray._device.timelines import Peers, Timeline, retire_later, timelines_of
 from mray._ipc.memory_order import trust_fence
 
 #: Releases a lease: its number, its use, and the note of a timeline and a number there, which mark the end of the reader's work
@@ -90,19 +90,20 @@ class _Known:
 class _Loan(weakref.ref[Any]):
     """Looks after a tensor that is another one of a view; dies with the lease's release."""
 
-    __slots__ = ("imports", "known", "lease", "process", "stream", "use")
+    __slots__ = ("aliases", "device", "imports", "lease", "process", "stream", "use")
 
     imports: TensorImports
-    known: _Known
+    aliases: Aliases
+    device: Device
+    stream: int
     lease: int
     use: int
-    stream: int
     process: int
 
 
 def _alias_dies(loan: Any) -> None:
     if kernel_pid() == loan.process and not sys.is_finalizing():
-        loan.imports.end_loan(loan, is_dying=True)
+        loan.imports.end_loan(loan, loan.aliases.dying)
 
 
 class TensorImports:
@@ -133,6 +134,8 @@ class TensorImports:
         self._loans: dict[int, _Loan] = {}
         self._shared: list[_Loan] = []
         self._peers = Peers()
+        #: Those of the streams that have used what others lent.
+        self._timelines: dict[tuple[Device, int], Timeline] = {}
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
         #: Where tensors of other devices are copied to.
@@ -234,21 +237,20 @@ class TensorImports:
             trust_fence()
         tensor = aliases.another()
         loan = _Loan(tensor, _alias_dies)
-        loan.imports, loan.known, loan.lease, loan.use, loan.stream, loan.process = self, known, lease, use, stream, kernel_pid()
+        loan.imports, loan.aliases, loan.device, loan.stream = self, aliases, device, stream
+        loan.lease, loan.use, loan.process = lease, use, kernel_pid()
         self._loans[lease] = loan
         self.held += 1
         self.viewed += 1
         return tensor
 
-    def end_loan(self, loan: _Loan, *, is_dying: bool = False) -> None:
-        """In finalizers: the tensor that was read is gone, or is about to."""
-        aliases = loan.known.aliases
-        assert aliases is not None
-        if aliases.are_left(aliases.dying if is_dying else 0):
+    def end_loan(self, loan: _Loan, dying: int = 0) -> None:
+        """In finalizers: the tensor that was read is gone, or `dying`."""
+        if loan.aliases.are_left(dying):
             self._shared.append(loan)
         else:
             self._loans.pop(loan.lease, None)
-            self.let_go(loan.known.device, loan.stream, loan.lease, loan.use)
+            self.let_go(loan.device, loan.stream, loan.lease, loan.use)
 
     def try_bring(self, facts: ExportedTensor) -> str:
         """Open what a tensor needs, of which nobody knows yet whether this process can open it; the reason if it cannot, which the sender
@@ -304,11 +306,11 @@ class TensorImports:
 
     def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
         """In finalizers: nobody looks at the tensors of a lease any more."""
-        if is_watching():
+        if watching.is_one:
             self._late.append((device, stream, lease, use))
             return
         try:
-            timeline = timelines_of(device).of(stream)
+            timeline = self._timelines.get((device, stream)) or self._timeline(device, stream)
             number = timeline.mark(stream)
         except DeviceFaultError as error:
             report(error)  # and the sender hears of the end of this process
@@ -317,9 +319,14 @@ class TensorImports:
             self._late.append((device, stream, lease, use))
             return
         promise(device, timeline)
-        self._peers.used_on(device, stream)
         self.held -= 1
         self._release(lease, use, timeline.note, number)
+
+    def _timeline(self, device: Device, stream: int) -> Timeline:
+        found = timelines_of(device).of(stream)
+        self._peers.used_on(device, stream)
+        self._timelines[device, stream] = found
+        return found
 
     def _catch_up(self) -> None:
         """Release what could not be when it was let go of."""
@@ -342,7 +349,10 @@ class TensorImports:
     def retire(self) -> bool:
         """Once closed: close what was opened, if nothing is held and the device is done with it; whether it was."""
         self._catch_up()
-        if self.held or not self._peers.retire():
+        if self.held:
+            return False
+        self._timelines.clear()
+        if not self._peers.retire():
             return False
         self._known.clear()
         while self._opened:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common.process_local import kernel_pid
-from mray._device.death_watch import is_watching
+from mray._device.death_watch import watching
 from mray._device.device import Device, DeviceFaultError
 from mray._device.device_faults import report
 from mray._device.lending import lend_stream, return_stream
@@ -73,7 +73,7 @@ class _StagingBlock:
     def __del__(self) -> None:
         if kernel_pid() == self._process and not sys.is_finalizing():
             try:
-                if not is_watching():
+                if not watching.is_one:
                     self._staged.settle()
             finally:
                 self._staging.leave(self._block, self._stream)
@@ -139,7 +139,7 @@ class Staging:
 
     def leave(self, block: Block, user: int) -> None:
         """In finalizers: nobody looks at a block any more."""
-        if is_watching():
+        if watching.is_one:
             self._pool.free(block, (user, self.stream))
             return
         try:

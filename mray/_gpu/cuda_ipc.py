@@ -123,12 +123,16 @@ class CudaIpcWriter(ShmWriter):
         try:
             if self._opens is None:
                 value, _kept = self._with_trial(value)
-            if self._outputs is not None and (payload := self._remembered.again(value, self._unsent, self._outputs.handed(value))):
-                self._put(AGAIN_ON_DEVICE, payload)
-                self._unsent.clear()
-                return
+            outputs = self._outputs
+            if outputs is not None:
+                handed = None if outputs.last is None else outputs.handed(value)
+                payload = self._remembered.again(value, self._unsent, handed)
+                if payload is not None:
+                    self._put(AGAIN_ON_DEVICE, payload)
+                    self._unsent.clear()
+                    return
             if self._opens and self._platform.is_tensor(value):
-                kind = None if self._outputs is None else self._remembered.may_add(value)
+                kind = None if outputs is None else self._remembered.may_add(value)
                 facts = self._take(value)
                 if facts is not None:
                     self._exports.seal()

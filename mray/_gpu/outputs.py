@@ -39,12 +39,12 @@ class EdgeOutputs:
         #: Leases whose memory somebody here may have.
         self._taken: list[RememberedLease] = []
         #: The one that goes out as it lies, and the tensor over it.
-        self._handed: tuple[RememberedLease, Any] | None = None
+        self.last: tuple[RememberedLease, Any] | None = None
 
     def take(self, shape: tuple[int, ...], dtype: str) -> Any:
         device = self._platform.current_device()
         key = shape, dtype, device.index
-        if self._handed is not None:
+        if self.last is not None:
             self.handed(None)
         if self._taken:
             self._take_back()
@@ -69,17 +69,16 @@ class EdgeOutputs:
         look = self._platform.look(value) if is_alone else None
         for lease in self._taken:
             if look == (lease.kind, lease.address) and not lease.is_shared(besides=1) and lease.device.current_stream() == lease.stream:
-                self._handed = lease, value
+                self.last = lease, value
                 self._taken.remove(lease)
                 break
         if self._taken:
             self._take_back()
 
     def handed(self, tensor: Any) -> RememberedLease | None:
-        """The lease of this tensor, if it goes out as it lies."""
-        handed, self._handed = self._handed, None
-        if handed is None:
-            return None
+        """The lease of this tensor, if it goes out as it lies. There must be a `last` one."""
+        handed, self.last = self.last, None
+        assert handed is not None
         if handed[1] is tensor and handed[0].is_remembered:
             return handed[0]
         self._taken.append(handed[0])  # something else became of it

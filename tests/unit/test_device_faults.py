@@ -68,7 +68,7 @@ def test_what_is_promised_is_looked_at_until_it_is_done(told: list[DeviceFaultEr
     promise(fine(), thing)
     eventually(lambda: thing.looks > 2)
     thing.is_done = True
-    eventually(lambda: not device_faults._watch._promises and device_faults._watch._sleeps)
+    eventually(lambda: not device_faults._watch.promises and device_faults._watch._sleeps)
     looks = thing.looks
     promise(fine(), other := Broken(done=True))
     eventually(lambda: other.looks)

@@ -101,6 +101,7 @@ def test_a_mapping_of_which_nothing_was_handed_out_is_not_looked_at(file: int, m
 def test_what_was_clean_is_not_looked_at_again_before_the_next_page_fault(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Mapped.of(file, PAGES * PAGE, "one")
     region = memory.region
+    mapped._probe()  # once for a process, by the true count
     faults, looks = [mapped.fault_count() + 1_000_000], []
     monkeypatch.setattr(mapped, "fault_count", lambda: faults[0])
     monkeypatch.setattr(mapped, "has_own_pages", lambda *where: looks.append(where) or has_own_pages(*where))
