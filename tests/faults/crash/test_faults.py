@@ -184,30 +184,33 @@ def test_an_interrupt_at_any_moment_loses_no_call(run_text, cancels, alarm):
 
 
 NO_ZYGOTE = """
-import os, signal, time
+import os, signal, threading, time
 import mray
 from mray._api.current import current_backend
 
 mray.init(num_cpus=2, logging_level="ERROR")
 node = current_backend()._session.node_pid
-dead = set()
-while len(dead) < 4:
-    try:
-        for pid in map(int, open(f"/proc/{node}/task/{node}/children").read().split()):
-            if pid not in dead and "zygote" in open(f"/proc/{pid}/comm").read():
-                os.kill(pid, signal.SIGKILL)
-                dead.add(pid)
-    except FileNotFoundError:
-        if not os.path.exists(f"/proc/{node}"):
-            break
-    time.sleep(0.01)
+
+def kill_zygotes():
+    while True:
+        try:
+            for pid in map(int, open(f"/proc/{node}/task/{node}/children").read().split()):
+                if "zygote" in open(f"/proc/{pid}/comm").read():
+                    os.kill(pid, signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            if not os.path.exists(f"/proc/{node}"):
+                return
+        time.sleep(0.01)
+
+threading.Thread(target=kill_zygotes, daemon=True).start()
 
 @mray.remote(runtime_env={"env_vars": {"A": "1"}})
 def f():
     return 1
 
 try:
-    mray.get(f.remote(), timeout=60)
+    while True:
+        mray.get(f.remote(), timeout=60)
 except mray.exceptions.NodeDiedError:
     print("told")
 """
