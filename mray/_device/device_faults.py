@@ -81,8 +81,9 @@ class _Watch:
             start_new_thread(self._run, ())
         except BaseException as error:
             self._running.release()
-            if not isinstance(error, RuntimeError):  # the interpreter ends
+            if not isinstance(error, RuntimeError):  # the interpreter ends, or may have no thread more
                 raise
+            self.promises.clear()  # whoever promises next tries again
 
     def _forsake(self) -> None:
         """This process goes on, such as a driver: nobody waits for its devices any more."""

@@ -76,6 +76,23 @@ def test_what_is_promised_is_looked_at_until_it_is_done(told: list[DeviceFaultEr
     assert told == []
 
 
+def test_a_promise_without_a_thread_that_looks_is_made_anew(
+    told: list[DeviceFaultError], monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    thing = Broken()
+    with monkeypatch.context() as patch:
+        patch.setattr(device_faults, "start_new_thread", refuse)
+        promise(fine(), thing)
+    assert thing.looks == 0
+    promise(fine(), thing)
+    eventually(lambda: thing.looks)
+    thing.is_done = True
+    assert told == []
+
+
 @pytest.mark.parametrize("where", ["device", "report"])
 def test_a_fault_is_told_once(told: list[DeviceFaultError], eventually: Callable[..., None], where: str) -> None:
     device, thing = fine(), Broken()
