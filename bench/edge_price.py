@@ -133,22 +133,22 @@ def pretend_cuda() -> None:
 
 
 class Side:
-    """One process, as a driver sees it: its library, and mray's platform on that."""
+    """One process, as a driver sees it: that driver, and mray's platform on that."""
 
     def __init__(self, folder: str, name: str, gpu: int) -> None:
         path = f"{folder}/lib{name}.so"
         options = ("-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", f"-DGPU={gpu}")
         subprocess.run(["cc", *options, "-o", path, str(SOURCE)], check=True)
-        self.library = ctypes.CDLL(path)
-        missing = missing_functions(self.library)
+        self.driver = ctypes.CDLL(path)
+        missing = missing_functions(self.driver)
         if missing:
             sys.exit(f"{SOURCE.name} lacks {', '.join(missing)}, which mray calls")
-        cuda = LibCuda(self.library, ctypes.PyDLL(path))
+        cuda = LibCuda(self.driver, ctypes.PyDLL(path))
         self.platform = CudaPlatform(cuda, HostTensors())
         context = ctypes.c_void_p()
         cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
         cuda.cuCtxSetCurrent(context)  # as torch leaves it
-        self._counters = {name: ctypes.c_long.in_dll(self.library, f"calls_{name}") for name in vars(cuda)}
+        self._counters = {name: ctypes.c_long.in_dll(self.driver, f"calls_{name}") for name in vars(cuda)}
 
     def calls(self) -> Counter[str]:
         """How often each function was called so far."""
@@ -224,7 +224,7 @@ class Edge:
     def finish(self) -> None:
         """The devices come to what is queued."""
         for side in self.sides:
-            side.library.idle_cuda_finish()
+            side.driver.idle_cuda_finish()
 
     def message(self) -> None:
         self.write()
@@ -253,7 +253,7 @@ def edge_of(make: MakeEdge, case: Case) -> Iterator[Edge]:
         edge = Edge(make, case, segment, sides)
         opened.callback(edge.close)
         for side in sides:
-            ctypes.c_int.in_dll(side.library, "idle_cuda_is_late").value = case.is_late
+            ctypes.c_int.in_dll(side.driver, "idle_cuda_is_late").value = case.is_late
         for _ in range(WARM_UP):
             edge.message()
         yield edge

@@ -194,10 +194,10 @@ class Driver:
     """The driver's calls by their names, in the primary context of the first device."""
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL(LIBRARY)
+        self.cuda = ctypes.CDLL(LIBRARY)
         for name, types in SIGNATURES.items():
             with contextlib.suppress(AttributeError):  # an older driver's, which lacks it
-                getattr(self.library, name).argtypes = types
+                getattr(self.cuda, name).argtypes = types
         self("cuInit", 0)
         ordinal, context = _int(), _opaque()
         self("cuDeviceGet", ctypes.byref(ordinal), 0)
@@ -210,7 +210,7 @@ class Driver:
         self("cuCtxSetCurrent", self.context)
 
     def status(self, name: str, *arguments: Any) -> int:
-        status: int = getattr(self.library, name)(*arguments)
+        status: int = getattr(self.cuda, name)(*arguments)
         return status
 
     def name(self, status: int) -> str:
@@ -236,7 +236,7 @@ class Side:
         self.events: dict[str, int] = {}
         self.maps: list[Any] = []
         self.host = self.device = 0
-        modern = hasattr(driver.library, "cuStreamWaitValue64_v2")
+        modern = hasattr(driver.cuda, "cuStreamWaitValue64_v2")
         self.wait_value, self.write_value = (f"cuStream{kind}Value64{'_v2' if modern else ''}" for kind in ("Wait", "Write"))
         module = _opaque()
         driver("cuModuleLoadData", ctypes.byref(module), PTX)

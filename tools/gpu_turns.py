@@ -189,7 +189,7 @@ def floor(one: tuple[float, float], handed_over: float, followed: float) -> str:
 
 def prices(me: Side) -> None:
     """D."""
-    call, word = getattr(me.driver.library, me.write_value), me.device + 8 * SCRATCH
+    call, word = getattr(me.driver.cuda, me.write_value), me.device + 8 * SCRATCH
     tell("D  ctypes: set a word", microseconds(lambda: call(0, word, 1, 0)))
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         tell("D  cuda.bindings", "not installed")

@@ -35,7 +35,7 @@ from mray._device.device_faults import promise, report
 from mray._device.exports import OPENS_NOTHING, ExportedTensor
 from mray._device.mappings import HOST, Mapping, PeerTimelines, leave, open_region
 from mray._device.staging import Staged, Staging
-from mray._device.timelines import Peers, Timeline, retire_later, timelines_of
+from mray._device.timelines import Peers, retire_later
 from mray._ipc.memory_order import trust_fence
 
 #: Releases a lease: its number, its use, and the note of a timeline and a number there, which mark the end of the reader's work
@@ -134,8 +134,6 @@ class TensorImports:
         self._loans: dict[int, _Loan] = {}
         self._shared: list[_Loan] = []
         self._peers = Peers()
-        #: Those of the streams that have used what others lent.
-        self._timelines: dict[tuple[Device, int], Timeline] = {}
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
         #: Where tensors of other devices are copied to.
@@ -310,7 +308,7 @@ class TensorImports:
             self._late.append((device, stream, lease, use))
             return
         try:
-            timeline = self._timelines.get((device, stream)) or self._timeline(device, stream)
+            timeline = self._peers.streams.get((device, stream)) or self._peers.timeline(device, stream)
             number = timeline.mark(stream)
         except DeviceFaultError as error:
             report(error)  # and the sender hears of the end of this process
@@ -321,12 +319,6 @@ class TensorImports:
         promise(device, timeline)
         self.held -= 1
         self._release(lease, use, timeline.note, number)
-
-    def _timeline(self, device: Device, stream: int) -> Timeline:
-        found = timelines_of(device).of(stream)
-        self._peers.used_on(device, stream)
-        self._timelines[device, stream] = found
-        return found
 
     def _catch_up(self) -> None:
         """Release what could not be when it was let go of."""
@@ -349,10 +341,7 @@ class TensorImports:
     def retire(self) -> bool:
         """Once closed: close what was opened, if nothing is held and the device is done with it; whether it was."""
         self._catch_up()
-        if self.held:
-            return False
-        self._timelines.clear()
-        if not self._peers.retire():
+        if self.held or not self._peers.retire():
             return False
         self._known.clear()
         while self._opened:

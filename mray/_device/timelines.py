@@ -257,7 +257,8 @@ class Peers:
 
     def __init__(self) -> None:
         self._opened: dict[tuple[bytes, Device], PeerTimelines] = {}
-        self._streams: set[tuple[Device, int]] = set()
+        #: Those streams, with their timelines as far as they were asked for.
+        self.streams: dict[tuple[Device, int], Timeline | None] = {}
         #: By timeline, the latest number of points that memory waits for.
         self._latest: dict[tuple[PeerTimelines, int], int] = {}
         #: Once nothing is used any more: the ends of the work of those streams.
@@ -303,21 +304,26 @@ class Peers:
 
     def used_on(self, device: Device, stream: int) -> None:
         """Memory of others is used on this stream."""
-        self._streams.add((device, stream))
+        self.streams.setdefault((device, stream))
+
+    def timeline(self, device: Device, stream: int) -> Timeline:
+        """That of a stream on which memory of others is used. Raises as `mark`."""
+        found = self.streams[device, stream] = timelines_of(device).of(stream)
+        return found
 
     def retire(self) -> bool:
         """Let go of what is open, if streams are done with everything so far; whether they are. Idempotent."""
         if not all(timelines.reached(offset, number) for (timelines, offset), number in self._latest.items()):
             return False
         self._latest.clear()
-        while self._streams:
-            device, stream = self._streams.pop()
+        while self.streams:
+            (device, stream), _timeline = self.streams.popitem()
             try:
                 self._last.append(mark(device, stream))
             except DeviceFaultError:  # nothing there will ever be closed
                 return False
             except BaseException as error:
-                self._streams.add((device, stream))
+                self.used_on(device, stream)
                 if isinstance(error, CaptureError):
                     return False
                 raise

@@ -75,7 +75,7 @@ class Marking:
         theirs: Any = PeerTimelines.__new__(PeerTimelines)
         theirs.address, theirs.device, theirs.words = 0, device, Words(run, other)
         peers._opened = {(other.encode(), device): theirs}
-        peers._streams = set()
+        peers.streams = {}
 
         def look(number: int) -> bool:
             if self.is_own and own == "reader":
