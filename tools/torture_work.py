@@ -36,7 +36,7 @@ import numpy as np
 import mray as ray
 from mray._api.current import current_backend
 from mray._common.messages import CAUSE_OWNER
-from mray._runtime.observe.observer import SessionGoneError, ask_node
+from mray._observe.observer import SessionGoneError, ask_node
 from mray.dag import InputNode, MultiOutputNode
 from mray.exceptions import (
     ActorDiedError,

@@ -1,4 +1,4 @@
-"""Compiled graphs as rows of builtin values, when an observer asks (see `mray._runtime.observe.process_snapshot`).
+"""Compiled graphs as rows of builtin values, when an observer asks (see `mray._observe.process_snapshot`).
 
 In the reading thread of a process, with its client's lock held: that of a graph must not be waited for, so counters are read as they are,
 and a graph that is being torn down at the very moment has fewer of them. Where an actor stands is read from its stack.

@@ -20,7 +20,7 @@ from mray._common.clock import time_ns
 from mray._common.kept import os
 from mray._common.places import frame_of
 from mray._common.uncollected import uncollected
-from mray._runtime.observe.observer import ask_node, ask_processes
+from mray._observe.observer import ask_node, ask_processes
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import spans_of
 from mray._trace.span import CALL, RUNNING, Span, clock, span_buffers

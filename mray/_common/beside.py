@@ -19,9 +19,9 @@ ARTIST = "mray._picture.graph_artist"
 #: Which CPUs and GPUs are near each other.
 TOPOLOGY = "mray._device.topology"
 #: Sessions that drivers join.
-JOINING = "mray._runtime.joining.persistent"
+JOINING = "mray._joining.persistent"
 #: The answers of a process to observers, and the trace of a session.
-SNAPSHOT = "mray._runtime.observe.process_snapshot"
+SNAPSHOT = "mray._observe.process_snapshot"
 SESSION_TRACE = "mray._backends.session_trace"
 
 

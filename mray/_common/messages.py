@@ -99,7 +99,7 @@ GRAPHED = 41  # number, ok, payload                      payload: a pickle, of t
 
 # -------------------------------------------------------------------------------- of observers to a peer
 ASK = 45  # number, sections                           also first on a connection, instead of HELLO
-TOLD = 46  # number, answer                              section -> (ok, rows or a text), see `mray._runtime.observe.process_snapshot`
+TOLD = 46  # number, answer                              section -> (ok, rows or a text), see `mray._observe.process_snapshot`
 
 # ----------------------------------------------------------------------------------- client to the node
 LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._decide.scheduler.records`

@@ -2,7 +2,7 @@
 
 A reader of another process's message looks here before it believes it. The handlers of messages are elsewhere:
 `mray._runtime.connections.dispatch` (drivers and workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (messages of the
-zygote), `mray._runtime.processes.zygote`, `mray._runtime.observe.observer`, `mray._runtime.node.introducer`.
+zygote), `mray._runtime.processes.zygote`, `mray._observe.observer`, `mray._runtime.node.introducer`.
 
 The node checks every message before it acts on it, since its tables keep whatever it has believed once. Drivers and workers check a message
 that has failed: that tells a protocol error of the peer, which ends the conversation, from a mistake of ours, which must not lose the

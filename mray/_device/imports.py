@@ -36,7 +36,7 @@ from mray._device.exports import OPENS_NOTHING, ExportedTensor
 from mray._device.mappings import HOST, Mapping, PeerTimelines, leave, open_region
 from mray._device.staging import Staged, Staging
 from mray._device.timelines import Peers, retire_later
-from mray._ipc.memory_order import trust_fence
+from mray._inside.memory import trust_fence
 
 #: Releases a lease: its number, its use, and the note of a timeline and a number there, which mark the end of the reader's work
 #: (`point_of`). Or it leaves the note `OPENS_NOTHING`. For finalizers.

@@ -23,7 +23,7 @@ from mray._device.death_watch import when_dead
 from mray._device.device import Device, DeviceFaultError, NotOpenedError
 from mray._device.device_faults import report
 from mray._device.pinned_memory import PinnedMemory, owner_of
-from mray._ipc.memory_order import trust_fence
+from mray._inside.memory import trust_fence
 from mray._ipc.pidfd import is_dead
 
 #: The place of regions in pinned memory of the host. That of others is the uuid of their device.

@@ -32,8 +32,7 @@ from mray._common.kept import os
 from mray._device.device import CaptureError, Device, DeviceFaultError, NotOpenedError
 from mray._device.mappings import FORSAKEN, KEY_SIZE, PeerTimelines, close_unused, forsake, leave, new_key, open_timelines
 from mray._device.pinned_memory import PinnedMemory
-from mray._ipc.memory_order import trust_fence
-from mray._ipc.segment import PAGE
+from mray._inside.memory import PAGE, trust_fence
 
 #: Handles of CUDA's default stream, which nobody destroys.
 _DEFAULT = (0, 1)

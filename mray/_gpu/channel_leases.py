@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from mray._inside.memory import WORD, RingLayout, Segment, publish_fence
 from mray._ipc import layout as at
-from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
-from mray._ipc.memory_order import publish_fence
+from mray._ipc.layout import MOST_NOTE
 from mray._ipc.ring_loans import RingLoans, has_died, sign
-from mray._ipc.segment import Segment
 
 #: Left by a reader: its place among the readers, its note and its number.
 Note = tuple[int, bytes, int]

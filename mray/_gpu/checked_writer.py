@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._api.dag_scan import ObjectScanner
-from mray._channel.base import ChannelWriter, Failed, WrappedWriter
-from mray._channel.communicator_edge import EdgeRules
+from mray._inside.transports import ChannelWriter, EdgeRules, Failed, WrappedWriter
 
 
 class CheckedWriter(WrappedWriter):

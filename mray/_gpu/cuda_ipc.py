@@ -34,8 +34,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mray._api.dag_output import Outputs
-from mray._channel.base import NOTHING, ChannelReader, Failed
-from mray._channel.shm import AGAIN_ON_DEVICE, DEVICE, FIRST_ON_DEVICE, ShmReader, ShmWriter
+from mray._channel.shm import AGAIN_ON_DEVICE, DEVICE, FIRST_ON_DEVICE
 from mray._common.device_tensors import carriers
 from mray._common.log import logger
 from mray._device.device import DeviceFaultError, DeviceOutOfMemoryError, NotExportedError, Platform
@@ -49,11 +48,10 @@ from mray._device.timelines import Peers, retire_later, sweep_retired
 from mray._gpu.channel_leases import LeaseHolder, Lender
 from mray._gpu.outputs import EdgeOutputs
 from mray._gpu.remembered import AGAIN, LentMessage, RememberedLeases
-from mray._ipc.doorbell import Doorbell, GroupDoorbell
+from mray._inside.memory import Ask, Doorbell, GroupDoorbell, RingLayout, Segment
+from mray._inside.transports import NOTHING, ChannelReader, Failed, ShmReader, ShmWriter
 from mray._ipc.frames import decode_short
-from mray._ipc.layout import RingLayout
 from mray._ipc.ring_loans import sweep_closed
-from mray._ipc.segment import Ask, Segment
 from mray._objects.serializer import Serialized
 
 

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mray._channel.base import NOTHING
 from mray._channel.select import ON_DEVICES
 from mray._common.clock import monotonic, sleep
 from mray._device.device import Device, Mark, Platform
 from mray._graph.gpu_edges import Method, Read, Write
 from mray._graph.plan import Route, Step
+from mray._inside.transports import NOTHING
 from mray._trace.span import DEVICE, Buffer
 
 #: Seconds that the end of a profile waits for streams.

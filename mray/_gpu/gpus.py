@@ -9,10 +9,7 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._channel.base import ChannelReader, ChannelWriter
-from mray._channel.communicator_edge import EdgeRules
 from mray._channel.select import NCCL, PINNED
-from mray._channel.shm import ShmReader, ShmWriter
 from mray._channel.site import Site, SiteGpu
 from mray._common.clock import monotonic, sleep
 from mray._common.process_local import kernel_pid
@@ -27,6 +24,7 @@ from mray._gpu.trial import offer, try_offer, withdraw
 from mray._graph.gpu_edges import Carriage
 from mray._graph.graph_messages import OFFER, WITHDRAW
 from mray._graph.plan import Route
+from mray._inside.transports import ChannelReader, ChannelWriter, EdgeRules, ShmReader, ShmWriter
 from mray._runtime.connections.part import Part
 from mray.exceptions import RaySystemError
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from mray._api.actor_handle import ids_of
 from mray._api.communicator import ReduceOp, TorchTensorAllocator
-from mray._channel.rank_communicator import RankCommunicator
 from mray._gpu.nccl_member import Later, NcclMember, join_nccl
+from mray._inside.transports import RankCommunicator
 
 
 class NcclCommunicator(RankCommunicator[NcclMember]):

@@ -10,9 +10,8 @@ from typing import Any
 
 from mray._api.communicator import Communicator
 from mray._api.dag_scan import ObjectScanner
-from mray._channel.base import ChannelReader, ChannelWriter, ReaderBy
-from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, Deferred, EdgeRules, Gap
 from mray._device.device import Platform
+from mray._inside.transports import ChannelReader, ChannelWriter, CommunicatorReader, CommunicatorWriter, Deferred, EdgeRules, Gap, ReaderBy
 
 
 class NcclWriter(CommunicatorWriter):

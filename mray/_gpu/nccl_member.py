@@ -35,7 +35,6 @@ from typing import Any
 
 from mray._api.communicator import ReduceOp
 from mray._api.current import current_backend
-from mray._channel.membership import join
 from mray._channel.select import why_no_nccl
 from mray._channel.site import Site, SiteGpu
 from mray._common import clock
@@ -47,6 +46,7 @@ from mray._device.lending import lend_stream, return_stream
 from mray._device.nccl_library import BYTES, Library, library, shares_gpus
 from mray._device.timelines import Point, mark
 from mray._gpu.stream_group import StreamGroup
+from mray._inside.transports import join
 
 #: Seconds between two looks of the watching thread, while work is on the streams.
 TICK = 0.02

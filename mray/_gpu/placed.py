@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._api.dag_scan import ObjectScanner
-from mray._channel.base import NOTHING, ChannelReader, Failed, WrappedReader
 from mray._device.device import Platform
+from mray._inside.transports import NOTHING, ChannelReader, Failed, WrappedReader
 
 #: The words of `mray._api.type_hint.Device` that name a device, and torch's for them.
 DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}

@@ -24,8 +24,8 @@ from mray._device.device_faults import promise
 from mray._device.exports import MOST_SPARE, OPENS_NOTHING, ExportedMessage, ExportedTensor, TensorExports
 from mray._device.timelines import PeerPoint, Peers, Timeline, point_of, timelines_of
 from mray._gpu.channel_leases import Lender, Note
+from mray._inside.memory import trust_fence
 from mray._ipc import layout as at
-from mray._ipc.memory_order import trust_fence
 
 #: A message: lease, use, number.
 AGAIN = Struct("@QQQ")

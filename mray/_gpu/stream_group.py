@@ -28,13 +28,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT, Board
+from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT
 from mray._channel.group import GRACE
-from mray._channel.group_host import GroupHost
-from mray._channel.rendezvous import GroupMember
-from mray._channel.shared_memory_group import MemberOfGroup
 from mray._common.clock import monotonic
-from mray._ipc.memory_order import trust_fence
+from mray._inside.memory import trust_fence
+from mray._inside.transports import Board, GroupHost, GroupMember, MemberOfGroup
 from mray.exceptions import RayChannelError
 
 #: Most bytes that a member tells the others.

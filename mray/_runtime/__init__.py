@@ -5,13 +5,12 @@
     driver: session, client ──▶ node: node, supervisor, (scheduler) ──▶ zygote ──▶ worker: worker, executor, client
         └────────────── calls, straight to the worker ───────────────────────────────▶ ┘
 
-Ten rooms, each with a page of its own; imports go down only:
+Eight rooms, each with a page of its own; imports go down only:
 
 ::
 
-    joining                                    sessions that drivers join: started and ended by commands
     session                                    starting and ending a session: the driver's side
-    worker   observe   environment   node      running user code | state queries | runtime environments | leases, actors, deaths
+    worker   environment   node                running user code | runtime environments | leases, actors, deaths
     client                                     calls and replies
     objects                                    values, owned and borrowed
     connections                                messages to the node and to peers, and how connections end

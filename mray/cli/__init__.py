@@ -12,8 +12,8 @@ imported. Only the module of the command that is typed is imported.
 
 ``docs`` shows the manual: Markdown in ``mray/_manual`` (`mray.cli.manual`), as a page for a browser too (`mray.cli.web`).
 
-``start`` and ``stop`` begin and end a session that any number of programs join (`mray._runtime.joining.persistent`). All others look on at
-sessions that other processes have started, as observers (`mray._runtime.observe.observer`); of those only ``microbenchmark`` starts one,
+``start`` and ``stop`` begin and end a session that any number of programs join (`mray._joining.persistent`). All others look on at
+sessions that other processes have started, as observers (`mray._observe.observer`); of those only ``microbenchmark`` starts one,
 to measure it.
 
 ====================  ====================================================================================================

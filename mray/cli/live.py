@@ -25,8 +25,8 @@ from urllib.parse import parse_qs, urlsplit
 from mray._api.current import backend_if_started
 from mray._backends.session_trace import timeline
 from mray._ipc.sessions import is_alive, sessions
+from mray._observe.observer import SessionGoneError
 from mray._picture.timeline_page import timeline_page
-from mray._runtime.observe.observer import SessionGoneError
 from mray._trace.span import clock
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
 from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer

@@ -14,7 +14,7 @@ from typing import Any
 
 from mray._common import settings
 from mray._ipc.limits import is_exhausted
-from mray._runtime.observe.observer import SessionGoneError
+from mray._observe.observer import SessionGoneError
 from mray.cli.columns import Column, cut, left_out, lines
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 

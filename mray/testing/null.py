@@ -32,8 +32,8 @@ from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
 from mray._device.device import Aliases, Device, DeviceFaultError, Facts, Mark, Platform
 from mray._device.mps_control import has_daemon, pipe_directory
+from mray._inside.memory import publish_fence, trust_fence
 from mray._ipc.discovery import GpuId, visible_ids
-from mray._ipc.memory_order import publish_fence, trust_fence
 from mray.testing import null_memory, null_nccl
 from mray.testing.null_array import NullArray, NullHeap, Storage, dense, dtype_named, heaps
 from mray.testing.null_memory import NullRegion

@@ -28,8 +28,8 @@ from struct import Struct
 import numpy as np
 
 from mray._common.process_local import kernel_pid
+from mray._inside.memory import PAGE, round_up
 from mray._ipc.process import all_pids
-from mray._ipc.segment import PAGE, round_up
 
 _PROT_NONE, _PROT_READ_WRITE = 0, 3
 _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000

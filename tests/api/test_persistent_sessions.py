@@ -25,10 +25,10 @@ import pytest
 from mray._api.current import current_backend
 from mray._ipc.sessions import address_of
 from mray._ipc.table import BYTES, ROW_WORDS
+from mray._joining import address as addresses
+from mray._joining import persistent
+from mray._joining.persistent import stop_persistent
 from mray._objects.store import SegmentStore
-from mray._runtime.joining import address as addresses
-from mray._runtime.joining import persistent
-from mray._runtime.joining.persistent import stop_persistent
 from tests.checkout import python_path
 
 pytestmark = pytest.mark.only("mray")
@@ -289,7 +289,7 @@ def test_what_only_a_new_session_can_have_is_refused(session, fresh, option, wha
 
 
 def test_a_driver_of_another_version_is_refused(session, fresh, monkeypatch):
-    monkeypatch.setattr("mray._runtime.joining.persistent.versions", lambda: ["2.7", "0.0"])
+    monkeypatch.setattr("mray._joining.persistent.versions", lambda: ["2.7", "0.0"])
     with pytest.raises(RuntimeError, match="Version mismatch: .* Python 2.7, mray 0.0"):
         fresh.init(address="auto")
 

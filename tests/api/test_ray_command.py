@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mray._runtime.joining.address import running
-from mray._runtime.joining.persistent import stop_persistent
+from mray._joining.address import running
+from mray._joining.persistent import stop_persistent
 from tests.checkout import python_path
 
 pytestmark = pytest.mark.only("mray")

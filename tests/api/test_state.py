@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from mray._runtime.observe import observer
+from mray._observe import observer
 from mray.util.state.api import session_directory
 
 LOCAL = os.environ.get("MRAY_TEST_ENGINE") == "local"
@@ -863,7 +863,7 @@ def test_asking_leaves_no_trace_in_those_who_are_asked(session: ModuleType, stat
 
 @pytest.mark.only("mray")
 def test_what_is_too_much_is_counted(session: ModuleType, state: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mray._runtime.observe.process_snapshot.MOST_ROWS", 2)
+    monkeypatch.setattr("mray._observe.process_snapshot.MOST_ROWS", 2)
     refs = [session.put(number) for number in range(5)]
     with pytest.warns(UserWarning, match=f"pid {os.getpid()} has 5 objects and tells of 2"):
         assert len(state.list_objects()) == 2

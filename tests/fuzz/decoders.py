@@ -41,9 +41,9 @@ from mray._ipc.ring_pair import RingPair
 from mray._ipc.segment import PAGE, Segment, new_nonce, open_memory
 from mray._ipc.slots import PLACE, SlotReader
 from mray._ipc.table import AWAKE, BYTES, DOZING, ROW_WORDS, ROWS, SPILLED_EVER, STATE, SessionTable
+from mray._joining import address
 from mray._objects.serializer import deserialize, serialize
-from mray._runtime.joining import address
-from mray._runtime.observe.observer import _Reader
+from mray._observe.observer import _Reader
 from mray._runtime.processes.launch import LaunchedInterpreter, Wrapper
 from mray._runtime.session import breakpoints
 from mray._runtime.session.driver_output import OutputPrinter

@@ -32,7 +32,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "stream of a stranger": ("_ipc.connection:Connection._meet",),
     "stream of a peer": ("_ipc.connection:Connection._take",),
     "ring of a peer": ("_ipc.connection:Connection.read_ring", "_ipc.connection:_frames"),
-    "answer of the node": ("_runtime.observe.observer:_Reader.feed",),
+    "answer of the node": ("_observe.observer:_Reader.feed",),
     "variable of a worker": (
         "_ipc.frames:from_text",
         "_backends.entry:_run_builder",
@@ -50,7 +50,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "packed value": ("_objects.serializer:deserialize", "_objects.serializer:has_tensors"),
     "board": ("_channel.board:Board.view",),
     "file of a member": ("_channel.rendezvous:Meeting.read",),
-    "address": ("_runtime.joining.address:_read",),
+    "address": ("_joining.address:_read",),
     "file of a breakpoint": ("_runtime.session.breakpoints:stops",),
     "note of a worker": ("_runtime.session.driver_output:OutputPrinter._take",),
 }

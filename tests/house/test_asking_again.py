@@ -87,7 +87,7 @@ BOUNDS = {
     "_ipc.process:carrying": "for the seconds that it was given",
     "_ipc.spin:AdaptiveSpinner.spin": "for the spinner's window",
     "_ipc.reactor:Reactor._become_reader": "until it reads, or its predicate holds: it sleeps in between",
-    "_runtime.joining.persistent:JoinedSession.node_lost": "for _CLEAN_SECONDS",
+    "_joining.persistent:JoinedSession.node_lost": "for _CLEAN_SECONDS",
     "_runtime.processes.stack_signal:ask": "for the seconds that it was given",
     "proxy._connection:Sender._deliver": "once for each message; it sleeps while there is none",
     "cli.loopback:LoopbackServer._serve": "until it is closed: it rests after a refused connection, and where it has no descriptor for one",

@@ -19,7 +19,7 @@ import pytest
 import mray
 from mray._api.current import backend_if_started
 from mray._decide.scheduler import records
-from mray._runtime.observe.observer import ask_node, ask_processes
+from mray._observe.observer import ask_node, ask_processes
 from mray._runtime.processes.object_counts import ITEMS, count_objects
 from mray.dag import InputNode
 from mray.util import placement_group, remove_placement_group

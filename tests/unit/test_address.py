@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mray._ipc import reaper, sessions
-from mray._runtime.joining import address
+from mray._joining import address
 
 
 @pytest.fixture

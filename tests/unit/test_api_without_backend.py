@@ -33,7 +33,7 @@ from mray._api.backend import Backend
 from mray._api.blueprint import ActorBlueprint
 from mray._api.signature import CallSignature
 from mray._common import ids
-from mray._runtime.joining.persistent import find
+from mray._joining.persistent import find
 from mray.exceptions import RaySystemError
 
 

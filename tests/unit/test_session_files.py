@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mray._ipc import sessions
 from mray._ipc.process import start_of
 from mray._ipc.reaper import ADDRESS, forget_port, new_lock, remove_leftovers, sweep
-from mray._runtime.joining import address
+from mray._joining import address
 from mray._runtime.session import breakpoints
 from tests.full import examples
 

@@ -30,8 +30,8 @@ from mray._common.kept import os
 from mray._common.log import logger
 from mray._ipc.reaper import local_name, remove_local, sweep
 from mray._ipc.sessions import parent_of
+from mray._observe.observer import own_nodes
 from mray._runtime.client import failed_calls
-from mray._runtime.observe.observer import own_nodes
 from mray._runtime.processes.host_program import check_host
 from mray._runtime.session.session import check_preload, choose_options
 from mray.exceptions import RaySystemError

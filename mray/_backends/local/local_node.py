@@ -32,11 +32,11 @@ from mray._decide.scheduler.records import environment_of
 from mray._decide.scheduler.root_names import Environment
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.connection import Message
+from mray._observe import process_snapshot
 from mray._runtime.node import snapshot
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.key_values import KeyValues
 from mray._runtime.node.members import Members
-from mray._runtime.observe import process_snapshot
 
 #: Seconds that the creation of a watched actor may be under way, by the session's clock.
 _CREATION_GRACE = 1.0

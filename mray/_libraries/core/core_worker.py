@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mray import ObjectRef
 from mray._api.current import started_backend
-from mray._runtime.observe.process_snapshot import client_here, inline_bytes
+from mray._observe.process_snapshot import client_here, inline_bytes
 
 
 class CoreWorker:

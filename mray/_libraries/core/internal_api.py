@@ -8,7 +8,7 @@ from typing import Any
 from mray._api.current import started_backend
 from mray._api.verbs import cluster_resources
 from mray._libraries.core.state import GlobalState, state
-from mray._runtime.observe.process_snapshot import client_here, tasks_made_again
+from mray._observe.process_snapshot import client_here, tasks_made_again
 from mray.util.state import list_objects
 from mray.util.state.common import ObjectState
 

@@ -71,7 +71,7 @@ class Client(Endpoint):
         )
         #: Those that were made late, by their names in `late`.
         self.made: dict[str, Part] = {}
-        #: Sections that observers may ask this process for, besides those of `mray._runtime.observe.process_snapshot`.
+        #: Sections that observers may ask this process for, besides those of `mray._observe.process_snapshot`.
         self.sections: dict[str, Callable[[], Any]] = {}
         self.from_peers.on({m.ASK: self._on_ask}, {m.ASK: _fail_ask})
         _clients.add(self)

@@ -1,6 +1,6 @@
 """The driver's side of a session: starting and ending it.
 
-`session` is a driver's own; those that others join are in `mray._runtime.joining`. `driver_output` shows the output of workers among
+`session` is a driver's own; those that others join are in `mray._joining`. `driver_output` shows the output of workers among
 `progress_bars` and `breakpoints`, whose debugger is `remote_pdb`.
 
 ====================  ====================================================================================================

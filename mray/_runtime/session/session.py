@@ -1,4 +1,4 @@
-"""A private session on its driver's side: starting, joining and ending it. (For shared ones see `mray._runtime.joining.persistent`.)
+"""A private session on its driver's side: starting, joining and ending it. (For shared ones see `mray._joining.persistent`.)
 
 In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the
 connection waits in the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's

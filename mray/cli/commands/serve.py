@@ -7,7 +7,7 @@ start`` has begun; ``run`` begins one of its own where none is.
 from __future__ import annotations
 
 from mray._common import settings
-from mray._runtime.joining.address import running
+from mray._joining.address import running
 from mray.cli.commands import run
 
 SUMMARY = "Ray Serve: run, deploy, status, config, shutdown (Ray's own command serve)"

@@ -21,7 +21,7 @@ from typing import Any
 
 from mray._common import messages as m
 from mray._common.own_frames import OWN, kind_of, span_of_user
-from mray._runtime.observe.observer import SessionGoneError, ask_node
+from mray._observe.observer import SessionGoneError, ask_node
 from mray._runtime.processes import stack_signal
 from mray.cli.columns import begins, counted, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show

@@ -18,8 +18,8 @@ from typing import Any
 from mray._api.init import EXPORTER
 from mray._common.options import session_options
 from mray._ipc.sessions import address_of
-from mray._runtime.joining.address import Address
-from mray._runtime.joining.persistent import AlreadyRunningError, start_persistent, stop_persistent
+from mray._joining.address import Address
+from mray._joining.persistent import AlreadyRunningError, start_persistent, stop_persistent
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser, port
 from mray.exceptions import RaySystemError
 

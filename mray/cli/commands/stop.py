@@ -6,8 +6,8 @@ import sys
 
 from mray._common import settings
 from mray._ipc.sessions import parents_elsewhere
-from mray._runtime.joining.address import running, running_in
-from mray._runtime.joining.persistent import STOP_SECONDS, OutOfSightError, stop_persistent
+from mray._joining.address import running, running_in
+from mray._joining.persistent import STOP_SECONDS, OutOfSightError, stop_persistent
 from mray.cli.terminal import DONE, NOT_FOUND, parser
 
 SUMMARY = "end the session that mray start has started"

@@ -31,10 +31,10 @@ from mray._api.counterpart import asked_of_ray, counterpart_of
 from mray._api.current import backend_if_started
 from mray._api.decorator import remote
 from mray._api.verbs import get, get_actor, kill
-from mray._channel.collective_ops import library_of
 from mray._common.log import logger
 from mray._common.process_local import ProcessLocal
 from mray._device.platform import platform
+from mray._inside.transports import library_of
 from mray.util.collective import types
 from mray.util.collective.backend_registry import (
     backend_class,

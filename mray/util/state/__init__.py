@@ -4,7 +4,7 @@
 
     list_actors(filters=[("state", "=", "ALIVE")], detail=True)
 
-    api ──SessionView──▶ _gather ──▶ mray._runtime.observe.observer ──▶ node, driver, workers      raw rows, at this moment
+    api ──SessionView──▶ _gather ──▶ mray._observe.observer ──▶ node, driver, workers      raw rows, at this moment
      └─ records (common) ──▶ _select (filters) ──▶ what users see
 
 Built on looking, not on recording: no process notes down what it does, so the engine is as fast with this as without, and what is over is

@@ -1,6 +1,6 @@
 """The records of each kind, put together from what the node, the driver and the workers tell.
 
-In whoever asks; see `mray._runtime.observe.observer`. The classes are those of `mray.util.state.common`.
+In whoever asks; see `mray._observe.observer`. The classes are those of `mray.util.state.common`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mray._common.ids import JOB_SIZE, NO_ACTOR, is_from, worker_id_of
 from mray._common.invocations import short_name
 from mray._graph.plan import WRITE
 from mray._ipc.process import IDLE_TITLE, shown_title
+from mray._observe.observer import ask_node, ask_processes
+from mray._observe.process_snapshot import SENT
 from mray._runtime.client.failed_calls import FailedCall
-from mray._runtime.observe.observer import ask_node, ask_processes
-from mray._runtime.observe.process_snapshot import SENT
 from mray._runtime.worker.exits import EXITED
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state

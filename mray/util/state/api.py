@@ -2,7 +2,7 @@
 
 For the driver, for workers, and for any other process of the same user: `address` names a session by its directory, its name, the end of
 its name or the pid of its driver; None is the session of this process, or else the only one that runs. Every question is answered from what
-the processes have at that moment; nothing was recorded before (see `mray._runtime.observe.process_snapshot`), and what ended long ago is
+the processes have at that moment; nothing was recorded before (see `mray._observe.process_snapshot`), and what ended long ago is
 forgotten.
 
 All raise `ServerUnavailable` when there is no such session, and `RayStateApiException` for a filter or id that makes no sense, or when a
@@ -29,7 +29,7 @@ from mray._common import settings
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import io, os
 from mray._ipc.sessions import directory_at, sessions
-from mray._runtime.observe.observer import SessionGoneError, ask_node
+from mray._observe.observer import SessionGoneError, ask_node
 from mray.util.state._gather import SessionView, gather
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
 from mray.util.state.common import (

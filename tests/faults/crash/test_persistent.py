@@ -18,7 +18,7 @@ import pytest
 
 from mray._ipc.reaper import ADDRESS, LOCK
 from mray._ipc.sessions import parent_of
-from mray._runtime.joining import address as addresses
+from mray._joining import address as addresses
 from tests.checkout import python_path
 
 MARK = "MRAY_CRASH_MARK"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mray._channel import shared_memory_group
-from mray._channel.membership import join
+from mray._inside.transports import join
 from mray.util.collective import types
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
 

@@ -37,12 +37,12 @@ from mray._ipc import reaper
 from mray._ipc.pidfd import PidFd
 from mray._ipc.reaper import SESSION_VARIABLE, withdraw
 from mray._ipc.sessions import directory_at, is_alive, is_private, parent_of, session_parents, sessions
+from mray._joining.address import Address, only_one, publish, running, running_in
+from mray._observe.observer import SessionGoneError, ask_node
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import ended_error, node_error
-from mray._runtime.joining.address import Address, only_one, publish, running, running_in
 from mray._runtime.node.jobs import place_of_driver
-from mray._runtime.observe.observer import SessionGoneError, ask_node
 from mray._runtime.processes.host_program import check_host
 from mray._runtime.session.session import (
     SessionHold,

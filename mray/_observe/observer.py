@@ -2,7 +2,7 @@
 
     observer ──HELLO as observer, QUERY──▶ node          answered by `mray._runtime.node.snapshot`
              ──PASS_ON──▶ node ──the connection──▶ driver, workers
-             ──ASK──▶ driver, workers                    answered by `mray._runtime.observe.process_snapshot`
+             ──ASK──▶ driver, workers                    answered by `mray._observe.process_snapshot`
              (its own process is asked directly)
 
 The node is found by the name of its socket, or in this process without one. Plain sockets and one loop: an observer is no member
@@ -27,7 +27,7 @@ from mray._ipc.connection import connect, encode
 from mray._ipc.frames import MESSAGE_STARTS, decode_message
 from mray._ipc.introductions import NODE, NODE_SOCKET
 from mray._ipc.limits import advice, exhausted, is_exhausted
-from mray._runtime.observe.process_snapshot import answer_here, client_here
+from mray._observe.process_snapshot import answer_here, client_here
 
 _HEADER = struct.Struct("<I")
 #: Seconds for a connection that is late already.

@@ -1,0 +1,61 @@
+"""The contracts of channels, communicators and groups, and the parts to build one from.
+
+====================  ====================================================================================================
+Board                 The memory of one member of a group, which all other members read.
+ChannelReader         One reading end of a channel.
+ChannelWriter         The writing end of a channel.
+CommunicatorReader    The reading end of an edge that goes through a communicator.
+CommunicatorWriter    The writing end of an edge that goes through a communicator.
+Deferred              A function whose communicator calls only begin, each on its own stream.
+EdgeRules             The user's promises about an edge: tensors of one shape, or tensors alone.
+Failed                An error that travels along an edge in place of a value.
+Gap                   The place of a tensor in a message: its shape and dtype.
+GroupHost             A process of a session as a group uses it: its id, waits and doorbell.
+GroupMember           One attempt of a process to be a rank of a group.
+MemberOfGroup         A member of a group that calls collectives through shared memory.
+NOTHING               The answer of a reader without a message.
+RankCommunicator      A communicator for actors: sent to each member and initialized there.
+ReaderBy              A reader that reads by a given function.
+ShmReader             The reading end of a ring in shared memory.
+ShmWriter             The writing end of a ring in shared memory.
+WrappedReader         A reader around another one.
+WrappedWriter         A writer around another one.
+join                  Join a group of processes that call collectives together.
+library_of            The name of the array library that an object belongs to.
+====================  ====================================================================================================
+"""
+
+from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, ReaderBy, WrappedReader, WrappedWriter
+from mray._channel.board import Board
+from mray._channel.collective_ops import library_of
+from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, Deferred, EdgeRules, Gap
+from mray._channel.group_host import GroupHost
+from mray._channel.membership import join
+from mray._channel.rank_communicator import RankCommunicator
+from mray._channel.rendezvous import GroupMember
+from mray._channel.shared_memory_group import MemberOfGroup
+from mray._channel.shm import ShmReader, ShmWriter
+
+__all__ = [
+    "NOTHING",
+    "Board",
+    "ChannelReader",
+    "ChannelWriter",
+    "CommunicatorReader",
+    "CommunicatorWriter",
+    "Deferred",
+    "EdgeRules",
+    "Failed",
+    "Gap",
+    "GroupHost",
+    "GroupMember",
+    "MemberOfGroup",
+    "RankCommunicator",
+    "ReaderBy",
+    "ShmReader",
+    "ShmWriter",
+    "WrappedReader",
+    "WrappedWriter",
+    "join",
+    "library_of",
+]
