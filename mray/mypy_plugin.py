@@ -18,12 +18,10 @@ from mypy.types import AnyType, CallableType, FunctionLike, Instance, ProperType
 
 _API = "mray._api"
 _REMOTE, _CLASS, _HANDLE = f"{_API}.decorator.remote", f"{_API}.actor.ActorClass", f"{_API}.actor_handle.ActorHandle"
-_REF, _GENERATOR, _NODE = f"{_API}.object_ref.ObjectRef", f"{_API}.ref_generator.ObjectRefGenerator", f"{_API}.dag_node.DAGNode"
+_REF, _NODE = f"{_API}.object_ref.ObjectRef", f"{_API}.dag_node.DAGNode"
 _METHOD = f"{_API}.typed.RemoteMethod"
 _HANDLES = (f"{_HANDLE}.", f"{_API}.typed.ActorHandle.")
-_SEVERAL = {f"{_API}.typed.SeveralFunction", f"{_API}.typed.SeveralMethod"}
-_CALLEES = {f"{_API}.typed.Callee", f"{_API}.typed.RemoteFunction", _METHOD, *_SEVERAL}
-_ITERATORS = {f"typing.{name}" for name in ("Iterator", "Generator", "AsyncIterator", "AsyncGenerator")}
+_CALLEES = {f"{_API}.typed.{name}" for name in ("Callee", "RemoteFunction", "SeveralFunction", "RemoteMethod", "SeveralMethod")}
 _COROUTINES = {"typing.Coroutine", "typing.Awaitable"}
 #: Of the metadata of a class that `remote` decorates.
 _MARK = "mray"
@@ -55,7 +53,9 @@ class RemotePlugin(Plugin):
         owner, _, name = fullname.rpartition(".")
         if owner == _CLASS and name == "remote":
             return self._of_constructor
-        return {"remote": self._of_call, "bind": self._of_bind}.get(name) if owner in _CALLEES else None
+        if fullname == f"{_API}.typed.Call.__call__":
+            return self._of_call
+        return self._of_bind if owner in _CALLEES and name == "bind" else None
 
     def get_type_analyze_hook(self, fullname: str) -> Callable[[AnalyzeTypeContext], Type] | None:
         return _proxy if fullname == f"{_API}.typed.ActorProxy" else None
@@ -113,15 +113,10 @@ class RemotePlugin(Plugin):
 
     # ------------------------------------------------------------------------------------ calls
     def _of_call(self, context: MethodSigContext) -> FunctionLike:
-        callee = _argument(context.type)
-        if not isinstance(callee, CallableType):
+        call = _argument(context.type)
+        if not isinstance(call, CallableType):
             return context.default_signature
-        if isinstance(context.type, Instance) and context.type.type.fullname in _SEVERAL:
-            return self._taking(_REF, callee, context.default_signature.ret_type, context.default_signature)
-        result = get_proper_type(callee.ret_type)
-        streams = isinstance(result, Instance) and result.type.fullname in _ITERATORS
-        refs = self._instance(_GENERATOR, result.args[0]) if streams else self._instance(_REF, result)  # type: ignore[attr-defined]
-        return self._taking(_REF, callee, refs, context.default_signature)
+        return self._taking(_REF, call, call.ret_type, context.default_signature)
 
     def _of_bind(self, context: MethodSigContext) -> FunctionLike:
         callee = _argument(context.type)

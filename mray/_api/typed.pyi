@@ -1,9 +1,9 @@
 """What type checkers are told of remote functions, actors and their methods. Beside this is the little that exists while a program runs.
 
-A call takes for each positional argument the value or a ref of it, which `ParamSpec` alone cannot say: hence an overload per number of
-arguments. The last one takes keywords and any number of arguments, as values; `mray.mypy_plugin` takes refs there as well. The kinds of
-results are told apart by what the callable returns, `Unknown` first, which only Any is: nothing of an untyped function is taken for a
-generator.
+A call takes for each positional argument the value or a ref of it, which `ParamSpec` alone cannot express: hence one overload of `Call` per
+number of arguments. The last one takes keywords and any number of arguments, as values; `mray.mypy_plugin` takes refs there as well. `Remote`
+maps the return type of the callable to that of the call: `Unknown`, which only Any matches, comes first, so that an untyped function does not
+pass for a generator.
 """
 
 from abc import ABCMeta
@@ -44,6 +44,8 @@ _T9 = TypeVar("_T9")
 
 #: Values of ``num_returns`` for which a call gives a list of refs.
 Several: TypeAlias = Literal[2, 3, 4, 5, 6, 7, 8, 9, 10]
+#: An argument: a value or a ref of it.
+Given: TypeAlias = _T | ObjectRef[_T]
 
 @final
 class Unknown:
@@ -51,397 +53,120 @@ class Unknown:
 
     def _nobody_has_this(self, _: NoReturn) -> NoReturn: ...
 
+class Call(Generic[_F_co]):
+    """A call with the parameters of a callable, or with refs of them, that returns what the callable does."""
+
+    @overload
+    def __call__(self: Call[Callable[[_T0], _R]], a0: Given[_T0], /) -> _R: ...
+    @overload
+    def __call__(self: Call[Callable[[_T0, _T1], _R]], a0: Given[_T0], a1: Given[_T1], /) -> _R: ...
+    @overload
+    def __call__(self: Call[Callable[[_T0, _T1, _T2], _R]], a0: Given[_T0], a1: Given[_T1], a2: Given[_T2], /) -> _R: ...
+    @overload
+    def __call__(
+        self: Call[Callable[[_T0, _T1, _T2, _T3], _R]], a0: Given[_T0], a1: Given[_T1], a2: Given[_T2], a3: Given[_T3], /
+    ) -> _R: ...
+    @overload
+    def __call__(
+        self: Call[Callable[[_T0, _T1, _T2, _T3, _T4], _R]],
+        a0: Given[_T0],
+        a1: Given[_T1],
+        a2: Given[_T2],
+        a3: Given[_T3],
+        a4: Given[_T4],
+        /,
+    ) -> _R: ...
+    @overload
+    def __call__(
+        self: Call[Callable[[_T0, _T1, _T2, _T3, _T4, _T5], _R]],
+        a0: Given[_T0],
+        a1: Given[_T1],
+        a2: Given[_T2],
+        a3: Given[_T3],
+        a4: Given[_T4],
+        a5: Given[_T5],
+        /,
+    ) -> _R: ...
+    @overload
+    def __call__(
+        self: Call[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6], _R]],
+        a0: Given[_T0],
+        a1: Given[_T1],
+        a2: Given[_T2],
+        a3: Given[_T3],
+        a4: Given[_T4],
+        a5: Given[_T5],
+        a6: Given[_T6],
+        /,
+    ) -> _R: ...
+    @overload
+    def __call__(
+        self: Call[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7], _R]],
+        a0: Given[_T0],
+        a1: Given[_T1],
+        a2: Given[_T2],
+        a3: Given[_T3],
+        a4: Given[_T4],
+        a5: Given[_T5],
+        a6: Given[_T6],
+        a7: Given[_T7],
+        /,
+    ) -> _R: ...
+    @overload
+    def __call__(
+        self: Call[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8], _R]],
+        a0: Given[_T0],
+        a1: Given[_T1],
+        a2: Given[_T2],
+        a3: Given[_T3],
+        a4: Given[_T4],
+        a5: Given[_T5],
+        a6: Given[_T6],
+        a7: Given[_T7],
+        a8: Given[_T8],
+        /,
+    ) -> _R: ...
+    @overload
+    def __call__(
+        self: Call[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9], _R]],
+        a0: Given[_T0],
+        a1: Given[_T1],
+        a2: Given[_T2],
+        a3: Given[_T3],
+        a4: Given[_T4],
+        a5: Given[_T5],
+        a6: Given[_T6],
+        a7: Given[_T7],
+        a8: Given[_T8],
+        a9: Given[_T9],
+        /,
+    ) -> _R: ...
+    @overload
+    def __call__(self: Call[Callable[_P, _R]], *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
+
+class Remote(Generic[_F_co]):
+    """The attribute ``remote`` of a callee: its call, which returns refs of the results."""
+
+    @overload
+    def __get__(self: Remote[Callable[_P, Unknown]], instance: Any, owner: Any, /) -> Call[Callable[_P, ObjectRef[Any]]]: ...
+    @overload
+    def __get__(self: Remote[Callable[_P, Iterator[_Y]]], instance: Any, owner: Any, /) -> Call[Callable[_P, ObjectRefGenerator[_Y]]]: ...
+    @overload
+    def __get__(
+        self: Remote[Callable[_P, AsyncIterator[_Y]]], instance: Any, owner: Any, /
+    ) -> Call[Callable[_P, ObjectRefGenerator[_Y]]]: ...
+    @overload
+    def __get__(self: Remote[Callable[_P, _R]], instance: Any, owner: Any, /) -> Call[Callable[_P, ObjectRef[_R]]]: ...
+
+class SeveralRemote(Generic[_F_co]):
+    """The attribute ``remote`` of a callee of several results."""
+
+    def __get__(self: SeveralRemote[Callable[_P, Any]], instance: Any, owner: Any, /) -> Call[Callable[_P, list[ObjectRef[Any]]]]: ...
+
 class Callee(Generic[_F_co]):
     """What is called remotely: with the parameters of one callable, for refs of its results."""
 
-    @overload
-    def remote(self: Callee[Callable[[_T0], Unknown]], a0: _T0 | ObjectRef[_T0], /) -> ObjectRef[Any]: ...
-    @overload
-    def remote(self: Callee[Callable[[_T0, _T1], Unknown]], a0: _T0 | ObjectRef[_T0], a1: _T1 | ObjectRef[_T1], /) -> ObjectRef[Any]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2], Unknown]], a0: _T0 | ObjectRef[_T0], a1: _T1 | ObjectRef[_T1], a2: _T2 | ObjectRef[_T2], /
-    ) -> ObjectRef[Any]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3], Unknown]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        /,
-    ) -> ObjectRef[Any]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4], Unknown]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        /,
-    ) -> ObjectRef[Any]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5], Unknown]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        /,
-    ) -> ObjectRef[Any]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6], Unknown]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        /,
-    ) -> ObjectRef[Any]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7], Unknown]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        /,
-    ) -> ObjectRef[Any]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8], Unknown]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        a8: _T8 | ObjectRef[_T8],
-        /,
-    ) -> ObjectRef[Any]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9], Unknown]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        a8: _T8 | ObjectRef[_T8],
-        a9: _T9 | ObjectRef[_T9],
-        /,
-    ) -> ObjectRef[Any]: ...
-    @overload
-    def remote(self: Callee[Callable[_P, Unknown]], *args: _P.args, **kwargs: _P.kwargs) -> ObjectRef[Any]: ...
-    @overload
-    def remote(self: Callee[Callable[[_T0], Iterator[_Y]]], a0: _T0 | ObjectRef[_T0], /) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1], Iterator[_Y]]], a0: _T0 | ObjectRef[_T0], a1: _T1 | ObjectRef[_T1], /
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2], Iterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3], Iterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4], Iterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5], Iterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6], Iterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7], Iterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8], Iterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        a8: _T8 | ObjectRef[_T8],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9], Iterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        a8: _T8 | ObjectRef[_T8],
-        a9: _T9 | ObjectRef[_T9],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(self: Callee[Callable[_P, Iterator[_Y]]], *args: _P.args, **kwargs: _P.kwargs) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(self: Callee[Callable[[_T0], AsyncIterator[_Y]]], a0: _T0 | ObjectRef[_T0], /) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1], AsyncIterator[_Y]]], a0: _T0 | ObjectRef[_T0], a1: _T1 | ObjectRef[_T1], /
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2], AsyncIterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3], AsyncIterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4], AsyncIterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5], AsyncIterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6], AsyncIterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7], AsyncIterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8], AsyncIterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        a8: _T8 | ObjectRef[_T8],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9], AsyncIterator[_Y]]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        a8: _T8 | ObjectRef[_T8],
-        a9: _T9 | ObjectRef[_T9],
-        /,
-    ) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(self: Callee[Callable[_P, AsyncIterator[_Y]]], *args: _P.args, **kwargs: _P.kwargs) -> ObjectRefGenerator[_Y]: ...
-    @overload
-    def remote(self: Callee[Callable[[_T0], _R]], a0: _T0 | ObjectRef[_T0], /) -> ObjectRef[_R]: ...
-    @overload
-    def remote(self: Callee[Callable[[_T0, _T1], _R]], a0: _T0 | ObjectRef[_T0], a1: _T1 | ObjectRef[_T1], /) -> ObjectRef[_R]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2], _R]], a0: _T0 | ObjectRef[_T0], a1: _T1 | ObjectRef[_T1], a2: _T2 | ObjectRef[_T2], /
-    ) -> ObjectRef[_R]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3], _R]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        /,
-    ) -> ObjectRef[_R]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4], _R]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        /,
-    ) -> ObjectRef[_R]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5], _R]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        /,
-    ) -> ObjectRef[_R]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6], _R]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        /,
-    ) -> ObjectRef[_R]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7], _R]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        /,
-    ) -> ObjectRef[_R]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8], _R]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        a8: _T8 | ObjectRef[_T8],
-        /,
-    ) -> ObjectRef[_R]: ...
-    @overload
-    def remote(
-        self: Callee[Callable[[_T0, _T1, _T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9], _R]],
-        a0: _T0 | ObjectRef[_T0],
-        a1: _T1 | ObjectRef[_T1],
-        a2: _T2 | ObjectRef[_T2],
-        a3: _T3 | ObjectRef[_T3],
-        a4: _T4 | ObjectRef[_T4],
-        a5: _T5 | ObjectRef[_T5],
-        a6: _T6 | ObjectRef[_T6],
-        a7: _T7 | ObjectRef[_T7],
-        a8: _T8 | ObjectRef[_T8],
-        a9: _T9 | ObjectRef[_T9],
-        /,
-    ) -> ObjectRef[_R]: ...
-    @overload
-    def remote(self: Callee[Callable[_P, _R]], *args: _P.args, **kwargs: _P.kwargs) -> ObjectRef[_R]: ...
+    remote: Remote[_F_co]
     def bind(self: Callee[Callable[..., _R]], *args: Any, **kwargs: Any) -> BoundNode[_R]: ...
 
 class RemoteFunction(Callee[_F_co], _RemoteFunction):
@@ -455,7 +180,7 @@ class RemoteFunction(Callee[_F_co], _RemoteFunction):
 class SeveralFunction(RemoteFunction[_F_co]):
     """A remote function whose calls give a list of refs."""
 
-    def remote(self, *args: Any, **kwargs: Any) -> list[ObjectRef[Any]]: ...  # type: ignore[override]
+    remote: SeveralRemote[_F_co]  # type: ignore[assignment]
 
 class RemoteMethod(Callee[_F_co], _ActorMethod):
     """A method of a handle."""
@@ -468,7 +193,7 @@ class RemoteMethod(Callee[_F_co], _ActorMethod):
 class SeveralMethod(RemoteMethod[_F_co]):
     """A method whose calls give a list of refs."""
 
-    def remote(self, *args: Any, **kwargs: Any) -> list[ObjectRef[Any]]: ...  # type: ignore[override]
+    remote: SeveralRemote[_F_co]  # type: ignore[assignment]
 
 class DecoratedMethod(Generic[_P, _Result_co, _R]):
     """What `method` makes of a method: called on an instance, inside of the actor, it is the method; on an `ActorProxy` a `RemoteMethod`."""

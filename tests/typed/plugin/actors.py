@@ -98,7 +98,7 @@ for item in counter.items.remote():
     reveal_type(ray.get(item))  # bytes; pyright: Any
 reveal_type(counter.untyped.remote(1))  # ObjectRef[Any]; pyright: Any
 reveal_type(counter.pair.remote(1))  # list[ObjectRef[Any]]
-counter.pair.remote("1")  # error; pyright: fine
+counter.pair.remote("1")  # error
 one, two = counter.pair.remote(number)
 reveal_type(counter.add.options(num_returns=3).remote(1))  # list[ObjectRef[Any]]; pyright: Any
 reveal_type(counter.fixed.remote(1))  # ObjectRef[str]; pyright: Any

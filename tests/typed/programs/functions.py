@@ -116,6 +116,7 @@ ray.remote(3)  # error
 ray.remote(num_cpu=1)  # error
 ray.remote(num_cpus="1")  # error
 reveal_type(halves.remote("ab"))  # list[ObjectRef[Any]]; Ray: ObjectRef[tuple[str, str]]
+halves.remote(1)  # error
 left, right = halves.remote("ab")  # fine; Ray: error
 reveal_type(add.options(num_returns=2).remote(1, 2))  # list[ObjectRef[Any]]; Ray: ObjectRef[int]
 ray.init(num_cpu=1)  # error
