@@ -61,7 +61,6 @@ class Host:
         self.spinner = client.reactor.spinner
         self.service: GraphService | None = self.service_kind(self) if worker is not None else None
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
-        self.ending: weakref.WeakSet[Any] = weakref.WeakSet()
         self.copies: weakref.WeakValueDictionary[str, GraphCopy] = weakref.WeakValueDictionary()
         self._own_doorbell: Doorbell | None = None
         _hosts.add(self)
@@ -267,8 +266,8 @@ class Host:
 
     def close(self) -> None:
         """The session ends."""
-        for each in (*self.graphs, *self.ending):
-            each.end_with(RayChannelError("Channel closed: the session was shut down."))
+        for graph in list(self.graphs):
+            graph.end_with(RayChannelError("Channel closed: the session was shut down."))
         for watcher in list(self.loop_watchers.values()):
             watcher.close()
         if self._own_doorbell is not None:
@@ -279,8 +278,8 @@ class Host:
         """In a forked child, whose client has let go of the session."""
         error = self._client.fatal
         assert isinstance(error, Exception)
-        for each in (*self.graphs, *self.ending):
-            each.disown(error)
+        for graph in list(self.graphs):
+            graph.disown(error)
 
     def settle(self) -> None:
         """All processes of the session are gone: nobody has memory of this one open any more."""

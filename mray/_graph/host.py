@@ -48,8 +48,6 @@ class GraphHost(GroupHost, Protocol):
     spinner: Spinner
     #: The compiled graphs of this process that are not torn down; the end of the session ends them.
     graphs: weakref.WeakSet[Any]
-    #: Besides them, objects with the methods `end_with` and `disown` of graphs, which are called as theirs are.
-    ending: weakref.WeakSet[Any]
 
     #: The class of the graphs of this process.
     graph_kind: type[Any]

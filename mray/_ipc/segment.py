@@ -192,19 +192,16 @@ class Segment:
             os.close(fd)
 
     @classmethod
-    def open(cls, name: str, *, writable: bool = False, ask: Ask | None = None, keep: bool = False) -> Segment:
-        """Map an existing segment; FileNotFoundError if its name is gone and nobody is to be asked, else errors of `Ask`.
-
-        `keep` its `descriptor`.
-        """
-        return cls.of(name, open_memory(name, writable=writable, ask=ask), writable=writable, keep=keep)
+    def open(cls, name: str, *, writable: bool = False, ask: Ask | None = None) -> Segment:
+        """Map an existing segment; FileNotFoundError if its name is gone and nobody is to be asked, else errors of `Ask`."""
+        return cls.of(name, open_memory(name, writable=writable, ask=ask), writable=writable)
 
     @classmethod
-    def of(cls, name: str, fd: int, *, writable: bool = False, keep: bool = False) -> Segment:
-        """Map the segment that is open as `fd`, which is closed unless it is to be kept."""
+    def of(cls, name: str, fd: int, *, writable: bool = False) -> Segment:
+        """Map the segment that is open as `fd`, which is closed."""
         descriptor = Descriptor(fd)
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return cls(name, descriptor.size, _map(fd, descriptor.size, access), descriptor if keep else None)
+        return cls(name, descriptor.size, _map(fd, descriptor.size, access))
 
     def touch(self, size: int) -> None:
         """Have the pages of the first `size` bytes mapped: they are about to be written to. A fault for each costs three times that."""

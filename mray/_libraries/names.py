@@ -43,6 +43,7 @@ PYTHON_ONLY = "mray runs Python"
 DEPRECATED = "Ray has deprecated it"
 NIXL = "NIXL moves tensors between hosts, and mray runs on one"
 GRAPH_INSIDE = "it is about the inside of Ray's compiled graphs, and mray's are made otherwise"
+CHANNELS = "it belongs to the channels inside of Ray's compiled graphs; pass values in calls of actors, or compile a graph"
 STATE_INSIDE = "it is about the inside of Ray's state API; the functions of ray.util.state and their records are there"
 CLUSTER_EVENTS = "its events are those of an autoscaler, and mray runs on one machine"
 ENVIRONMENTS = "mray makes no archives of environments; list_actors(detail=True) tells the variables of each actor's"
@@ -103,11 +104,14 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.dag.utils": Lack(GRAPH_INSIDE),
     # ------------------------------------------------------------------------------------ experimental
     "ray.experimental": Stand("mray.experimental", reason=TRANSPORT_INSIDE),
-    "ray.experimental.channel": Stand("mray.experimental.channel", reason=GRAPH_INSIDE),
+    "ray.experimental.channel": Stand("mray.experimental.channel", reason=CHANNELS),
     "ray.experimental.channel.auto_transport_type": Stand("mray.experimental.channel.auto_transport_type", reason=GRAPH_INSIDE),
-    "ray.experimental.channel.common": Stand("mray.experimental.channel.common", reason=GRAPH_INSIDE),
+    "ray.experimental.channel.cached_channel": Stand(reason=CHANNELS),
+    "ray.experimental.channel.common": Stand("mray.experimental.channel.common", reason=CHANNELS),
     "ray.experimental.channel.communicator_handle": Lack(GRAPH_INSIDE),
-    "ray.experimental.channel.shared_memory_channel": Stand("mray.experimental.channel.shared_memory_channel", reason=GRAPH_INSIDE),
+    "ray.experimental.channel.intra_process_channel": Stand(reason=CHANNELS),
+    "ray.experimental.channel.serialization_context": Stand(reason=CHANNELS),
+    "ray.experimental.channel.shared_memory_channel": Stand(reason=CHANNELS),
     "ray.experimental.channel.torch_tensor_accelerator_channel": Lack(GRAPH_INSIDE),
     "ray.experimental.channel.utils": Lack(GRAPH_INSIDE),
     "ray.experimental.dynamic_resources": Stand(reason=DEPRECATED),

@@ -134,27 +134,15 @@ RAY: dict[str, str] = {
         wait_tensor_freed
     """,
     "mray.experimental.locations": "get_local_object_locations get_object_locations",
-    "mray.experimental.channel": """
-        AwaitableBackgroundReader AwaitableBackgroundWriter BufferedSharedMemoryChannel CPUCommunicator CachedChannel Channel
-        ChannelContext Communicator CompiledDAGArgs CompositeChannel IntraProcessChannel ReaderInterface SynchronousReader
-        SynchronousWriter TorchTensorAcceleratorChannel WriterInterface
-    """,
-    "mray.experimental.channel.common": """
-        AwaitableBackgroundReader AwaitableBackgroundWriter ChannelContext ChannelInterface ChannelOutputType CompiledDAGArgs
-        ReaderInterface SynchronousReader SynchronousWriter WriterInterface
-    """,
+    "mray.experimental.channel": "CPUCommunicator Communicator",
+    "mray.experimental.channel.common": "ChannelOutputType",
     "mray.experimental.channel.accelerator_context": """
         AcceleratorContext is_accelerator_context_registered register_accelerator_context
     """,
     "mray.experimental.channel.auto_transport_type": "AutoTransportType TypeHintResolver",
-    "mray.experimental.channel.cached_channel": "CachedChannel",
     "mray.experimental.channel.communicator": "Communicator ReduceOp TorchTensorAllocator",
     "mray.experimental.channel.cpu_communicator": "CPUCommunicator",
-    "mray.experimental.channel.intra_process_channel": "IntraProcessChannel",
     "mray.experimental.channel.nccl_group": "_NcclGroup",
-    "mray.experimental.channel.shared_memory_channel": """
-        BufferedSharedMemoryChannel Channel CompositeChannel ReaderRefInfo SharedMemoryType
-    """,
     "mray.dag.input_node": "DAGInputData InputAttributeNode InputNode",
     "mray.dag.output_node": "MultiOutputNode",
     "mray.dag.dag_node": "DAGNode",

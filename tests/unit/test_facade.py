@@ -573,6 +573,25 @@ for use in (lambda: from_pandas_refs([]), lambda: Dataset.map, lambda: ray.clust
     assert lines[3] == "ray.cluster_utils.Cluster is not in mray: mray runs on one machine, which is one node"
 
 
+def test_rays_channels_say_what_to_do_instead_and_the_types_beside_them_are_there() -> None:
+    program = """
+import ray
+from ray.experimental.channel import Channel, ChannelContext, Communicator, CPUCommunicator
+from ray.experimental.channel.accelerator_context import register_accelerator_context
+from ray.experimental.channel.common import ChannelInterface, ChannelOutputType
+from ray.experimental.channel.shared_memory_channel import SharedMemoryType
+from ray.experimental.channel.torch_tensor_type import TorchTensorType
+
+print(issubclass(TorchTensorType, ChannelOutputType), issubclass(CPUCommunicator, Communicator))
+for use in (lambda: Channel(None, []), lambda: ChannelContext.get_current(), SharedMemoryType, ChannelInterface):
+    try:
+        use()
+    except NotImplementedError as error:
+        print(str(error).split("; ")[-1].partition(" (")[0])
+"""
+    assert run(program).splitlines() == ["True True", *["pass values in calls of actors, or compile a graph"] * 4]
+
+
 # ---------------------------------------------------------------------------------- beside the real Ray
 def test_an_installed_ray_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("real = 1")

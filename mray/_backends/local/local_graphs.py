@@ -31,7 +31,6 @@ from mray._graph.plan import Route, Step
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.segment import Ask, offered
 from mray._ipc.spin import AdaptiveSpinner, Spinner
-from mray.exceptions import RayChannelError
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
@@ -132,8 +131,6 @@ class LocalHost(Host):
         for graph in list(self.graphs):
             assert isinstance(graph, LocalGraph)
             graph.die()
-        for each in list(self.ending):
-            each.end_with(RayChannelError("Channel closed."))
         if self.service is not None:
             self.service.close_all()
 

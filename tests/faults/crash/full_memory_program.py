@@ -329,23 +329,6 @@ def sending_in_a_group() -> Scene:
     mray.get([actor.leave.remote("senders") for actor in actors])
 
 
-def writing_to_a_channel() -> Scene:
-    from mray.experimental.channel import Channel
-
-    actor = Actor.remote()
-    node = mray.get_runtime_context().get_node_id()
-
-    def attempt() -> None:
-        channel = Channel(None, [(actor, node)], 1000)
-        try:
-            channel.write(value())
-            check(mray.get(actor.read.remote(channel)))
-        finally:
-            channel.close()
-
-    yield attempt
-
-
 def tensors_that_stay_with_their_actor() -> Scene:
     @mray.remote(num_cpus=0)
     class Maker:
@@ -377,7 +360,6 @@ SCENES = [
     reducing_in_a_graph,
     joining_a_group,
     sending_in_a_group,
-    writing_to_a_channel,
     tensors_that_stay_with_their_actor,
 ]
 

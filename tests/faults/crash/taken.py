@@ -160,7 +160,7 @@ ROWS = [
     *(
         Row(what, moment)
         for what in (*NAMES, *FILES)
-        for moment in ("idle", "in a call", "in a graph", "while a graph is compiled", "while a group joins", "in a channel")
+        for moment in ("idle", "in a call", "in a graph", "while a graph is compiled", "while a group joins")
     ),
     Row("files of groups", "while a group joins"),
     *(Row(what, moment) for what in FILES for moment in ("before another interpreter", "before a reset", "before it is looked at")),

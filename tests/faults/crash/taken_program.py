@@ -22,7 +22,6 @@ import numpy as np
 import mray
 import mray.dag
 from mray._runtime.session import session
-from mray.experimental.channel.shared_memory_channel import Channel
 from mray.util import collective, state
 from mray.util.testing import reset
 from tests.faults.crash.taken import INTERPRETER, TAKERS, interpreter_of, sessions_of_this_program
@@ -74,9 +73,6 @@ class Worker:
 
     def total(self, refs: list[Any]) -> float:
         return float(mray.get(refs[0]).sum())
-
-    def receive(self, channel: Any, count: int) -> list[float]:
-        return [float(channel.read(PATIENCE).sum()) for _ in range(count)]
 
 
 @mray.remote
@@ -196,18 +192,6 @@ def while_joining(take: Take, _folder: str) -> None:
         for size in SIZES:
             expect(mray.get([each.reduce.remote(size) for each in (first, second)]), [2 * np.arange(float(size)).sum()] * 2)
             expect(mray.get([first.pass_on.remote(0, size), second.pass_on.remote(1, size)]), [np.arange(float(size)).sum()] * 2)
-
-
-def in_a_channel(take: Take, _folder: str) -> None:
-    readers = [Worker.remote() for _ in range(2)]
-    mray.get([reader.double.remote(1) for reader in readers])
-    channel = Channel(None, [(reader, "") for reader in readers], 1 << 20)
-    with take():
-        sums = [reader.receive.remote(channel, len(SIZES)) for reader in readers]
-        for size in SIZES:
-            channel.write(np.arange(float(size)), PATIENCE)
-        expect(mray.get(sums), [[np.arange(float(size)).sum() for size in SIZES]] * 2)
-    channel.close()
 
 
 def with_an_object(take: Take, _folder: str) -> None:
@@ -371,7 +355,6 @@ MOMENTS: dict[str, Callable[[Take, str], None]] = {
     "in a graph": in_a_graph,
     "while a graph is compiled": while_compiled,
     "while a group joins": while_joining,
-    "in a channel": in_a_channel,
     "with an object that was put": with_an_object,
     "with an object in use": with_an_object_in_use,
     "before objects that reuse memory": before_reuse,

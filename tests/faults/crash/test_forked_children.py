@@ -117,7 +117,6 @@ GRAPH = (
     ASKED
     + """
 from mray.dag import InputNode
-from mray.experimental.channel import Channel
 from mray.util.state import list_graphs
 
 mray.init(num_cpus=2, logging_level="ERROR")
@@ -126,8 +125,6 @@ mray.init(num_cpus=2, logging_level="ERROR")
 class Actor:
     def echo(self, value):
         return value
-    def read(self, channel):
-        return channel.read()
     def fork(self, graph):
         def child():
             try:
@@ -141,18 +138,15 @@ with InputNode() as value:
     graph = actor.echo.bind(value).experimental_compile()
 assert mray.get(graph.execute(0)) == 0
 flying = graph.execute(1)
-channel = Channel(None, [(actor, mray.get_runtime_context().get_node_id())])
 
 def child():
-    global channel
     said = []
-    for use in (lambda: graph.execute(7), lambda: mray.get(flying), lambda: actor.echo.remote(7), lambda: channel.write(7)):
+    for use in (lambda: graph.execute(7), lambda: mray.get(flying), lambda: actor.echo.remote(7)):
         try:
             use()
         except Exception as error:
             said.append(type(error).__name__)
     graph.teardown()
-    channel = None
     gc.collect()
     return said
 
@@ -161,8 +155,6 @@ print("GRANDCHILD", forked(lambda: print_plainly(forked(child))), flush=True)
 print("FLYING", mray.get(flying), mray.get(graph.execute(2)), flush=True)
 listed = len(list_graphs())
 print("COPY", *mray.get(Actor.remote().fork.remote(graph)), listed, flush=True)
-channel.write(3)
-print("CHANNEL", mray.get(actor.read.remote(channel)), flush=True)
 graph.teardown()
 mray.shutdown()
 """
@@ -289,13 +281,13 @@ def test_a_process_that_is_forked_once_or_twice_is_like_any_other(run_text):
     run.assert_nothing_left()
 
 
-def test_what_a_forked_process_does_with_a_graph_or_channel_of_its_parent_is_an_error_there_and_nothing_here(run_text):
+def test_what_a_forked_process_does_with_a_graph_of_its_parent_is_an_error_there_and_nothing_here(run_text):
     run = run_text(GRAPH)
     assert run.wait() == 0, run.output()
     said = run.said()
-    errors = str([*["RaySystemError"] * 3, "RayChannelError"])
+    errors = str(["RaySystemError"] * 3)
     assert (said["CHILD"], said["GRANDCHILD"]) == (errors, errors), run.output()
-    assert (said["FLYING"], said["COPY"], said["CHANNEL"]) == ("1 2", "'RaySystemError' 8 1", "3"), run.output()
+    assert (said["FLYING"], said["COPY"]) == ("1 2", "'RaySystemError' 8 1"), run.output()
     run.assert_nothing_left()
 
 
