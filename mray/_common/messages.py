@@ -116,6 +116,8 @@ ACTOR_KILL = 59  # request, actor id, no_restart             answered by ANSWER,
 NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER with the actor's public spec
 QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
 #             from an observer: "snapshot", "stacks", "last calls"
+FENCE = 68  # request                               answered by ANSWER, behind all that the node has sent before
+MAKE_ROOM = 49  # request                           ask all others for the memory that they keep for reuse; answered by ANSWER
 SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
 RESET = 64  # -                                           a driver to its own session: end my work, hang up, and await me anew
 SPILLED = 69  # -                                        an object was written to disk: the session's table says how much is there
@@ -127,6 +129,7 @@ GROUP_REMOVE = 67  # request, placement group id
 ACTOR_READY = 70  # actor id                              its constructor returned
 ACTOR_FAILED = 71  # actor id, pickle of the exception    its constructor raised
 EXITING = 72  # cause kind, text[, name, calls]            this worker ends on purpose (see CAUSE_ words); its last calls, for the timeline
+KILL_ME = 74  # -                                        end the work of this worker on its GPUs, then kill it
 SETTING_UP = 73  # what                                    code of the user's begins to run before it serves, a hook; "": it is over
 
 # ----------------------------------------------------------------------------------- node to a client
@@ -157,6 +160,7 @@ SPAWN = 100  # worker process, environment                   fork a worker
 SPAWNED = 101  # worker process, pid
 REAPED = 102  # pid, wait status
 NOT_SPAWNED = 103  # worker process, text      the zygote could not fork it, now: it says why
+PRELOAD_FAILED = 104  # module, text          workers start without this preloaded module, and why
 
 # ------------------------------------- client and node, on a channel of their own (`mray._ipc.introductions`)
 INTRODUCE = 105  # number, process, connect        is there such a process ("": the node); and I want a connection to it

@@ -117,10 +117,8 @@ class SessionMps:
 
     # ------------------------------------------------------------------------------------ questions
     def answer(self, process: str, what: str, arguments: list[Any], answer: Callable[[bool, object], None]) -> None:
-        """Answer the questions of workers and compilers, perhaps later; end a worker that asks for it."""
-        if what == "mps_kill":
-            self.kill(process)
-        elif what == "mps_client":
+        """Answer the questions of workers and compilers, perhaps later."""
+        if what == "mps_client":
             self._answer_client(process, answer)
         elif what == "mps_edges":
             self._answer_edges(arguments, answer)

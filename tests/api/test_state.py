@@ -833,7 +833,7 @@ def test_an_observer_may_only_look(session: ModuleType, state: ModuleType) -> No
     actor = worker_class(session).remote()
     session.get(actor.pid.remote())
     directory = session._api.current.backend_if_started().facts()["session_dir"]
-    for message in ((m.SHUTDOWN,), (m.ACTOR_KILL, 0, actor._actor_id.binary(), True), (m.QUERY, 1, "trim", []), ("nonsense",)):
+    for message in ((m.SHUTDOWN,), (m.ACTOR_KILL, 0, actor._actor_id.binary(), True), (m.MAKE_ROOM, 1), ("nonsense",)):
         with connect(os.path.join(directory, "node.sock")) as sock:
             sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode(message))
             with sock.makefile("rb") as answer:

@@ -102,7 +102,7 @@ def test_a_conversation_that_breaks_is_no_end_of_its_process():
 def test_a_request_to_a_node_that_has_hung_up_gets_how_the_session_has_ended():
     requests = Requests(Ends())
     node: Any = SimpleNamespace(closed=True, process="")
-    answer = requests.send(node, m.QUERY, "spilled", [])
+    answer = requests.send(node, m.FENCE)
     assert not answer.ready()
     requests.all_lost(NodeDiedError("the node process (pid 7) was killed"))
     with pytest.raises(NodeDiedError, match="pid 7"):
@@ -161,7 +161,8 @@ def test_who_asks_for_an_end_before_the_node_has_told_it_gets_it_behind_that_wor
     told: list[Ended | None] = []
     with endpoint.lock:
         endpoint.after_end("8c62cb31", lambda: told.append(endpoint.ends.of("8c62cb31")))
-        ((_code, number, *_question),) = said
+        ((code, number),) = said
+        assert code == m.FENCE
         assert told == []
         endpoint.ends.tell(KILLED)
         endpoint.requests.settle(number, {}, None)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mray._common.causes import Cause
-from mray._common.messages import CAUSE_CRASH, NOT_SPAWNED, REAPED, SPAWNED
+from mray._common.messages import CAUSE_CRASH, NOT_SPAWNED, PRELOAD_FAILED, REAPED, SPAWN, SPAWNED
 from mray._ipc import process as processes
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import OPTIONS, PACKET, new_channel
@@ -124,3 +124,31 @@ def test_a_worker_that_is_killed_as_it_is_refused_ends_once(scene: Scene, monkey
     scene.reactor.run_once(0)
     assert scene.faults == []
     assert len(scene.died) == 1
+
+
+def test_a_module_that_could_not_be_preloaded_is_named_to_the_user(scene: Scene) -> None:
+    scene.zygote.send(marshal.dumps((PRELOAD_FAILED, "torch", "could not be imported: ImportError: no torch")))
+    scene.reactor.run_once(0)
+    assert scene.output == ["preload: module 'torch' could not be imported: ImportError: no torch\n"]
+    assert scene.killed == []
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (("preload failed", "torch", "could not be imported"), "'preload failed' is no message"),
+        ((999, "torch", "could not be imported"), "999 is no message"),
+        ((PRELOAD_FAILED, "torch"), "came with 1 fields instead of 2"),
+        ((SPAWN, PROCESS, {}), "a zygote must not send SPAWN"),
+        ((), "a message is a tuple"),
+    ],
+)
+def test_a_zygote_that_sends_what_it_must_not_is_named_and_killed(scene: Scene, message: tuple[Any, ...], reason: str) -> None:
+    scene.zygote.send(marshal.dumps(message))
+    scene.zygote.send(marshal.dumps((SPAWNED, PROCESS, PID)))
+    scene.reactor.run_once(0)
+    (text,) = scene.output
+    assert text.startswith("the zygote sent an invalid message, and is started anew: ") and reason in text
+    assert scene.killed == [PID - 1]
+    assert scene.supervisor.workers[PROCESS].pid == 0, "nothing is read behind it"
+    assert scene.faults == []

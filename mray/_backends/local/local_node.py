@@ -173,6 +173,8 @@ class LocalNode:
             self._apply(make_event(connection.process, *message[1:]))
         elif code == m.QUERY:
             self._query(connection, *message[1:])
+        elif code == m.FENCE:
+            connection.send((m.ANSWER, message[1], True, None))
         elif code == m.EXITING:
             self._worker_leaves(connection, *message[1:])
 
@@ -182,9 +184,7 @@ class LocalNode:
         self._apply(events.WorkerLeft(worker.process, kind, text))
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:
-        if what == "trim":
-            connection.send((m.ANSWER, request, True, None))
-        elif what == "nodes":
+        if what == "nodes":
             connection.send((m.ANSWER, request, True, [snapshot.describe_node(self.facts)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [0, 0]))

@@ -167,7 +167,7 @@ class Interrupts:
                 self._client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
                 if not self._context.gpu_ids:
                     os._exit(1)
-                self._client.node.send((m.QUERY, 0, "mps_kill", []))  # the node ends what it does on the GPU first, if it has to
+                self._client.node.send((m.KILL_ME,))
                 return
             if runs:
                 self._send()

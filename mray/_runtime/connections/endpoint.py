@@ -396,7 +396,7 @@ class Endpoint:
     def await_end(self, process: str) -> Ended | None:
         """The end of a process that is not there any more. None: it had ended before this process was there. Waits for the node's word."""
         if self.ends.of(process) is None:
-            self.ask(m.QUERY, "spilled", [])  # what the node has said before its answer has come by then
+            self.ask(m.FENCE)
         return self.ends.of(process)
 
     def after_end(self, process: str, then: Callable[[], None]) -> None:
@@ -404,7 +404,7 @@ class Endpoint:
         if self.ends.of(process) is not None or self.node.closed:
             then()
         else:
-            self.requests.send(self.node, m.QUERY, "spilled", []).then(then)
+            self.requests.send(self.node, m.FENCE).then(then)
 
     def _on_node_hangup(self, node: Connection) -> None:
         """Fail everything: the node is dead, or ends the session, or reads no more from this process."""

@@ -314,10 +314,17 @@ class Node:
             self._apply(make_event(connection.process, *message[1:]))
         elif code == m.QUERY:
             self._query(connection, *message[1:])
+        elif code == m.FENCE:
+            connection.send((m.ANSWER, message[1], True, None))
+        elif code == m.MAKE_ROOM:
+            self._ask_to_trim(connection.process)
+            self._answer_trimmed(connection, message[1], _TRIM_WAIT)
         elif code == m.SPILLED:
             self._spilled()
         elif code == m.SETTING_UP:
             self._stray_workers.sets_up(connection.process, message[1])
+        elif code == m.KILL_ME:
+            self._kill(connection.process)
         elif code == m.SHUTDOWN:
             self._driver_leaves(connection)
         elif code == m.RESET and self._only_job is not None and connection is self._only_job.connection:
@@ -449,10 +456,7 @@ class Node:
             self.jobs.forget(job)
 
     def _query(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:
-        if what == "trim":
-            self._ask_to_trim(connection.process)
-            self._answer_trimmed(connection, request, _TRIM_WAIT)
-        elif what == "nodes":
+        if what == "nodes":
             connection.send((m.ANSWER, request, True, [snapshot.describe_node(self._facts)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [self._members.total(SPILLED_EVER), self._members.total(SPILLED_OBJECTS)]))

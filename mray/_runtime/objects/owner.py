@@ -137,7 +137,7 @@ class Owner(Part):
         """As `store_value`, where memory has no room: in what others give back, or on disk."""
         store = self.store
         if store.others_could_make_room(value.size):
-            self.client.ask(m.QUERY, "trim", [])
+            self.client.ask(m.MAKE_ROOM)
             with contextlib.suppress(ObjectStoreFullError):
                 return store.write(value, owner)
         if not self.client.facts["spilling"]:

@@ -27,11 +27,12 @@ from mray._common.causes import Cause
 from mray._common.clock import monotonic
 from mray._common.ids import worker_id_of
 from mray._common.kept import os, socket
-from mray._common.messages import CAUSE_CRASH, CAUSE_REFUSED, NOT_SPAWNED, NOTE_STREAM, REAPED, SPAWN, SPAWNED
-from mray._common.protocol import misfit
+from mray._common.messages import CAUSE_CRASH, CAUSE_REFUSED, NOT_SPAWNED, NOTE_STREAM, PRELOAD_FAILED, REAPED, SPAWN, SPAWNED
+from mray._common.protocol import MESSAGES, ZYGOTE_TO_NODE, misfit
 from mray._decide.scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
 from mray._decide.scheduler.root_names import ROOT_VARIABLE, job_of
 from mray._ipc import process as processes
+from mray._ipc.faults import message_name
 from mray._ipc.frames import decode_message, to_text
 from mray._ipc.limits import advice, exhausted, is_passing
 from mray._ipc.output import TAIL_BYTES, last_lines
@@ -174,8 +175,10 @@ class Supervisor:
             if packet:
                 try:
                     message = decode_message(packet)
-                    if message[0] in (SPAWNED, REAPED, NOT_SPAWNED) and (wrong := misfit(message)):
+                    if wrong := misfit(message):
                         raise ValueError(wrong)
+                    if MESSAGES[message[0]].ways != ZYGOTE_TO_NODE:
+                        raise ValueError(f"a zygote must not send {message_name(message[0])}")
                 except ValueError as error:
                     self._trouble(f"the zygote sent an invalid message, and is started anew: {error}\n")
                     message = ()
@@ -194,7 +197,7 @@ class Supervisor:
                 self._ended(message[1], message[2])
             elif message[0] == NOT_SPAWNED:
                 self._not_spawned(message[1], message[2])
-            else:
+            elif message[0] == PRELOAD_FAILED:
                 self._trouble(f"preload: module {message[1]!r} {message[2]}\n")
 
     def _zygote_ended(self, status: int) -> None:

@@ -1,7 +1,8 @@
 """The zygote: a clean process with the runtime imported, which forks workers.
 
     node ──SPAWN (process, environment) + 3 ends──▶ zygote ──fork──▶ worker
-         ◀──SPAWNED (process, pid) or NOT_SPAWNED (process, text), REAPED (pid, status)──
+         ◀──SPAWNED (process, pid) or NOT_SPAWNED (process, text), REAPED (pid, status),
+           PRELOAD_FAILED (module, text)──
 
 It never runs user code (the modules that the session preloads apart), starts no thread and touches no GPU. The two talk over a
 pair of packet sockets, one marshalled tuple a packet.
@@ -28,11 +29,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mray._common.kept import os, socket
-from mray._common.messages import NOT_SPAWNED, REAPED, SPAWN, SPAWNED
+from mray._common.messages import NOT_SPAWNED, PRELOAD_FAILED, REAPED, SPAWN, SPAWNED
 from mray._common.protocol import misfit
 from mray._decide.scheduler.root_names import ROOT_VARIABLE
 from mray._ipc import process as processes
 from mray._ipc.connection import receive_fds
+from mray._ipc.faults import message_name
 from mray._ipc.frames import decode_message
 from mray._ipc.limits import advice
 from mray._ipc.reaper import clean_after_node
@@ -117,13 +119,11 @@ class Zygote:
                 importlib.import_module(module)
             except BaseException as error:  # any exception, SystemExit too: workers do without the module
                 sys.excepthook(*sys.exc_info())
-                self._tell("preload failed", module, f"could not be imported: {type(error).__name__}: {error}")
+                self._tell(PRELOAD_FAILED, module, f"could not be imported: {type(error).__name__}: {error}")
             count = len(lasting_threads() - known)
             if count:
                 threads = "a thread" if count == 1 else f"{count} threads"
-                self._tell(
-                    "preload failed", module, f"has started {threads}, which no forked process has: each worker imports it by itself"
-                )
+                self._tell(PRELOAD_FAILED, module, f"has started {threads}, which no forked process has: each worker imports it by itself")
                 self._begin_without(module, around)
         if self._options.get("note"):
             Foresight(self._options["note"]).import_noted()
@@ -160,7 +160,7 @@ class Zygote:
         message = decode_message(packet)
         wrong = misfit(message)
         if wrong or message[0] != SPAWN:
-            raise ValueError(f"the node sent the zygote an invalid message: {wrong or message[0]}")
+            raise ValueError(f"the node sent the zygote an invalid message: {wrong or f'a node must not send {message_name(message[0])}'}")
         # POINT zygote heard: message[0]
         _code, process, environment = message
         try:

@@ -383,7 +383,7 @@ def trim() -> None:
 
     def nothing_else() -> bool:
         store.trim()
-        client.ask(messages.QUERY, "trim", [])
+        client.ask(messages.MAKE_ROOM)
         # Looked at anew each time: what an attempt put for an argument is the driver's until the reply has let go of it.
         total, held = left()
         return len(held) == 1 and [total] == held

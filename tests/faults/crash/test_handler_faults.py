@@ -140,6 +140,10 @@ NOT_HEARD = {
     "TAKE_RING": "as OFFER_RING",
     "RETIRE_RING": "comes when a process has more than 16 pairs that talk (test_ring_pairs)",
     "NUDGE": "has no handler that does anything",
+    "FENCE": "has no handler that does anything but answer",
+    "MAKE_ROOM": "comes where memory is full (test_full_memory)",
+    "KILL_ME": "comes from a worker with a GPU whose task is cancelled with force (test_mps)",
+    "PRELOAD_FAILED": "comes where a preloaded module cannot be had (test_supervisor)",
     "LEASE_BREAK": "comes after a fault: each row asks whether what was leased is free again",
 }
 #: Seconds in which a scene must have ended.
