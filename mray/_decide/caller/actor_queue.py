@@ -1,4 +1,4 @@
-"""The calls of one process to one actor, in order, from process to process.
+"""The calls of one process to one actor, in order, across restarts.
 
 ::
 
@@ -6,7 +6,7 @@
                                      │          │            │
                                      └──────────┴────────────┴──▶ dead
 
-The node reports every state but the first two. It may report a state again, or leave out those between two others.
+The node reports every state but the first two. It may repeat a state or skip states in between.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from mray._common.causes import Cause
     from mray._decide.caller.call_records import Link
 
-#: The node has not been asked; it has not answered yet. The other states are those that it reports.
+#: The node was not asked; the node was asked and has not answered. It reports the other states.
 UNKNOWN, ASKED = "unknown", "asked"
-#: The states that may follow on each.
+#: The states that may follow each state.
 _NEXT = {
     UNKNOWN: {PENDING, ALIVE, RESTARTING, DEAD},
     ASKED: {PENDING, ALIVE, RESTARTING, DEAD},
@@ -37,50 +37,54 @@ _NEXT = {
 
 
 class ActorQueue(Generic[AnyCall]):
-    """The state of an actor as one process knows it, and the calls of that process that the actor has not answered.
+    """The state of an actor as one process knows it, with the unanswered calls of that process.
 
-    Invariant: a call is in `queue`, in `aside`, or in ``link.calls``, or answered. While the link is open, the queue has only calls that
-    wait for their arguments, or rest, or that were made behind such a call. While the actor is being restarted, which may take for ever, it
-    has no call that is ready and may not be sent to the next process, unless it was made before the actor's first process was there.
+    Invariant: an unanswered call is in `queue`, in `aside`, or in ``link.calls``. While the link is open, `queue` has only calls that
+    wait for
+    arguments, calls that rest, and calls made after one of these. While the actor restarts, which may take forever, no ready call is
+    queued
+    unless it may go to the next process or was made before the actor's first process existed.
 
-    A call that is tried again rests before that. One that was lost with its process keeps its place, and those behind it wait with it:
-    their order holds. One whose method has raised an error rests aside, and others overtake it.
+    A retried call rests first. A call lost with its process keeps its position, and later calls wait behind it. A call whose method
+    raised
+    rests in `aside`, and others overtake it.
     """
 
     def __init__(self, actor_id: bytes) -> None:
         self.state = UNKNOWN
-        #: Where the node has said that it runs; "" before that.
+        #: The actor's process, as the node reported it; "" before that.
         self.process = ""
         self.incarnation = -1
         self.cause: Cause | None = None
-        #: The connection to that process, a `Link`; None while there is none.
+        #: The open connection to that process, a `Link`, or None.
         self.link: Any = None
         self.queue: deque[AnyCall] = deque()
-        #: Those in `queue` that rest.
+        #: Calls of `queue` that rest.
         self.resting: set[AnyCall] = set()
-        #: Calls that rest before they are sent again (they were sent), or before they fail because the actor is being restarted (they were
-        #: not): a caller that asks again and again is told at once of the actor's end or return, and else no more often than that.
+        #: Calls outside of the order that rest: before they are sent again, or, unsent, before they fail because the actor restarts. The
+        #: rest limits
+        #: the rate at which a caller that retries in a loop learns of the restart.
         self.aside: dict[AnyCall, None] = {}
-        #: Seconds that a call rests. 0: none does.
+        #: Seconds that a call rests; 0: no call rests.
         self.rest = 0.0
-        #: Calls that may be unanswered at once; 0: as many as there are.
+        #: The limit of unanswered calls; 0: no limit.
         self.most_pending = 0
-        #: Whether a call may overtake one that waits for its arguments.
+        #: Whether a call may overtake one that waits for arguments.
         self.unordered = False
         self.story = Story("the calls to actor", actor_id)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self) -> bool:
-        """Whether a call whose arguments are there is sent at once."""
+        """Whether a call whose arguments are ready is sent immediately."""
         return self.link is not None and not self.link.closed and (not self.queue or self.unordered)
 
     def is_full(self) -> bool:
-        """Whether so many calls are unanswered that the actor takes no more."""
+        """Whether the limit of unanswered calls is reached."""
         sent = 0 if self.link is None else len(self.link.calls)
         return 0 < self.most_pending <= sent + len(self.queue) + len(self.aside)
 
     def rests(self, call: AnyCall) -> bool:
-        """Whether a call is only tried again later."""
+        """Whether a call rests before it is retried."""
         return call in self.resting or (call in self.aside and call.was_sent)
 
     # ------------------------------------------------------------------------------------ events of this process
@@ -98,14 +102,14 @@ class ActorQueue(Generic[AnyCall]):
         return self.watched()
 
     def watched(self) -> do.Instructions:
-        """Somebody wants to know the actor's state, and each change."""
+        """A subscriber wants the actor's state and each change."""
         if self.state != UNKNOWN:
             return []
         self._enter(ASKED)
         return [do.Subscribe()]
 
     def arguments_came(self, call: AnyCall) -> do.Instructions:
-        """A queued call has all of its arguments."""
+        """All arguments of a queued call have arrived."""
         if self.state == RESTARTING and goes_once(call):
             self.queue.remove(call)
             return self._refuse(call)
@@ -130,7 +134,7 @@ class ActorQueue(Generic[AnyCall]):
         return out + self._flush()
 
     def cancelled(self, call: AnyCall) -> do.Instructions | None:
-        """A call was cancelled; None if it is not queued. Others may have waited behind it."""
+        """A call was cancelled. Returns None if it is not queued; else instructions for the calls that waited behind it."""
         self.resting.discard(call)
         if call in self.aside:
             del self.aside[call]
@@ -142,7 +146,7 @@ class ActorQueue(Generic[AnyCall]):
         return self._flush()
 
     def attempt_failed(self, call: AnyCall) -> do.Instructions:
-        """The method raised an error that the caller asked to be retried."""
+        """The method raised an error that the caller asked to retry."""
         if call.retries == CANCELLED:
             return [do.Cancel(call)]
         call.use_retry()
@@ -157,9 +161,9 @@ class ActorQueue(Generic[AnyCall]):
 
     # ------------------------------------------------------------------------------------ events of the actor's process
     def reported(self, state: str, process: str, incarnation: int, cause: Cause | None) -> do.Instructions:
-        """The node has said where the actor is. The link of a process that has ended was read to its end before."""
+        """The node has reported the actor's state. The link of a process that ended was read to its end before."""
         if self.state == DEAD:
-            return []  # the node was lost, and what it had said before is still read
+            return []  # the node is lost; earlier messages are still read
         if state not in _NEXT[self.state]:
             raise self.story.invalid(f"The report {state!r}", self.state)
         before = self.state
@@ -174,20 +178,20 @@ class ActorQueue(Generic[AnyCall]):
         return [*out, do.Announce()]
 
     def connected(self, link: Link | None) -> do.Instructions:
-        """There is a connection to the actor's process; None: it has ended since, and the node will say so."""
+        """The client has connected to the actor's process; None: the process has ended, and the node will report it."""
         self.link = link
         return self._flush()
 
     def unreachable(self, error: BaseException) -> do.Instructions:
-        """No connection could be made; the next call tries again."""
+        """The client could not connect; the next call tries again."""
         self.story.note("unreachable", repr(error))
         self.link = None
         return self._fail_queue(error)
 
     def broke(self, error: BaseException) -> do.Instructions:
-        """The link has ended although the actor lives, and the calls over it have failed.
+        """The link broke although the actor lives, and the calls sent over it have failed.
 
-        Calls that wait for their arguments were to follow those, and fail as well. The next call connects again.
+        Queued calls were to follow those, so they fail as well. The next call connects again.
         """
         return self.unreachable(error)
 
@@ -197,7 +201,7 @@ class ActorQueue(Generic[AnyCall]):
         self.state = state
 
     def _flush(self) -> do.Instructions:
-        """Send calls in order, up to the first whose arguments are not there (or past it, if that is allowed)."""
+        """Send calls in order, up to the first that waits for arguments; past it if `unordered`."""
         if self.link is None or self.link.closed:
             return []
         queue = self.queue
@@ -214,14 +218,14 @@ class ActorQueue(Generic[AnyCall]):
         return bool(call.waiting) or call in self.resting
 
     def _refuse(self, call: AnyCall) -> do.Instructions:
-        """The actor is being restarted, and the call is not for its next process."""
+        """Fail a call that may not go to the actor's next process."""
         if not self.rest:
             return [do.FailUnavailable(call, "")]
         self.aside[call] = None
         return [do.AwaitRest([call], self.rest)]
 
     def _fail_refused(self) -> do.Instructions:
-        """The actor is there again: callers that ask once more will be answered."""
+        """Fail refused calls without further rest: the actor is alive again."""
         refused = [call for call in self.aside if not call.was_sent]
         for call in refused:
             del self.aside[call]
@@ -236,14 +240,14 @@ class ActorQueue(Generic[AnyCall]):
         """The actor runs in this process."""
         if incarnation == self.incarnation and self.link is not None and not self.link.closed:
             return []
-        # With a link to another process of it, it was restarted in between.
+        # A link to an earlier process means that the actor was restarted in between.
         out = [] if self.link is None or incarnation == self.incarnation else self._sort_out(self._cut_off(), ALIVE)
         self.incarnation = incarnation
         self.process = process
         return [*out, *self._fail_refused(), do.Connect(process)]
 
     def _ended(self, before: str) -> do.Instructions:
-        """The actor's process has ended; the link with it, though the process may stay while others hold objects that it owns."""
+        """The actor's process has ended, and with it the link. (The process may stay while others hold objects that it owns.)"""
         lost = self._cut_off()
         if self.state == RESTARTING:
             return self._sort_out(lost, before)
@@ -254,7 +258,7 @@ class ActorQueue(Generic[AnyCall]):
         return out + [do.FailDead(call, self.process if call.was_sent else "") for call in aside]
 
     def _cut_off(self) -> list[AnyCall]:
-        """Let go of the link; the calls over it that have no answer."""
+        """Drop the link and return its unanswered calls."""
         if self.link is None:
             return []
         lost = list(self.link.calls.values())
@@ -263,18 +267,18 @@ class ActorQueue(Generic[AnyCall]):
         return lost
 
     def _sort_out(self, lost: list[AnyCall], before: str) -> do.Instructions:
-        """Queue in order the calls that may be retried, and fail the others: the actor is being started again.
+        """Requeue in order the calls that may be retried, and fail the others: the actor restarts.
 
-        Calls that were made before its first process was there wait for any process. Those that were queued between the death of its
-        process and now, when this process learns of it, were for that one.
+        Calls made before the actor's first process existed wait for any process. Other queued calls were meant for the process that
+        died.
         """
         out: do.Instructions = []
         if before in (ASKED, ALIVE):
             out += (do.FailUnavailable(call, "") for call in self.queue if goes_once(call) and not call.was_sent)
             self.queue = deque(call for call in self.queue if not goes_once(call) or call.was_sent)
         elif before == RESTARTING and self.process:
-            # The process that was to follow has died before it was there. That was an attempt of the calls that are retried in it: an
-            # actor may be restarted without end.
+            # The next process died before it was ready. That counts as an attempt of its retried calls, since an actor may restart
+            # endlessly.
             out += (do.FailUnavailable(call, "") for call in self.queue if call.was_sent and not call.retries)
             self.queue = deque(call for call in self.queue if not call.was_sent or call.retries)
             self.resting.intersection_update(self.queue)

@@ -2,14 +2,15 @@
 
 ::
 
-    unknown ──met──▶ asked ──acknowledged──▶ borrowed ──wanted──▶ fetching ──▶ there ──lost──▶ fetching, once more
+    unknown ──met──▶ asked ──acknowledged──▶ borrowed ──wanted──▶ fetching ──▶ ready ──lost──▶ fetching again
        ▲             (not where the reply goes the same way)                   or failed
-       └────────────────────────────── let go of ◀───────────────────────────────┘
+       └────────────────────────────── released ◀────────────────────────────────┘
 
-A borrow must be counted before the process that passed the ref on lets it go. So whatever would let it go (a reply, an UNPIN) waits for the
-owner's acknowledgement: that of the first borrow, if it is still on its way when the ref comes from another process too.
+A borrow must be counted before the process that passed the ref on drops it. So a message that would drop it (a reply, an UNPIN) waits
+for the
+owner's acknowledgement: that of the first borrow, if it is in flight when the ref arrives from another process too.
 
-Handles of actors are held of the node by the same rule.
+The node counts handles of actors by the same rule.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mray._decide.caller import caller_instructions as do
 if TYPE_CHECKING:
     from mray._decide.caller.call_records import BorrowedObject, Link
 
-#: Stands for the process that counts handles of actors.
+#: The process that counts handles of actors.
 NODE = ""
 
 Continuation = Callable[[], None]
@@ -45,43 +46,44 @@ class Ask:
 
 
 class Borrower:
-    """The objects of other processes that this one holds, and its handles.
+    """The borrowed objects and the actor handles of one process.
 
-    Invariant: `unacknowledged` is the count of None among `thens`; a key of `asked` names an ask that is in `asks`.
+    Invariant: `unacknowledged` is the count of None among `thens`; the asks named in `asked` are in `asks`.
     """
 
     def __init__(self, process: str) -> None:
-        #: Entries by id: there as long as this process uses the object.
+        #: Entries by object id, while this process uses the object.
         self.objects: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
-        #: Tokens of actors' handles, likewise.
+        #: Tokens of actor handles by actor id.
         self.tokens: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
-        #: Actors that the node counts this process as a holder of.
+        #: Actors of which the node counts this process as a holder.
         self.held: set[bytes] = set()
         self.asks: dict[int, Ask] = {}
-        #: The number of the last ask of an object or actor that is not acknowledged.
+        #: The number of the last unacknowledged ask of an object or actor.
         self.asked: dict[bytes, int] = {}
-        #: Acknowledgements that a reply has to wait for.
+        #: Acknowledgements that replies wait for.
         self.unacknowledged = 0
         self._numbers = 0
         self.story = Story("what process", process, "has borrowed")
 
     # ------------------------------------------------------------------------------------ refs come
     def is_counted(self, key: bytes) -> bool:
-        """Whether nobody has to wait where a ref, or a handle, has come that is known."""
+        """Whether a known ref or handle that arrives is already counted."""
         return key not in self.asked
 
     def met(self, entry: BorrowedObject, process: str, follows: bool, then: Continuation | None) -> int:
-        """A ref of an object has come that was unknown. `then` goes on once the borrow is counted.
+        """An unknown ref has arrived. `then` continues once the borrow is counted.
 
-        Returns the number of the BORROW that is to be sent: 0 if nobody waits for it, because it goes the same way as the reply to the
-        process that has passed the ref on, and before that (`follows`).
+        Returns the number of the BORROW to send; 0 if no message waits for it, because it travels before the reply, on the same
+        connection, to the
+        process that passed the ref on (`follows`).
         """
         object_id = entry.object_id
         self.objects[object_id] = entry
         return 0 if follows and then is None else self._ask(object_id, process, then)
 
     def met_again(self, key: bytes, then: Continuation | None) -> do.Instructions:
-        """A ref, or a handle, has come that is known."""
+        """A known ref or handle has arrived."""
         number = self.asked.get(key)
         if number is None:
             return _go_on(then)
@@ -90,11 +92,11 @@ class Borrower:
         return []
 
     def lent(self, entry: BorrowedObject) -> None:
-        """The owner has counted this process and sent an object unasked that was unknown."""
+        """The owner has counted this process and sent an unknown object unasked."""
         self.objects[entry.object_id] = entry
 
     def acknowledged(self, number: int) -> do.Instructions:
-        """The owner, or the node, has counted this process. (The answer may come behind the end that was taken for one.)"""
+        """The owner, or the node, has counted this process. (The acknowledgement may arrive after the process was taken for dead.)"""
         ask = self.asks.pop(number, None)
         if ask is None:
             return []
@@ -109,12 +111,14 @@ class Borrower:
         return entry.form is None and not entry.fetching and entry.owner is not None
 
     def fetched(self, entry: BorrowedObject, link: Link | None, asks: bool) -> do.Instructions:
-        """The value is wanted, of its owner at the other end of the link; None: it is gone. `asks`: and whether it is there."""
+        """The value is wanted from its owner at the other end of the link; None: the owner has exited. `asks`: report also whether it is
+        ready.
+        """
         entry.fetching = True
         return [do.FailObjects([entry], None)] if link is None else [do.Fetch(link, entry.object_id, asks)]
 
     def lost(self, entry: BorrowedObject, place: str) -> bool:
-        """The value is not in this place any more. Returns whether it is pending again: the owner knows another, or makes it again."""
+        """The value is no longer at its location. Returns whether it is pending again: the owner knows another location or recreates it."""
         if entry.missed == place:
             return False
         self.story.note("lost", entry.object_id, place)
@@ -124,7 +128,7 @@ class Borrower:
 
     # ------------------------------------------------------------------------------------ handles
     def handle_came(self, token: Any, is_counted: bool, then: Continuation | None) -> do.Instructions:
-        """A handle has come of an actor that had none. `is_counted`: the node knows, or will never know."""
+        """The first handle of an actor has arrived. `is_counted`: the node knows of it, or never will."""
         actor_id = token.actor_id
         self.tokens[actor_id] = token
         if actor_id in self.held:
@@ -133,7 +137,7 @@ class Borrower:
         return _go_on(then) if is_counted else [do.Hold(self._ask(actor_id, NODE, then), actor_id)]
 
     def handles_gone(self, actor_id: bytes) -> do.Instructions:
-        """The last handle of an actor is gone; a new one may have come meanwhile."""
+        """The last handle of an actor was dropped; a new one may have arrived meanwhile."""
         if actor_id in self.tokens or actor_id not in self.held:
             return []
         self.held.discard(actor_id)
@@ -141,11 +145,11 @@ class Borrower:
 
     # ------------------------------------------------------------------------------------ ends
     def died(self, process: str) -> do.Instructions:
-        """A process has ended: what it has not sent does not come."""
+        """A process has exited: its unsent acknowledgements and values do not arrive."""
         return self._over(process, None)
 
     def broke(self, process: str, error: BaseException) -> do.Instructions:
-        """A connection has ended although its process lives: a ref that comes later borrows again."""
+        """A connection broke although its process lives: a ref that arrives later borrows again."""
         return self._over(process, error)
 
     def all_lost(self, error: BaseException) -> do.Instructions:
@@ -174,7 +178,7 @@ class Borrower:
         return out + self._acknowledge(asks)
 
     def _acknowledge(self, numbers: Iterable[int]) -> do.Instructions:
-        """Nobody waits for the dead."""
+        """Continue whatever waits for an acknowledgement of a dead process."""
         return [instruction for number in numbers for instruction in self.acknowledged(number)]
 
     # ------------------------------------------------------------------------------------ for tests and errors

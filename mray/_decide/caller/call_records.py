@@ -1,37 +1,37 @@
-"""Calls and connections, as far as the state machines of a caller know them."""
+"""Calls and connections, as the state machines of a caller see them."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-#: Stands for the retries of a call that was cancelled: it is not sent again.
+#: The retries of a cancelled call, which is not sent again.
 CANCELLED = -2
 
 
 class PendingCall(Protocol):
-    """A call that has not been answered."""
+    """An unanswered call."""
 
-    #: Arguments whose values are not there yet.
+    #: Arguments that have not arrived.
     waiting: int
-    #: Retries left; `CANCELLED` once it was cancelled.
+    #: Retries left, or `CANCELLED`.
     retries: int
-    #: Whether it was sent before, to a process that is dead now or that has failed it.
+    #: Whether it was sent before, to a process that has died or has failed it.
     was_sent: bool
 
     def use_retry(self) -> None:
-        """Count a retry."""
+        """Consume a retry."""
 
 
 AnyCall = TypeVar("AnyCall", bound=PendingCall)
 
 
 class PendingTask(PendingCall, Protocol):
-    """A task that has not been answered."""
+    """An unanswered task."""
 
     task_id: bytes
-    #: The `mray._decide.caller.lease_pool.Lease` that it was pushed to last.
+    #: The `mray._decide.caller.lease_pool.Lease` that it was last pushed to.
     lease: Any
-    #: How often its worker was ended because memory ran low.
+    #: How often its worker was killed because memory ran low.
     memory_kills: int
 
 
@@ -41,11 +41,11 @@ AnyTask = TypeVar("AnyTask", bound=PendingTask)
 class Link(Protocol):
     """An open connection to a worker."""
 
-    #: The calls sent over it that are not answered, in the order they were sent, by task id.
+    #: Unanswered calls that were sent over it, by task id, in order.
     calls: dict[bytes, Any]
     #: The process at the other end.
     process: str
-    #: Whether it has ended. Messages that came before may still be unread.
+    #: Whether it is closed. Earlier messages may still be unread.
     closed: bool
 
 
@@ -55,14 +55,14 @@ class BorrowedObject(Protocol):
     object_id: bytes
     #: The process that owns it.
     owner: str | None
-    #: How its value is to be read; None while that is not there.
+    #: The format of its value; None until the value is ready.
     form: int | None
-    #: Whether its value has been asked for.
+    #: Whether its value was requested.
     fetching: bool
-    #: Where the value lay in vain.
+    #: The location at which its value was not found.
     missed: str
 
 
 def goes_once(call: PendingCall) -> bool:
-    """Whether the call only waits for a process, and may be sent to the one that it was made for only."""
+    """Whether an unsent call may go only to the process that it was made for."""
     return call.waiting == 0 and call.retries == 0

@@ -1,6 +1,7 @@
-"""Instructions, in the imperative: what follows from an event. The client carries them out in order.
+"""Instructions, in the imperative, which the client carries out in order.
 
-A `call` is a `PendingCall`, a `task` a `PendingTask`, a `lease` one of `mray._decide.caller.lease_pool`, and an `entry` a `BorrowedObject`;
+A `call` is a `PendingCall`, a `task` a `PendingTask`, a `lease` one of `mray._decide.caller.lease_pool`, and an `entry` a
+`BorrowedObject`;
 an `item` and a `promise` are the client's.
 """
 
@@ -45,7 +46,7 @@ class FailUnavailable(Record):
 
 
 class Subscribe(Record):
-    """Have the node send the actor's place, and each change."""
+    """Ask the node to send the actor's location and each change."""
 
 
 class Connect(Record):
@@ -55,18 +56,18 @@ class Connect(Record):
 
 
 class Announce(Record):
-    """Tell everybody who watches the actor of its new state."""
+    """Notify the subscribers of the actor's new state."""
 
 
 class Discard(Record):
-    """Let go of the refs and memory of an item that was known, or that nobody reads."""
+    """Release the refs and the memory of an item that was known, or that has no reader."""
 
     number: int
     item: Any
 
 
 class Fill(Record):
-    """Give what was promised the value of the item."""
+    """Give the promise the value of the item."""
 
     number: int
     promise: Any
@@ -74,72 +75,72 @@ class Fill(Record):
 
 
 class Store(Record):
-    """Make these items, of which the first has this number, ready to be taken, and report them as `stored`."""
+    """Make these items, numbered from `number` on, ready to take, and report them as `stored`."""
 
     number: int
     items: Any
 
 
 class Promise(Record):
-    """Make so many promises, and report them as `promised`."""
+    """Make `missing` promises, and report them as `promised`."""
 
     missing: int
 
 
 class FailPromised(Record):
-    """Fail what was promised: these items do not come."""
+    """Fail promises: these items do not arrive."""
 
     promises: Any
 
 
 class TellTaken(Record):
-    """Tell the producer how many items were taken, over the machine's link."""
+    """Send the producer the count of taken items, over the machine's link."""
 
     taken: int
 
 
 class Stop(Record):
-    """Tell the producer that nobody reads, over the machine's link."""
+    """Notify the producer that the reader has gone away, over the machine's link."""
 
 
 class Gather(Record):
-    """Make one value of all items."""
+    """Create one value from all items."""
 
 
 class Request(Record):
-    """Ask the node for a lease; the task that waits longest names the request."""
+    """Ask the node for a lease, in the name of the task that waits longest."""
 
     number: int
     task: Any
 
 
 class CancelRequests(Record):
-    """Tell the node that these requests are over; a grant that is under way is declined."""
+    """Cancel requests at the node; a grant in flight is declined."""
 
     numbers: list[int]
 
 
 class Decline(Record):
-    """Return a lease that was granted and not begun."""
+    """Return a granted lease that was not begun."""
 
     lease_id: int
 
 
 class Begin(Record):
-    """Tell the worker of a granted lease of its terms."""
+    """Send the terms of a granted lease to its worker."""
 
     lease: Any
 
 
 class Push(Record):
-    """Send tasks, which the link has noted, to the worker of a lease."""
+    """Send tasks, which the link has recorded, to the worker of a lease."""
 
     lease: Any
     tasks: list[Any]
 
 
 class Reclaim(Record):
-    """Ask the worker of a lease to give back so many tasks that it has not begun."""
+    """Ask the worker of a lease to give back `tasks` tasks that it has not begun."""
 
     lease: Any
     tasks: int
@@ -152,14 +153,14 @@ class Return(Record):
 
 
 class AwaitRest(Record):
-    """Say when these calls, which were to be sent again or to fail, have rested for so many seconds."""
+    """Report when these calls have rested for `seconds`."""
 
     calls: Any
     seconds: float
 
 
 class Rest(Record):
-    """Submit a task again after so many seconds: it has failed, or its worker was ended because memory ran low."""
+    """Submit a task again after `seconds`: it failed, or its worker was killed because memory ran low."""
 
     task: Any
     seconds: float
@@ -181,36 +182,36 @@ class FailRefused(Record):
 
 
 class FailUnreachable(Record):
-    """Fail a task: of many granted workers none could be connected to. `process`: the last of them."""
+    """Fail a task: the client could connect to none of many granted workers, the last of them `process`."""
 
     task: Any
     process: str
 
 
 class WatchPipelines(Record):
-    """Say when `STUCK_SECONDS` have passed."""
+    """Report when `STUCK_SECONDS` have passed."""
 
 
 class WatchIdle(Record):
-    """Say when `KEEP_SECONDS` have passed."""
+    """Report when `KEEP_SECONDS` have passed."""
 
 
 class AwaitTurn(Record):
-    """Say when the turn of a lease is over."""
+    """Report when the turn of a lease is over."""
 
     lease: Any
     seconds: float
 
 
 class AwaitPause(Record):
-    """Say when a lease without tasks has been idle for `PAUSE_SECONDS`."""
+    """Report when a lease without tasks has been idle for `PAUSE_SECONDS`."""
 
     lease: Any
     since: float
 
 
 class Fetch(Record):
-    """Ask the owner for a value, and perhaps whether it is there."""
+    """Ask the owner for a value, and optionally whether it is ready."""
 
     link: Any
     object_id: bytes
@@ -218,30 +219,30 @@ class Fetch(Record):
 
 
 class FailObjects(Record):
-    """Fail borrowed objects that have no value with this error; None: their owner is gone."""
+    """Fail borrowed objects without a value with this error; None: their owner has exited."""
 
     entries: Any
     error: BaseException | None
 
 
 class Hold(Record):
-    """Tell the node that this process has handles of an actor."""
+    """Notify the node that this process has handles of an actor."""
 
     number: int
     actor_id: bytes
 
 
 class Drop(Record):
-    """Tell the node that this process has no handle of an actor any more."""
+    """Notify the node that this process has no more handles of an actor."""
 
     actor_id: bytes
 
 
 class GoOn(Record):
-    """Call back: what was waited for is counted."""
+    """Call back: the awaited borrow is counted."""
 
     then: Any
 
 
-#: The answer to an event, in order.
+#: The response to an event, in order.
 Instructions = list[Any]

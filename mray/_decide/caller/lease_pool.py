@@ -5,23 +5,26 @@
     submitted ──▶ queue ──Push──▶ pipeline of a lease ──▶ replied
        ▲            ▲                   │
        │            └── given back by the worker, or lost behind another
-       └── rest ◀── failed, or lost with its worker, and to be tried again
+       └── rest ◀── failed, or lost with its worker, and to be retried
 
     Request ──granted──▶ lease ──recalled──▶ wanted ──its turn is over──▶ recalled ──Return──▶ over
                            │  └── idle for a while, or wanted and idle ─────────────Return──▶ over
                            └── its worker has ended ──lost──▶ over
 
-A lease is kept a little while after its last task, so that a caller that asks and waits in turn never meets the node; the node calls a
-lease back when another process waits for its resources.
+The pool retains a lease for a short time after its last task, so that a caller that alternates between calls and waits does not ask the
+node
+each time. The node recalls a lease when another process waits for its resources.
 
-The number of tasks that are pushed ahead to one worker follows from their length: about two milliseconds of work. A worker whose task
-blocks gives back the tasks that it has not started, and so does a busy worker when another one is idle, or when its task turns out to be
-long: no task starves behind a long one. A task without retries is pushed to idle workers only.
+The pool pushes about `AHEAD_SECONDS` of work ahead to one worker. A worker whose task blocks gives back the tasks that it has not
+started; so
+does a busy worker when another is idle or when its task turns out to be long, so that no task starves behind a long one. A task without
+retries is pushed to idle workers only.
 
-When a worker dies, the task at the head of its pipeline is charged for it; tasks pushed behind it go back to the queue uncharged, and from
-then on the pool pushes one task at a time, so that the next death has one suspect. A task that was charged, or that has failed and is tried
-again, rests before it is submitted again: what it lacked may come back. A death for want of memory charges no retry: the task
-rests longer each time.
+When a worker dies, the task at the head of its pipeline is charged; tasks behind it return to the queue uncharged, and afterwards the
+pool
+pushes one task at a time, so that the next death has one suspect. A task that was charged, or that failed and is retried, rests before
+it is
+submitted again. A death by lack of memory charges no retry: the task rests longer each time.
 """
 
 from __future__ import annotations
@@ -38,56 +41,56 @@ from mray._decide.caller.call_records import CANCELLED, AnyTask
 if TYPE_CHECKING:
     from mray._common.causes import Cause
 
-#: Work pushed ahead to one worker, in seconds, and in tasks.
+#: Work pushed ahead to one worker, in seconds and in tasks.
 AHEAD_SECONDS = 0.002
 AHEAD_TASKS = 200
-#: How long a task may run before tasks behind it are taken back, in seconds.
+#: Seconds that a task may run before the pool takes back the tasks behind it.
 STUCK_SECONDS = 0.01
-#: How long an idle lease is kept, in seconds.
+#: Seconds that an idle lease is retained.
 KEEP_SECONDS = 0.15
-#: How long a lease is kept from its grant on, in seconds, while other processes wait for its resources and short tasks flow through it: two
-#: drivers that are both busy take turns, and a turn that was one task long would be spent on the hand-over.
+#: Seconds from its grant that a lease is retained while other processes wait for its resources and short tasks flow through it. Two busy
+#: drivers take turns; a turn of one task would be spent on the hand-over.
 TURN_SECONDS = 0.01
-#: ... and how long it may be without tasks in that time: a driver that submits in waves would give it away between two of them.
+#: Seconds that such a lease may be without tasks: a driver that submits in waves would lose it between two of them.
 PAUSE_SECONDS = 0.001
 #: Replies after a death before tasks are pushed ahead again.
 CAUTION = 64
-#: After so many granted workers in a row that cannot be connected to, the pool's tasks fail.
+#: The pool's tasks fail after this number of granted workers in a row that refuse connections.
 MOST_UNREACHABLE = 16
 #: Lease requests of one pool that may wait at the node.
 MOST_REQUESTS = 12
-#: The longest rest of a task whose worker was ended because memory ran low, in seconds.
+#: The longest rest, in seconds, of a task whose worker was killed because memory ran low.
 LONGEST_REST = 60.0
 
 
 class Lease:
-    """A worker on loan."""
+    """A leased worker."""
 
     def __init__(self, lease_id: int, process: str, link: Any, now: float, terms: Any = None) -> None:
         self.lease_id = lease_id
         self.process = process
         #: The connection to the worker, a `Link`.
         self.link = link
-        #: The tasks that were pushed and are not answered: the calls of the link.
+        #: Tasks that were pushed and are unanswered: the calls of the link.
         self.pipeline: dict[bytes, Any] = link.calls
         #: The terms of the grant, for `Begin`.
         self.terms = terms
-        #: When it was granted; whether another process waits for its resources; whether it takes no more tasks because of that.
+        #: When it was granted; whether another process waits for its resources; whether it therefore takes no more tasks.
         self.since = now
         self.wanted = False
         self.recalled = False
         self.idle_since = 0.0
         #: When the task at the head of the pipeline may have begun.
         self.busy_since = 0.0
-        #: Its worker was asked to give tasks back, and has not answered.
+        #: Whether its worker was asked to give tasks back, and has not answered.
         self.reclaiming = False
-        #: Its worker has given tasks back: no task is pushed until it replies again.
+        #: Whether its worker has given tasks back: no task is pushed until it replies again.
         self.stalled = False
-        #: Its worker ends after its current task.
+        #: Whether its worker exits after its current task.
         self.spent = False
-        #: Its worker has ended; its last messages may be unread.
+        #: Whether its worker has exited; its last messages may be unread.
         self.lost = False
-        #: The node has it back, or it was lost and its tasks were taken off.
+        #: Whether the node has it back, or it was lost and its tasks were removed.
         self.over = False
 
     def takes(self) -> bool:
@@ -96,50 +99,53 @@ class Lease:
 
 
 class LeasePool(Generic[AnyTask]):
-    """The queue of a scheduling class, its requests for leases, and its leases.
+    """The queue of a scheduling class, its lease requests, and its leases.
 
-    Invariant: a task is in `queue`, or in the pipeline of a lease, or rests, or has ended. While tasks are queued, no lease that
-    takes tasks is idle, and a request waits at the node for each of them, up to `MOST_REQUESTS`.
+    Invariant: a task that has not ended is in `queue`, in the pipeline of a lease, or rests. While tasks are queued, no lease that takes
+    tasks is
+    idle, and one request per queued task waits at the node, up to `MOST_REQUESTS`.
     """
 
     def __init__(
         self, name: object, numbers: Iterator[int], *, single: bool = False, retriable: bool = False, timed: bool = True, rest: float = 0.0
     ) -> None:
-        """`numbers` are those of requests.
+        """`numbers` yields the numbers of requests.
 
-        `single`: a worker ends after one task (GPU tasks, max_calls=1). `retriable`: a task whose worker was ended because memory ran low
-        rests and is tried again. `rest`: seconds before a task that has failed is tried again. Without `timed` nothing depends on how
-        long tasks take: one is pushed at a time, and a lease has no turn.
+        `single`: a worker exits after one task (GPU tasks, max_calls=1). `retriable`: a task whose worker was killed because memory ran
+        low is
+        retried. `rest`: seconds before a failed task is retried. Without `timed` no decision depends on the duration of tasks: one is
+        pushed at a
+        time, and a lease has no turn.
         """
         self.single = single
         self.queue: deque[AnyTask] = deque()
         self.leases: dict[int, Lease] = {}
-        #: The numbers of requests that the node has not answered.
+        #: Numbers of unanswered requests.
         self.requests: set[int] = set()
-        #: Smoothed seconds from one reply to the next; None until measured.
+        #: Smoothed seconds between replies; None until measured.
         self.pace: float | None = None
-        #: Replies to come before tasks are pushed ahead again.
+        #: Replies left before tasks are pushed ahead again.
         self.cautious = 0
-        #: Whether a task that is submitted now only joins the queue: no lease takes one, and no more leases are asked for.
+        #: Whether a submitted task only joins the queue: no lease takes one, and no more leases are requested.
         self.full = False
-        #: Granted workers in a row that could not be connected to.
+        #: Granted workers in a row that refused connections.
         self.unreached = 0
         self._numbers = numbers
         self._retriable = retriable
         self._rest = rest
         self._timed = timed
-        #: Whether the client is going to say that `STUCK_SECONDS`, or `KEEP_SECONDS`, have passed.
+        #: Whether the client will report `STUCK_SECONDS`, or `KEEP_SECONDS`.
         self._pipelines_watched = False
         self._idle_watched = False
         self.story = Story("the tasks of", name)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self, task: AnyTask) -> Lease | None:
-        """The lease that a task is pushed to as it is submitted, where nothing else is to be decided; then it is `pushed`."""
+        """The lease that a submitted task is pushed to when no other decision is needed; then it is `pushed`."""
         if self.queue:
             return None
         leases = self.leases.values()
-        # Breadth first: a task runs sooner on an idle worker than behind another one.
+        # Breadth first: a task runs sooner on an idle worker than behind another task.
         for lease in leases:
             if not lease.pipeline and lease.takes():
                 return lease
@@ -162,12 +168,12 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ events of this process
     def submitted(self, task: AnyTask, now: float) -> do.Instructions:
-        """A task whose arguments are there is to be run."""
+        """A task whose arguments are ready is to run."""
         self.queue.append(task)
         return [] if self.full else self._feed(now)
 
     def pushed(self, lease: Lease, task: AnyTask, now: float) -> None:
-        """A task was submitted that flows."""
+        """A submitted task flows."""
         if not lease.pipeline:
             lease.busy_since = now
         lease.spent = self.single
@@ -175,7 +181,7 @@ class LeasePool(Generic[AnyTask]):
         task.lease = lease
 
     def cancelled(self, task: AnyTask) -> bool:
-        """A task was cancelled; False if it is not queued."""
+        """A task was cancelled. Returns False if it is not queued."""
         try:
             self.queue.remove(task)
         except ValueError:
@@ -184,7 +190,7 @@ class LeasePool(Generic[AnyTask]):
         return True
 
     def unsent(self, lease: Lease, now: float) -> do.Instructions:
-        """A task that was to be pushed has failed: it has a value that messages cannot carry."""
+        """A pushed task has failed in this process: messages cannot carry one of its values."""
         self.story.note("unsent", lease.lease_id)
         lease.spent = False
         if lease.pipeline or lease.over or lease.lost:
@@ -195,7 +201,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def called_in(self) -> do.Instructions:
-        """Every idle lease is wanted back at once, before free resources are listed; so are requests that no task waits for."""
+        """Every idle lease, and every request without a task, is wanted back immediately, before free resources are listed."""
         self.story.note("called in")
         out = [] if self.queue else self._cancel_requests()
         for lease in list(self.leases.values()):
@@ -205,7 +211,7 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ events of the node
     def granted(self, number: int, lease: Lease, now: float) -> do.Instructions:
-        """The node has answered a request with a lease, whose worker was connected to."""
+        """The node has granted a lease, and the client has connected to its worker."""
         self.story.note("granted", number, lease.lease_id, lease.process)
         self.requests.discard(number)
         if not self.queue:
@@ -215,9 +221,9 @@ class LeasePool(Generic[AnyTask]):
         return [do.Begin(lease), *self._feed(now)]
 
     def unreachable(self, number: int, lease_id: int, process: str, error: BaseException | None, now: float) -> do.Instructions:
-        """A granted worker could not be connected to: it may have died since. With an error of this process its tasks fail.
-
-        Another one is asked for, but not for ever.
+        """The client could not connect to a granted worker, which may have died. With an error of this process its tasks fail; else another
+        worker is
+        requested, up to `MOST_UNREACHABLE` times.
         """
         self.story.note("unreachable", number, lease_id, process, error)
         self.requests.discard(number)
@@ -232,7 +238,7 @@ class LeasePool(Generic[AnyTask]):
         return out + self._feed(now)
 
     def refused(self, number: int, text: str) -> do.Instructions:
-        """The node has answered a request: no worker can run these tasks."""
+        """The node has refused a request: no worker can run these tasks."""
         self.story.note("refused", number, text)
         self.requests.discard(number)
         return self._refuse(text, ())
@@ -266,7 +272,7 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ events of workers
     def replied(self, lease: Lease, now: float) -> do.Instructions:
-        """A worker has done a task, which its link has dropped."""
+        """A worker has finished a task, which its link has dropped."""
         if lease.over:
             raise self.story.invalid(f"A reply over lease {lease.lease_id}", "without it")
         self.full = lease.stalled = False
@@ -282,7 +288,7 @@ class LeasePool(Generic[AnyTask]):
         return self._next(lease, now)
 
     def attempt_failed(self, lease: Lease, task: AnyTask, now: float) -> do.Instructions:
-        """The function of a task, which its link has dropped, has raised an error that is retried."""
+        """The function of a task, which its link has dropped, raised an error that is retried."""
         self.story.note("attempt failed", lease.lease_id)
         task.use_retry()
         out = [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else self._queue_again([task])
@@ -291,9 +297,9 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def given_back(self, lease: Lease, tasks: Sequence[AnyTask], now: float) -> do.Instructions:
-        """A worker has given back tasks, which its link has dropped: its task blocks, or it was asked to. Perhaps it has none any more.
-
-        The answer of a worker that was asked may come when its lease is over: its last task has ended meanwhile.
+        """A worker has given back tasks, possibly none, which its link has dropped: its task blocks, or the pool asked for them. The lease
+        may be over
+        by then.
         """
         self.story.note("given back", lease.lease_id, len(tasks))
         lease.reclaiming = False
@@ -305,27 +311,29 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def worker_leaves(self, lease: Lease) -> None:
-        """The worker of a lease ends after the task that it runs (max_calls); those behind it come back. The lease stays until it is lost:
-        the node would give a worker to others that is about to end.
+        """The worker of a lease exits after its current task (max_calls), and gives back the tasks behind it. The lease stays until it is
+        lost, since
+        the node would grant a returned worker to others.
         """
         self.story.note("worker leaves", lease.lease_id)
         lease.spent = True
 
     def worker_ended(self, lease: Lease) -> None:
-        """The worker of a lease has ended. Its last messages are read now; then the lease is lost."""
+        """The worker of a lease has exited. Its last messages are read next; then the lease is lost."""
         self.story.note("worker ended", lease.lease_id)
         lease.lost = True
 
     def lost(self, lease: Lease, cause: Cause, now: float, memory: tuple[int, float]) -> do.Instructions:
-        """The worker of a lease has ended, and its link was read to the end; or the link broke. Perhaps the lease is over already.
+        """The worker of a lease has exited and its link was read to the end, or the link broke. The lease may be over already.
 
-        `memory`: how often a task is tried again whose worker was ended because memory ran low, -1 for ever, and its first rest in seconds.
+        `memory`: how often a task is retried whose worker was killed because memory ran low (-1: without limit), and its first rest in
+        seconds.
         """
         self.story.note("lost", lease.lease_id, cause.kind)
         lease.lost = lease.over = True
         self.leases.pop(lease.lease_id, None)
         tasks = _taken_off(lease)
-        if cause.kind == m.CAUSE_REFUSED:  # another worker of this environment would do no better
+        if cause.kind == m.CAUSE_REFUSED:  # another worker of this environment would fail too
             return self._refuse(cause.text, tasks)
         if tasks and not self.single:
             self.cautious = CAUTION
@@ -338,9 +346,9 @@ class LeasePool(Generic[AnyTask]):
         return out + self._feed(now)
 
     def unread(self, lease: Lease, now: float) -> do.Instructions:
-        """The worker of a lease lives, and has read no message of its link. The tasks that were pushed have failed.
-
-        Those that were pushed since, because they waited for one of these, go elsewhere.
+        """The worker of a lease lives and has read no message of its link, whose pushed tasks have failed. Tasks pushed since, because they
+        waited for
+        one of these, go elsewhere.
         """
         self.story.note("unread", lease.lease_id)
         lease.spent = False
@@ -351,7 +359,7 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ times that have passed
     def stuck_time_passed(self, now: float) -> do.Instructions:
-        """Take back tasks behind one that has turned out to be long, and look again while any waits behind another."""
+        """Take back tasks behind a long one, and watch on while any task waits behind another."""
         self._pipelines_watched = False
         out: do.Instructions = []
         waiting = False
@@ -366,7 +374,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def keep_time_passed(self, now: float) -> do.Instructions:
-        """Return leases that have been idle for long enough, and look again while any has not."""
+        """Return leases that were idle for long enough, and watch on while another is idle."""
         self._idle_watched = False
         out: do.Instructions = []
         again = False
@@ -382,24 +390,24 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def turn_passed(self, lease: Lease) -> do.Instructions:
-        """A lease that another process waits for was held for a turn."""
+        """The turn of a recalled lease is over."""
         return [] if lease.over or lease.lost else self._recall(lease)
 
     def pause_passed(self, lease: Lease, since: float) -> do.Instructions:
-        """A lease that another process waits for was idle at this time, `PAUSE_SECONDS` ago."""
+        """A recalled lease was idle `PAUSE_SECONDS` ago."""
         if lease.pipeline or lease.idle_since != since or lease.lost:
             return []
         return self._return(lease)
 
     # ------------------------------------------------------------------------------------ transitions
     def _feed(self, now: float) -> do.Instructions:
-        """Push tasks to free leases, and ask for more leases if tasks are left."""
+        """Push tasks to free leases, and request leases for the rest."""
         self.full = False
         queue = self.queue
         if not queue:
             return []
         out: do.Instructions = []
-        # Breadth first: a task runs sooner on an idle worker than behind another one.
+        # Breadth first: a task runs sooner on an idle worker than behind another task.
         for lease in self.leases.values():
             if not lease.pipeline and lease.takes():
                 out.append(self._push(lease, 1, now))
@@ -422,7 +430,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def _push(self, lease: Lease, depth: int, now: float) -> do.Push:
-        """Fill a pipeline that is empty or goes on with a task that has retries."""
+        """Fill a pipeline that is empty or ends with a task that has retries."""
         queue, pipeline = self.queue, lease.pipeline
         if not pipeline:
             lease.busy_since = now
@@ -436,9 +444,9 @@ class LeasePool(Generic[AnyTask]):
         return do.Push(lease, tasks)
 
     def _next(self, lease: Lease, now: float) -> do.Instructions:
-        """Push more tasks to a worker that has done one."""
+        """Push more tasks to a worker that has replied."""
         if lease.spent or lease.lost:
-            return []  # the worker ends by itself, and the node says that the lease is lost; or has ended, and its last messages are read
+            return []  # the node reports the lease as lost when the worker exits, or its last messages are still read
         out: do.Instructions = []
         queue, pipeline = self.queue, lease.pipeline
         if queue and lease.takes():
@@ -452,7 +460,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def _idle(self, lease: Lease, now: float) -> do.Instructions:
-        """Take over tasks of a busy worker, or give the lease back now or later: this worker's pipeline is empty."""
+        """Give an idle worker tasks of a busy one, or return its lease now or later."""
         if lease.recalled:
             return self._return(lease)
         lease.idle_since = now
@@ -469,7 +477,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def _recall(self, lease: Lease) -> do.Instructions:
-        """Push no more to this worker; tasks that have not begun there go to others."""
+        """Push no more to this worker, and reclaim the tasks that it has not begun."""
         lease.recalled = True
         calls = lease.pipeline
         if not calls:
@@ -499,7 +507,7 @@ class LeasePool(Generic[AnyTask]):
         return [do.CancelRequests(numbers)]
 
     def _charge(self, task: AnyTask, lease: Lease, cause: Cause, memory: tuple[int, float]) -> do.Instructions:
-        """Charge a task for the death of its worker; nothing to do means that it is tried again."""
+        """Charge a task for the death of its worker. No instruction means that it is retried."""
         if cause.kind == m.CAUSE_MEMORY and task.retries != CANCELLED:
             most, first = memory
             if not self._retriable or task.memory_kills == most:
@@ -509,7 +517,7 @@ class LeasePool(Generic[AnyTask]):
         if task.retries == 0:
             return [do.FailLost(task, cause, lease.process)]
         task.use_retry()
-        # A cancelled one gets its error when it is queued again.
+        # A cancelled task gets its error when it is queued again.
         return [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else []
 
     def _refuse(self, text: str, pushed: Sequence[AnyTask]) -> do.Instructions:
@@ -571,7 +579,7 @@ class LeasePool(Generic[AnyTask]):
 
 
 def _taken_off(lease: Lease) -> list[Any]:
-    """The tasks in the pipeline of a lease, which is empty then."""
+    """Empty the pipeline of a lease and return its tasks."""
     calls = lease.pipeline
     tasks = [task for task in calls.values() if task.lease is lease]
     for task in tasks:

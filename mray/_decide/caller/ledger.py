@@ -1,13 +1,13 @@
-"""`Ledger`: the things that this process has lent to others, until each of them has returned them or has ended.
+"""`Ledger`: what this process has lent to others, until each has returned it or has exited.
 
 ::
 
-    lend(thing, to, number) ──── a message says the number ────▶ the borrower
-    returned(by, number)   ◀──── its message ───────────────────  has let go of it
-    ended(process)         ◀──── the node's word ───────────────  has died: everything that it had
+    lend(thing, to, number) ──── a message with the number ────▶ the borrower
+    returned(by, number)   ◀──── its message ──────────────────  has released it
+    ended(process)         ◀──── the node's message ───────────  has exited: all that it had returns
 
 ========================================  ==========================  ==================================
-what is lent                              its number                  how a return is told
+lent                                      number                      returned by
 ========================================  ==========================  ==================================
 objects, once for each time               the object's id             RELEASE
 the refs inside a reply                   the pin's name              UNPIN, once the receiver has borrowed them
@@ -15,10 +15,11 @@ tensors that stay here, to their owner    the object's id             TENSORS_FR
 memory of devices, for calls              counted                     TENSORS_DONE, with the end of the receiver's work
 ========================================  ==========================  ==================================
 
-A connection that breaks returns nothing: its process lives, and keeps what it has.
+A connection that breaks returns nothing, since its process lives.
 
-Loans of a ring's writer are in no ledger: each reader says in words of its own what it has let go of, which outlive both ends, and an
-account beside them would be a second truth (`mray._ipc.ring_loans`).
+Loans of a ring's writer are in no ledger: each reader publishes what it has released in 64-bit fields of its own, which outlive both
+ends
+(`mray._ipc.ring_loans`).
 """
 
 from __future__ import annotations
@@ -33,21 +34,22 @@ Thing = TypeVar("Thing")
 
 
 class Ledger(Generic[Thing]):
-    """Things of one kind.
+    """Loans of one kind.
 
-    Invariant: `out` is the count of things, once for each process that has one. No account is that of a process that has ended, as far as
-    this one has heard.
+    Invariant: `out` counts each loan once for each process that has it. No process that is known to have exited has an account.
     """
 
     __slots__ = ("accounts", "out")
 
     def __init__(self) -> None:
-        #: Process -> number -> the thing, and how often it is to be returned.
+        #: Process -> number -> (thing, how often it is to be returned).
         self.accounts: dict[str, dict[Hashable, tuple[Thing, int]]] = {}
         self.out = 0
 
     def lend(self, thing: Thing, to: Link, number: Hashable) -> bool:
-        """Lend it (once more) to the process at the other end. False behind the end of the connection: nothing would return it."""
+        """Lend a thing, once more if it is lent already. Returns False after the end of the connection, since no message would return
+        it.
+        """
         if to.closed:
             return False
         account = self.accounts.setdefault(to.process, {})
@@ -57,9 +59,9 @@ class Ledger(Generic[Thing]):
         return True
 
     def returned(self, by: Link, number: Hashable) -> Thing | None:
-        """The process at the other end has let go of it once: the thing, if that was the last time.
-
-        It may never have been lent one that was gone when it came.
+        """The process at the other end has released it once. Returns the thing on the last return; None for a thing that was never lent
+        because it had
+        been released before the request arrived.
         """
         account = self.accounts.get(by.process, {})
         if number not in account:
@@ -72,7 +74,7 @@ class Ledger(Generic[Thing]):
         return thing
 
     def ended(self, process: str) -> list[Thing]:
-        """A process has ended: the things that it had."""
+        """A process has exited. Returns what it had."""
         account = self.accounts.pop(process, {})
         self.out -= len(account)
         return [thing for thing, _times in account.values()]

@@ -2,12 +2,13 @@
 
 ::
 
-    arrived ──┬── known, the reader has it: let go of
+    arrived ──┬── known, the reader has it: released
               ├── promised ──▶ filled ──┐
-              └── new ───────▶ stored ──┴──▶ items ──▶ taken ──▶ told, where the producer may wait for it
+              └── new ───────▶ stored ──┴──▶ items ──▶ taken ──▶ reported, where the producer may wait for it
 
-The producer numbers items from 0. A call that is sent again says how many have arrived, so that its producer begins behind them; an item
-that comes twice all the same is known by its number.
+The producer numbers items from 0. A call that is sent again carries the count of items that have arrived, so that its producer begins
+after
+them; an item that arrives twice is recognized by its number.
 """
 
 from __future__ import annotations
@@ -23,39 +24,42 @@ from mray._decide.caller.call_records import CANCELLED
 if TYPE_CHECKING:
     from mray._decide.caller.call_records import Link, PendingCall
 
-#: Fields of the call's option "stream" for the producer, by place: the count of items that have arrived and are not sent again; the most
-#: unread items, 0 for any number; the count of items that were taken; whether the reader has gone; how many items each ``yield`` makes; the
-#: most unread items of all streams of the actor together, 0 for any number.
+#: Indices of the call option "stream" that the producer reads: items that have arrived and are not sent again; the limit of unread items, 0
+#: for
+#: none; items taken; whether the reader has stopped; items that each ``yield`` makes; the limit of unread items of all streams of the
+#: actor, 0
+#: for none.
 ARRIVED, WINDOW, TAKEN, DROPPED, PER_YIELD, TOGETHER = range(6)
 
 
 class Stream:
     """The state of a generator as its caller knows it.
 
-    Invariant: `promises` are those of the items that arrive next, in order. An item that has arrived was taken, or is in `items`, unless
-    the reader has gone.
+    Invariant: `promises` are those of the next items, in order. Unless the reader has stopped, an item that has arrived was taken or is
+    in
+    `items`.
 
-    The client takes from the left of `items` and counts in ``state[TAKEN]``, in the reader's thread and without a lock.
+    The reader's thread takes from the left of `items` and counts in ``state[TAKEN]``, without a lock.
     """
 
     __slots__ = ("call", "gathers", "items", "link", "promises", "state", "story", "told", "told_from")
 
     def __init__(self, call: PendingCall, task_id: bytes, window: int = 0, per_yield: int = 1, together: int = 0) -> None:
-        #: The call, until it is answered or has failed: None once the stream is over.
+        #: The call until it is answered or has failed, then None.
         self.call: PendingCall | None = call
         #: The fields that the producer gets when the call is sent.
         self.state: list[Any] = [0, window, 0, False, per_yield, together]
-        #: With so many items unread the producer may wait for one to be taken; 0: it never does.
+        #: The number of unread items at which the producer may wait for one to be taken; 0: it never waits.
         self.told_from = 1 if together else window
-        #: Items that have arrived and not been taken.
+        #: Items that have arrived and were not taken.
         self.items: deque[Any] = deque()
-        #: Stand for items that have not arrived and whose refs were given out.
+        #: Promises of items that have not arrived and whose refs were returned.
         self.promises: deque[Any] = deque()
-        #: The connection that the items come over, a `Link`; None from each time the call is sent to its first items, and at the end.
+        #: The connection that the items arrive over, a `Link`; None from each time the call is sent to its first items, and at the end.
         self.link: Any = None
-        #: The last count that this producer was told since it began.
+        #: The last count that was sent to this producer.
         self.told = 0
-        #: Whether all items are to be gathered at the end.
+        #: Whether all items are gathered into one value at the end.
         self.gathers = False
         self.story = Story("the stream of task", task_id)
 
@@ -66,9 +70,10 @@ class Stream:
 
     # ------------------------------------------------------------------------------------ events of the producer
     def sent(self) -> None:
-        """The call is sent (again), with the `state` of this moment.
+        """The call is sent, or sent again, with the current `state`.
 
-        The new producer hears nothing before it has begun. It says so with its first items, or with none where it has to wait before.
+        The new producer receives no message before it has begun. It reports that with its first items, or with none if it must wait
+        first.
         """
         if self.state[ARRIVED]:
             self.story.note("sent again at", *self.state[:DROPPED])
@@ -76,7 +81,7 @@ class Stream:
         self.told = 0
 
     def arrived(self, link: Link, first: int, items: Sequence[Any]) -> do.Instructions:
-        """Items have come, from number `first` on."""
+        """Items have arrived, numbered from `first` on."""
         state = self.state
         number = state[ARRIVED]
         if self.call is None or first > number:
@@ -99,7 +104,7 @@ class Stream:
         if state[DROPPED]:
             state[ARRIVED] += len(items)
             out += (do.Discard(place, item) for place, item in enumerate(items, number))
-            out.append(do.Stop())  # it may not have begun when the first was sent
+            out.append(do.Stop())  # it may not have begun when the first Stop was sent
         elif items:
             out.append(do.Store(number, items))
         else:
@@ -107,13 +112,13 @@ class Stream:
         return out
 
     def stored(self, items: Sequence[Any]) -> do.Instructions:
-        """Items that have come may be taken."""
+        """Items that have arrived may be taken."""
         self.items.extend(items)
         self.state[ARRIVED] += len(items)
         return self.taken() if self.told_from else []
 
     def ended(self) -> do.Instructions:
-        """The call was answered, or has failed: nothing follows."""
+        """The call was answered, or has failed: no event follows."""
         if self.call is None:
             raise self.story.invalid("The end", f"over after {self.state[ARRIVED]}")
         self.call = self.link = None
@@ -125,10 +130,7 @@ class Stream:
 
     # ------------------------------------------------------------------------------------ events of the reader
     def taken(self) -> do.Instructions:
-        """An item was taken, and counted. Nothing follows from that unless the producer may wait for it (`told_from`).
-
-        The producer is told of the count where it waits because of unread items, or will.
-        """
+        """An item was taken and counted. The producer is sent the count where it waits because of unread items, or will (`told_from`)."""
         state = self.state
         taken = state[TAKEN]
         if self.told_from and self.link is not None and taken > self.told and state[ARRIVED] - self.told >= self.told_from:
@@ -137,7 +139,7 @@ class Stream:
         return []
 
     def put_back(self, item: Any) -> None:
-        """The item that was taken last was not."""
+        """The last taken item was not delivered."""
         state = self.state
         if not state[DROPPED]:
             self.items.appendleft(item)
@@ -150,13 +152,13 @@ class Stream:
         return [do.Promise(missing)] if missing > 0 and self.call is not None else []
 
     def promised(self, promises: Sequence[Any]) -> None:
-        """Refs of items that have not arrived were given out."""
+        """Refs of items that have not arrived were returned."""
         if self.call is None:
             raise self.story.invalid(f"A promise of {len(promises)} items", f"over after {self.state[ARRIVED]}")
         self.promises.extend(promises)
 
     def dropped(self) -> do.Instructions:
-        """The reader has gone: the call is not sent again, unless to be cancelled."""
+        """The reader has stopped: the call is not sent again, except to be cancelled."""
         if self.state[DROPPED]:
             raise self.story.invalid("The end of the reader", "dropped")
         self.story.note("dropped at", self.state[TAKEN], "of", self.state[ARRIVED])
