@@ -23,6 +23,7 @@ from mray._runtime.environment.environments import set_up
 from mray._runtime.node.jobs import take_place
 from mray._runtime.processes import line_coverage, stack_signal
 from mray._runtime.session.breakpoints import Breakpoints
+from mray._runtime.worker.own_process import OwnProcess
 from mray._runtime.worker.worker import Worker
 
 
@@ -33,7 +34,7 @@ def worker_main(start: dict[str, Any]) -> int:
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
     if save is not None:
         client.from_node.on({SAVE: lambda _node: line_coverage.save_and_die(save)})
-    worker = Worker(client)
+    worker = Worker(client, OwnProcess())
     node = start["node"]
     client.join(None if node < 0 else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, node))
     prefer_as_victim(client.facts["oom_score"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import threading
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -127,7 +128,6 @@ class MainLoop:
 
     def __init__(self, reactor: Reactor, before_sleep: Callable[[], None] = _nothing) -> None:
         """`before_sleep` is called before the thread sleeps."""
-        global _main
         self._selector = LoopSelector(reactor, before_sleep)
         self.loop = follow(_ActorLoop(self._selector))
         self._selector.stop = self.loop.stop
@@ -135,7 +135,7 @@ class MainLoop:
         self.notify = self._selector.notify
         self._left = 0.0
         asyncio.set_event_loop(self.loop)
-        _main = self
+        _of_thread.main = self
 
     def on_each_iteration(self, callback: Callable[[], object]) -> None:
         """Call `callback` in every iteration of the loop, after reading; it may start tasks."""
@@ -158,9 +158,13 @@ class MainLoop:
         return self._selector.woken or monotonic() - self._left > FAIRNESS
 
 
-_main: MainLoop | None = None
+class _OfThread(threading.local):
+    main: MainLoop | None = None
+
+
+_of_thread = _OfThread()
 
 
 def main_loop() -> Any:
-    """The event loop that an async actor has on its main thread; None in other processes."""
-    return None if _main is None else _main.loop
+    """The event loop that an async actor has on the calling thread, if that is its main one; else None."""
+    return None if _of_thread.main is None else _of_thread.main.loop

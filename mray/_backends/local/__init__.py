@@ -12,10 +12,10 @@ again. No process is started, no socket opened, no name made in shared memory.
                                                 │
                                             LocalNode: the native scheduler, workers on simulated threads
 
-Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker (`local_client`, `local_worker`),
+Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker (`local_client`),
 whose main thread is a *simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed
 `MRAY_LOCAL_SEED`, and keeps the clock. `transport` carries messages, `local_node` stands for the node, `local_memory` for the object store,
-`environment` for a process's variables. `local_groups`, `loops` and `local_graphs` are for actors that do several things at once and for
+`environment` for a process's variables. `loops` and `local_graphs` are for actors that do several things at once and for
 compiled graphs. `patches` and `locks` replace further functions by scheduling points, or by what a simulated process has of its own:
 `time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
 

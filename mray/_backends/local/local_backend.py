@@ -18,7 +18,7 @@ from mray._backends.local import patches
 from mray._backends.local.environment import check_environment
 from mray._backends.local.local_client import LocalClient
 from mray._backends.local.local_node import LocalNode
-from mray._backends.local.local_process import Process
+from mray._backends.local.local_process import SimulatedProcess
 from mray._backends.local.loops import Loops
 from mray._backends.local.process_backend import ProcessBackend
 from mray._backends.local.run_token import RunToken, here
@@ -131,7 +131,7 @@ class LocalBackend(Backend):
     def __init__(self, run_token: RunToken, node: LocalNode) -> None:
         self.run_token = run_token
         self.node = node
-        self.driver: Process
+        self.driver: SimulatedProcess
 
     @classmethod
     def start(cls, options: SessionOptions) -> LocalBackend:
@@ -160,7 +160,7 @@ class LocalBackend(Backend):
         own_nodes[directory] = node.answer
         backend = cls(run_token, node)
         client = LocalClient(node, node.new_process(), m.ROLE_DRIVER)
-        driver = backend.driver = Process(client, None, None, os.getpid(), node.bury)
+        driver = backend.driver = SimulatedProcess(client, None, os.getpid(), node.bury)
         here.sim_thread, here.process = run_token.driver, driver
         run_token.driver.process = driver
         client.join()
@@ -185,9 +185,9 @@ class LocalBackend(Backend):
             seed = self.run_token.seed
             sys.stderr.write(f"mray ran in one process; MRAY_LOCAL_SEED={seed} runs tasks and actors in the same order again\n")
 
-    def _process(self) -> Process:
+    def _process(self) -> SimulatedProcess:
         """The simulated process of the calling thread."""
-        process: Process | None = here.process
+        process: SimulatedProcess | None = here.process
         return self.driver if process is None or not process.client.is_of(self.node) else process
 
     @property

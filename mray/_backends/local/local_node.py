@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mray._backends.local.environment import EnvironmentVariables
 from mray._backends.local.local_client import LocalClient
 from mray._backends.local.local_memory import LocalEntry
-from mray._backends.local.local_process import Process
-from mray._backends.local.local_worker import LocalWorker, ProcessExit
+from mray._backends.local.local_process import ProcessExit, SimulatedProcess
 from mray._backends.local.patches import FIRST_PID
-from mray._backends.local.run_token import RunToken, SimulatedThread, ThreadEnded
+from mray._backends.local.run_token import RunToken, SimulatedThread
 from mray._backends.local.transport import End, LocalConnection, connect
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.history import History
+from mray._common.invocations import short_name
 from mray._common.kept import os
 from mray._decide.scheduler import events
 from mray._decide.scheduler.affinity import Topology
@@ -37,6 +37,8 @@ from mray._runtime.node import snapshot
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.key_values import KeyValues
 from mray._runtime.node.members import Members
+from mray._runtime.processes.process import ProcessEnded
+from mray._runtime.worker.worker import Worker
 
 #: Seconds that the creation of a watched actor may be under way, by the session's clock.
 _CREATION_GRACE = 1.0
@@ -47,19 +49,21 @@ _PLACE_GRACE = 0.2
 class LocalNode:
     """The node's state."""
 
-    def __init__(self, run_token: RunToken, directory: str, options: dict[str, Any], make_backend: Callable[[Process], Any]) -> None:
+    def __init__(
+        self, run_token: RunToken, directory: str, options: dict[str, Any], make_backend: Callable[[SimulatedProcess], Any]
+    ) -> None:
         self.run_token = run_token
         self.directory = directory
         self._make_backend = make_backend
         self.entry: type[LocalEntry] = type("Entry", (LocalEntry,), {})
         #: Process id -> its callbacks for messages and for peers that hang up.
         self.listening: dict[str, End] = {}
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, SimulatedProcess] = {}
         self._numbers = itertools.count(1)
         self._pids = itertools.count(1)
         self._mark = os.urandom(2).hex()
         #: Workers that live, by their pid.
-        self.by_pid: dict[int, Process] = {}
+        self.by_pid: dict[int, SimulatedProcess] = {}
         default = environment_of(options["env"], ())
         cpus = sorted(os.sched_getaffinity(0))
         self._scheduler = Scheduler(options["resources"], options["gpus"], default, self.new_process, lambda: Topology([tuple(cpus)], {}))
@@ -78,6 +82,7 @@ class LocalNode:
             "env": dict(default),
             "preload": [],
             "persistent": False,
+            "mps": "off",
             #: Output of workers is the driver's own.
             "one_process": True,
             "node_pid": os.getpid(),
@@ -119,16 +124,15 @@ class LocalNode:
         if process not in self._scheduler.workers.workers:
             return
         client = LocalClient(self, process, m.ROLE_WORKER)
-        worker = LocalWorker(client)
         env_vars = EnvironmentVariables(dict(environment))
-        here = self.processes[process] = Process(client, worker, env_vars, FIRST_PID + next(self._pids), self.bury)
+        here = self.processes[process] = SimulatedProcess(client, env_vars, FIRST_PID + next(self._pids), self.bury)
         self.by_pid[here.pid] = here
-        worker.simulated = here
+        worker = here.worker = Worker(client, here)
+        here.sim_threads.append(self.run_token.spawn(f"worker {int(process[:4], 16)}", lambda: self._live(here, worker), here))
         client.join()
         here.backend = self._make_backend(here)
-        here.sim_threads.append(self.run_token.spawn(f"worker {int(process[:4], 16)}", lambda: self._live(here, worker), here))
 
-    def _live(self, here: Process, worker: LocalWorker) -> None:
+    def _live(self, here: SimulatedProcess, worker: Worker) -> None:
         """The life of a worker, on its simulated thread."""
         status: int | None = 0
         try:
@@ -136,17 +140,17 @@ class LocalNode:
             worker.run()
         except ProcessExit as end:
             status = end.status
-        except ThreadEnded:
+        except ProcessEnded:
             return
         except BaseException:  # the last frame of the process
             sys.excepthook(*sys.exc_info())
             status = 1
         finally:
             here.backend.leave_graphs()
-            worker.groups.close_loops()
+            here.close_loops()
         self.bury(here, status)
 
-    def bury(self, here: Process, status: int | None) -> None:
+    def bury(self, here: SimulatedProcess, status: int | None) -> None:
         """Remove a process that is dead: like a SIGKILL (status -9) if it has not ended by itself."""
         if here.dead:
             return
@@ -157,7 +161,7 @@ class LocalNode:
         cause = Cause(m.CAUSE_CRASH, "", here.pid, status)
         self._dead_workers.append(snapshot.dead_worker(record, process, cause))
         for sim_thread in here.sim_threads:
-            self.run_token.throw(sim_thread, ThreadEnded(), final=True)
+            self.run_token.throw(sim_thread, ProcessEnded(), final=True)
         client.hang_up()
         self._members.connections.pop(process, None)
         self._members.forget(process)
@@ -204,6 +208,8 @@ class LocalNode:
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Tell):
             connection = self._members.connections.get(instruction.process)
+            if instruction.message[0] == m.ACTOR_START:
+                self._name(instruction.process, instruction.message[2])
             if connection is not None:
                 connection.send(instruction.message)
         elif isinstance(instruction, SpawnWorker):
@@ -234,7 +240,7 @@ class LocalNode:
         for sim_thread in self.run_token.sim_threads:
             worker = getattr(sim_thread.process, "worker", None)
             what = sim_thread.waits_for() if sim_thread.waits_for is not None else self._owed_to(sim_thread)
-            doing = "" if worker is None else worker.doing()
+            doing = "" if worker is None else _doing(worker)
             if sim_thread.serves or (worker is not None and not doing and not what):
                 continue  # it waits for work
             lines.append(f"  {sim_thread.name}{f' ({doing})' if doing else ''} waits{f' for {what}' if what else ''}\n")
@@ -242,6 +248,12 @@ class LocalNode:
             row = snapshot.describe_demand(tenant)
             lines.append(f"  {row['label']} waits for {row['resources']}; there is {self._scheduler.pool.available()}\n")
         return "".join(lines)
+
+    def _name(self, process: str, spec: Mapping[str, Any]) -> None:
+        """Name the thread of a worker that is about to be this actor."""
+        own = short_name(spec["class_name"])
+        if process in self.processes:
+            self.processes[process].sim_threads[0].name = f"{own} {spec['number']}" if "number" in spec else own
 
     def _owed_to(self, sim_thread: SimulatedThread) -> str:
         """The calls whose results a simulated thread waits for; else the owners of the objects."""
@@ -274,6 +286,14 @@ class _NoTable:
 
     def clear(self, _row: int) -> None:
         pass
+
+
+def _doing(worker: Worker) -> str:
+    """A description of the running calls; "" when there is none."""
+    if worker.groups.running:
+        return ", ".join(call.name for call in worker.groups.running.values())
+    running = vars(worker.context)["running"]  # its attributes answer for the calling simulated thread
+    return "" if running is None else str(running.name or worker.executor.shown)
 
 
 def _nothing(_connection: Any) -> None:

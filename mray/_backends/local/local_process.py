@@ -1,19 +1,23 @@
-"""`Process`: a simulated process, in which simulated threads run.
+"""`SimulatedProcess`: the driver's process, or that of a worker, in which simulated threads run.
 
-The driver's, or that of a worker. The thread that has the run token acts in it.
+The thread that has the run token acts in it. For its worker it is the `Process` of `mray._runtime.processes.process`.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
+from asyncio import CancelledError, events
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._backends.local.environment import EnvironmentVariables
 from mray._backends.local.local_client import LocalClient
-from mray._backends.local.run_token import SimulatedThread
+from mray._backends.local.loops import close_loops
+from mray._backends.local.run_token import SimulatedThread, here
 from mray._common.log import logger
+from mray._runtime.processes.process import ProcessEnded
 
 if TYPE_CHECKING:
     from mray._runtime.worker.worker import Worker
@@ -22,21 +26,29 @@ if TYPE_CHECKING:
 _MOST_DECISIONS = 1000
 
 
-class Process:
-    """A simulated process: the driver, or a worker."""
+class ProcessExit(ProcessEnded):
+    """The end of a simulated process, with the status that a real one would have had."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
+
+
+class SimulatedProcess:
+    """A process of the session. It has no worker: the driver."""
 
     def __init__(
         self,
         client: LocalClient,
-        worker: Worker | None,
         env_vars: EnvironmentVariables | None,
         pid: int,
-        bury: Callable[[Process, int], None],
+        bury: Callable[[SimulatedProcess, int], None],
     ) -> None:
         self.client = client
+        self.run_token = client.reactor.run_token
         #: The value of `os.getpid` in it.
         self.pid = pid
-        self.worker = worker
+        self.worker: Worker | None = None
         #: Set only while one of its simulated threads runs; None: the driver's.
         self.env_vars = env_vars
         self.sim_threads: list[SimulatedThread] = []
@@ -52,30 +64,119 @@ class Process:
         #: The user's verbs of this process.
         self.backend: Any = None
 
+    # ------------------------------------------------------------------------------------ threads
+    def start_thread(self, target: Callable[[], None], name: str) -> None:
+        def run() -> None:
+            try:
+                target()
+            finally:
+                self.close_loops()
+
+        self.sim_threads.append(self.run_token.spawn(name, run, self))
+
+    def close_loops(self) -> None:
+        """The calling simulated thread ends: close its event loops."""
+        assert self.worker is not None
+        close_loops(self.worker.groups.drop_all)  # nothing begins in a loop that ends
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the main thread, at its next scheduling point."""
+        for sim_thread in self.sim_threads[:1]:
+            self.run_token.throw(sim_thread, KeyboardInterrupt(), self._is_interrupt_wanted)
+
+    def _is_interrupt_wanted(self) -> bool:
+        guard = self.client.reactor.guard
+        is_wanted = guard.is_wanted()
+        if is_wanted:
+            guard.landed()
+        return is_wanted
+
+    # ------------------------------------------------------------------------------------ its resources
+    def set_title(self, text: str) -> None:
+        """Do nothing: `ps` shows the driver's command, untouched."""
+
+    def set_variable(self, name: str, value: str | None) -> None:
+        assert self.env_vars is not None
+        self.env_vars.restore(name, value)
+
+    def confine(self, cpus: Collection[int] | None) -> None:
+        """Do nothing: the CPUs are the whole program's."""
+
+    def set_native_threads(self, count: int) -> None:
+        """Do nothing: the threads of libraries are the whole program's."""
+
+    def mark_output(self, name: str) -> None:
+        """Do nothing: output goes straight out."""
+
+    # ------------------------------------------------------------------------------------ its end
+    def is_forked(self) -> bool:
+        return False
+
+    def set_alarm(self, seconds: float) -> None:
+        """Do nothing: no thread can be ended outside of its scheduling points."""
+
+    def finalize(self, *, kills_children: bool) -> None:
+        while self.at_exit:
+            function, args, kwargs = self.at_exit.pop()
+            try:
+                function(*args, **kwargs)
+            except ProcessEnded:
+                raise
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+
+    def exit(self, status: int) -> None:
+        """End the process. In one of its threads it does not return; elsewhere these threads end at their next scheduling point."""
+        sim_thread = here.sim_thread
+        if sim_thread is None or sim_thread.process is not self or self.run_token.is_in_callbacks:
+            self.end(status)
+            return
+        if not sim_thread.final:
+            self.end(status)
+        if events._get_running_loop() is not None:  # noqa: SLF001  (asyncio's)
+            raise CancelledError  # asyncio logs a task that ends with anything else
+        raise ProcessExit(status)
+
+    def exit_here(self, status: int) -> NoReturn:
+        """End the process from user code on the calling simulated thread."""
+        self.end(status)
+        raise ProcessExit(status)
+
     def end(self, status: int) -> None:
         """Kill the process now."""
         self._bury(self, status)
 
+    def terminate(self) -> None:
+        """Do what SIGTERM does: the process ends in order."""
+        assert self.worker is not None
+        error = self.worker.terminate()
+        if error is None:
+            return
+        self.client.reactor.wake()
+        if here.process is self:
+            raise error
+        for sim_thread in self.sim_threads[:1]:
+            self.run_token.throw(sim_thread, error)
+
+    # ------------------------------------------------------------------------------------ callbacks
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call the user's callback on a simulated thread of this process: it may wait, for a lock that another one has, say."""
         self._callbacks.append(callback)
         if self._caller is None and not self.dead:
-            run_token = self.client.reactor.run_token
             name = self.sim_threads[0].name if self.sim_threads else "the driver"
-            self._caller = run_token.spawn(f"callbacks of {name}", self._call, self)
+            self._caller = self.run_token.spawn(f"callbacks of {name}", self._call, self)
             self._caller.serves = True
             self.sim_threads.append(self._caller)
 
     def finish_callbacks(self) -> None:
         """Let the callbacks that are due run before the session's threads end; those that wait are left behind."""
-        run_token = self.client.reactor.run_token
         for _ in range(_MOST_DECISIONS):
-            run_token.pause()
+            self.run_token.pause()
             if not self._callbacks:
                 break
 
     def _call(self) -> None:
-        run_token, callbacks = self.client.reactor.run_token, self._callbacks
+        run_token, callbacks = self.run_token, self._callbacks
         while True:
             run_token.wait_until(callbacks.__len__, None)
             try:

@@ -12,15 +12,16 @@ Imports asyncio: for processes that are a session.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import weakref
-from asyncio import base_events, events, selector_events
+from asyncio import base_events, events, selector_events, tasks
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from mray._backends.local.run_token import RunToken
-from mray._ipc.event_loop import LoopSelector
+from mray._backends.local.run_token import RunToken, here
+from mray._ipc.event_loop import main_loop
 
 
 class CooperativeSelector(selectors.BaseSelector):
@@ -60,7 +61,9 @@ class Loops:
         self._run_forever = run_forever = base.run_forever
 
         def run_cooperatively(loop: Any) -> None:
-            if run_token.holder() is not None:
+            sim_thread = run_token.holder()
+            if sim_thread is not None:
+                sim_thread.loops[loop] = None
                 self.take_over(loop)
             run_forever(loop)
 
@@ -76,7 +79,7 @@ class Loops:
         self._taken.add(loop)
         state = vars(loop)
         run_token, inner, ready = self._run_token, state["_selector"], state["_ready"]
-        if not isinstance(inner, LoopSelector):
+        if loop is not main_loop():
             state["_selector"] = CooperativeSelector(run_token, inner, lambda: bool(ready))
         _shift(state["_scheduled"], run_token.clock - loop.time())
         state["time"] = lambda: run_token.clock
@@ -93,6 +96,29 @@ class Loops:
             if isinstance(selector, CooperativeSelector):
                 state["_selector"] = selector.inner
         self._taken.clear()
+
+
+def close_loops(before: Callable[[], None]) -> None:
+    """The calling simulated thread ends: close its event loops, after `before`. Tasks that have not ended are dropped without a message."""
+    sim_thread = here.sim_thread
+    assert sim_thread is not None
+    for loop in dict.fromkeys((*sim_thread.loops, main_loop())):
+        # (An actor's main loop itself says that it runs between its turns, too.)
+        if loop is None or loop.is_closed() or base_events.BaseEventLoop.is_running(loop):
+            continue
+        before()
+        for task in sorted(tasks.all_tasks(loop), key=_number_of):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  (asyncio's)
+            with contextlib.suppress(BaseException):
+                # Now, not whenever the garbage collector or the interpreter's end comes to it. Its ``finally`` clauses run.
+                task.get_coro().close()
+        loop.close()
+
+
+def _number_of(task: Any) -> tuple[int, str]:
+    """Sort tasks in the order in which they were created, unless the user has named them."""
+    name = str(task.get_name())
+    return len(name), name
 
 
 def _shift(timers: list[Any], seconds: float) -> None:

@@ -140,7 +140,7 @@ def end_process(status: int) -> None:
     process = here.process if _holder() is not None else None
     if process is None or process.worker is None:
         _exit(status)
-    process.worker.exit_here(status)
+    process.exit_here(status)
 
 
 def getpid() -> int:
@@ -163,16 +163,16 @@ def kill(pid: int, number: int, /) -> None:
     if process is None:
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
     if number == signal.SIGINT:
-        process.worker.interrupt()
+        process.interrupt()
     elif number in (signal.SIGSTOP, signal.SIGCONT):
         raise NotImplementedError(f"{signal.Signals(number).name} needs a process of its own, and init(local_mode=True) has one for all")
     elif number not in (0, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH):
         if number == signal.SIGTERM:
-            process.worker.terminate()
+            process.terminate()
             return
         if process is here.process:
-            process.worker.exit_here(-number)
-        process.worker.end(-number)
+            process.exit_here(-number)
+        process.end(-number)
 
 
 def register(function: Any, /, *args: Any, **kwargs: Any) -> Any:

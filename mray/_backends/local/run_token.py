@@ -33,6 +33,7 @@ from typing import Any
 
 from mray._common.clock import monotonic
 from mray._common.log import logger
+from mray._runtime.processes.process import ProcessEnded
 from mray.exceptions import RaySystemError
 
 #: Seconds of the session's clock that a decision takes. More than zero, so that a program that polls lets time pass.
@@ -85,6 +86,10 @@ class SimulatedThread:
         #: Raised at its next scheduling point; again and again if it is `final`.
         self.urgent: BaseException | None = None
         self.final = False
+        #: Whether that error is still wanted when it is about to be raised; None: it is.
+        self.is_wanted: Callable[[], bool] | None = None
+        #: The event loops that have run in it.
+        self.loops: dict[Any, None] = {}
         #: It waits in code that must not give the run token up (the start of a thread).
         self.closed_in = False
         self.ended = False
@@ -354,10 +359,12 @@ class RunToken:
             self._raise(me)
 
     def _raise(self, me: SimulatedThread) -> None:
-        error = me.urgent
+        error, is_wanted = me.urgent, me.is_wanted
         assert error is not None
         if not me.final:
-            me.urgent = None
+            me.urgent = me.is_wanted = None
+            if is_wanted is not None and not is_wanted():
+                return
         raise error
 
     # ------------------------------------------------------------------------------------ choosing
@@ -473,11 +480,16 @@ class RunToken:
     def _enqueue(self, sim_thread: SimulatedThread) -> None:
         self._ready.append(sim_thread)
 
-    def throw(self, sim_thread: SimulatedThread, error: BaseException, *, final: bool = False) -> None:
-        """Raise this in a simulated thread at its next scheduling point, which is now if it waits; if `final`, at all from now on."""
+    def throw(
+        self, sim_thread: SimulatedThread, error: BaseException, is_wanted: Callable[[], bool] | None = None, *, final: bool = False
+    ) -> None:
+        """Raise this in a simulated thread at its next scheduling point, which is now if it waits; if `final`, at all from now on.
+
+        It is dropped if `is_wanted` is false then.
+        """
         if sim_thread.final or sim_thread.ended:
             return
-        sim_thread.urgent, sim_thread.final = error, final
+        sim_thread.urgent, sim_thread.final, sim_thread.is_wanted = error, final, is_wanted
         self.wake(sim_thread)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
@@ -500,15 +512,15 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """End every other simulated thread: each raises `ThreadEnded` where it stands. Called by the driver, or a guest.
+        """End every other simulated thread: each raises `ProcessEnded` where it stands. Called by the driver, or a guest.
 
         Other guests, whose calls fail by now, are waited for.
         """
         me = self._current
         for sim_thread in tuple(self.sim_threads):
             if sim_thread is not me and sim_thread is not self.driver and not sim_thread.is_guest:
-                self.throw(sim_thread, ThreadEnded(), final=True)
-        for _ in range(1000):  # a thread that swallows `ThreadEnded` is left behind
+                self.throw(sim_thread, ProcessEnded(), final=True)
+        for _ in range(1000):  # a thread that swallows `ProcessEnded` is left behind
             if not any(sim_thread is not me and sim_thread is not self.driver for sim_thread in self.sim_threads):
                 break
             self.pause()
@@ -523,10 +535,6 @@ class RunToken:
     def abandon(self) -> None:
         """In a forked child: there are no other threads."""
         self.closed = True
-
-
-class ThreadEnded(BaseException):
-    """Raised in a simulated thread whose process is over. Not for user code to catch: it comes again."""
 
 
 def _call_safely(function: Callable[..., object], *arguments: Any) -> None:

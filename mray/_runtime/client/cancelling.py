@@ -22,7 +22,6 @@ A SIGINT that was not sent for a task is the user's own and interrupts the runni
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ from typing import TYPE_CHECKING
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.ids import NO_ACTOR, PUT
-from mray._common.kept import os
 from mray._decide.caller.call_records import CANCELLED
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import AGAIN_SECONDS
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from mray._runtime.client.leases import LeasePools
     from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.objects.owner import Owner
+    from mray._runtime.processes.process import Process
 
 #: Where the actor stands in an object id, without its job.
 _ACTOR = slice(8, 20)
@@ -140,11 +139,11 @@ class Cancelling:
 class Interrupts:
     """Cancels tasks that run in this worker. See Note [task of an interrupt]."""
 
-    def __init__(self, client: Endpoint, cancelling: Cancelling, context: CallContext) -> None:
+    def __init__(self, client: Endpoint, cancelling: Cancelling, context: CallContext, process: Process) -> None:
         self._client = client
         self._cancelling = cancelling
         self._context = context
-        self._main = threading.main_thread().ident or 0
+        self._process = process
         #: Held while a signal is sent, and while names are dropped.
         self._lock = threading.Lock()
         #: Tasks that were cancelled since the running one began, and those cancelled before that; whether with their children.
@@ -166,7 +165,8 @@ class Interrupts:
             if runs and force:
                 self._client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
                 if not self._context.gpu_ids:
-                    os._exit(1)
+                    self._process.exit(1)
+                    return
                 self._client.node.send((m.KILL_ME,))
                 return
             if runs:
@@ -178,7 +178,7 @@ class Interrupts:
         # A signal and no flag: it ends a sleep, but not one that the main thread is about to begin after it has looked for signals. So the
         # signal is sent again until the handler has run.
         self._landed = False
-        signal.pthread_kill(self._main, signal.SIGINT)
+        self._process.interrupt()
         self._client.reactor.call_later(AGAIN_SECONDS, self._look_again)
 
     def _look_again(self) -> None:

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
@@ -25,10 +25,10 @@ from mray._common.clock import perf_counter
 from mray._common.concurrency import Concurrency, no_group
 from mray._common.ids import TaskID
 from mray._common.invocations import Invocation, MethodInvocation, read
-from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.calls import failed_reply
+from mray._runtime.processes.process import Process, ProcessEnded
 from mray._runtime.worker.exits import TERMINATED, flush_output
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor
 from mray._runtime.worker.running import GroupCall, GroupsContext
@@ -49,8 +49,9 @@ _Call = TypeVar("_Call", bound=GroupCall)
 class ConcurrencyGroups:
     """All groups of one actor."""
 
-    def __init__(self, client: Client, executor: Executor, main_thread: MainThread) -> None:
+    def __init__(self, client: Client, executor: Executor, main_thread: MainThread, process: Process) -> None:
         self.client = client
+        self.process = process
         self.executor = executor
         self.main_thread = main_thread
         self.is_async = False
@@ -100,10 +101,6 @@ class ConcurrencyGroups:
         self.client.from_peers.replace(m.CALL, self._on_call)
         self.client.objects.reads_always = True
         return self._construct
-
-    def start_thread(self, target: Callable[[], None], name: str) -> None:
-        """Start a thread of a group."""
-        threading.Thread(target=target, name=name, daemon=True).start()
 
     def rest(self) -> None:
         """The main thread is about to sleep: show that, and what the calls have written."""
@@ -194,10 +191,12 @@ class ConcurrencyGroups:
         elif self._ending and not self.running:
             self.client.reactor.wake()
 
-    def crash(self) -> NoReturn:
+    def crash(self) -> None:
         """End this process, so that the caller of a call that could not be answered gets an error. Any thread."""
-        sys.excepthook(*sys.exc_info())
-        os._exit(1)
+        error = sys.exc_info()[1]
+        if not isinstance(error, (ProcessEnded, GeneratorExit)):  # GeneratorExit: the process ends already
+            sys.excepthook(*sys.exc_info())
+        self.process.exit(1)
 
     # ------------------------------------------------------------------------------------ ending
     def leave(self, kind: str, text: str) -> None:
@@ -205,8 +204,7 @@ class ConcurrencyGroups:
         self._ending = True
         self.executor.end = None
         if kind != m.CAUSE_SCOPE:
-            for group_executor in (self._executors or {}).values():
-                group_executor.drop_all()
+            self.drop_all()
         self.main_thread.inbox.append((self.client.node, m.EXIT, (kind, text)))
         if self.main is not None:
             self.main.notify()
@@ -219,9 +217,13 @@ class ConcurrencyGroups:
         if kind == m.CAUSE_SCOPE:
             self._wait(lambda: not self.running and not self.queued())
         self._ending = True
-        for group_executor in self._executors.values():
-            group_executor.drop_all()
+        self.drop_all()
         self._wait(lambda: not self.running)
+
+    def drop_all(self) -> None:
+        """Drop calls that have not begun. Any thread."""
+        for group_executor in (self._executors or {}).values():
+            group_executor.drop_all()
 
     def queued(self) -> int:
         """The number of calls that have come and not begun. Any thread."""

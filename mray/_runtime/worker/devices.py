@@ -13,17 +13,10 @@ from mray._common.accelerator_kinds import KINDS, variables_of, visible
 from mray._common.kept import os
 
 
-def _assign(name: str, value: str | None) -> None:
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
-
-
 class Devices:
     """The variables of one worker's devices. Those of accelerators are restored before the next task's are set."""
 
-    def __init__(self, assign: Callable[[str, str | None], None] = _assign) -> None:
+    def __init__(self, assign: Callable[[str, str | None], None]) -> None:
         """`assign` sets a variable of the process; None: it is not set any more."""
         self._assign = assign
         #: Variables of accelerators besides GPUs as they were before one of them was set here.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -22,9 +21,8 @@ from mray._common import settings
 from mray._common.ids import FIRST, TaskID
 from mray._common.invocations import Invocation, MethodInvocation, TaskInvocation, short_name
 from mray._common.kept import os
-from mray._ipc import process as processes
 from mray._ipc.connection import Connection
-from mray._ipc.output import name_marker
+from mray._ipc.process import IDLE_TITLE
 from mray._objects.remote_error import DependencyError, from_user, import_error, pickle_error
 from mray._objects.serializer import is_plain
 from mray._runtime.client.call_context import CallContext, Running
@@ -32,6 +30,7 @@ from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
 from mray._runtime.objects.owner import INLINE_BYTES
+from mray._runtime.processes.process import Process, ProcessEnded
 from mray._runtime.worker.exits import EXITED, TERMINATED, Terminated, cause_of, exit_status
 from mray._runtime.worker.live_actor import LiveActor
 from mray._runtime.worker.main_thread import MainThread
@@ -50,21 +49,18 @@ _GONE = object()
 class Executor:
     """Runs calls and replies to them."""
 
-    #: Classes of its parts; the in-process engine has others.
-    title_class: type[processes.Title] = processes.Title
-    packer_class: type[Packer] = Packer
-
-    def __init__(self, client: Client, context: CallContext, interrupts: Interrupts, main_thread: MainThread) -> None:
+    def __init__(self, client: Client, context: CallContext, interrupts: Interrupts, main_thread: MainThread, process: Process) -> None:
         self.client = client
         self.context = context
         self.actor = LiveActor()
         self.unpacker = Unpacker(client, context, self.actor, interrupts)
-        self.packer = self.packer_class(client, context, self.actor)
+        self.packer = Packer(client, context, self.actor)
         self._run_deferred = client.reactor.run_deferred
         self._interrupts = interrupts
         #: Calls of each function that ends the worker after so many (max_calls).
         self._counts: dict[bytes, int] = {}
-        self._title = self.title_class()
+        self._process = process
+        self._set_title = process.set_title
         self.producers = Producers(client, self.packer)
         #: The name under which the driver shows output.
         self.shown = ""
@@ -102,7 +98,7 @@ class Executor:
 
     def run(self, running: RunningCall) -> None:
         """Run a call on this thread, and answer it."""
-        self._title.set(running.name)
+        self._set_title(running.name)
         try:
             result = running.begin(self.unpacker)
             if type(result) is GeneratorType or (running.call.options is not None and running.streams):
@@ -124,7 +120,7 @@ class Executor:
 
     async def run_in_loop(self, running: LoopCall) -> None:
         """As `run`, in a task of an event loop."""
-        self._title.set(running.name)
+        self._set_title(running.name)
         try:
             result = running.begin(self.unpacker)
             if type(result) is CoroutineType:
@@ -207,6 +203,8 @@ class Executor:
 
     def _failed(self, running: RunningCall, error: BaseException, may_repeat: bool = True) -> None:
         """Answer with the error, or have the caller repeat the call, or end the worker."""
+        if isinstance(error, ProcessEnded):
+            raise error
         connection, task_id, name = running.connection, running.task_id, running.name
         if isinstance(error, SystemExit):
             if self.actor.instance is None:
@@ -271,7 +269,7 @@ class Executor:
         self.actor.repr = f"<{own}>"
         self._show(own)
         name = self.actor.prefix + "__init__"
-        self._title.set(f"{context.actor_name}:{name}" if context.actor_name else name)
+        self._set_title(f"{context.actor_name}:{name}" if context.actor_name else name)
         context.running = running = Running(b"\xff" * 8 + actor_id, name, name)
         try:
             try:
@@ -301,6 +299,8 @@ class Executor:
             self.exit_by(error, name)
         except AsyncioActorExit:
             self.end = EXITED
+        except ProcessEnded:
+            raise
         except BaseException as error:
             wrapped = self.packer.wrapped(error, name)
             return pickle_error(wrapped)
@@ -320,17 +320,11 @@ class Executor:
         if name == self.shown:
             return
         self.shown = name
-        marker = name_marker(name)
-        for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
-            # Before any code in this process, or its children, writes to the descriptor.
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-            with contextlib.suppress(OSError):
-                os.write(fd, marker)
+        self._process.mark_output(name)
 
     def idle_title(self) -> None:
         """Set the title that `ps` shows between calls."""
-        self._title.set(short_name(self.context.class_name or "") or processes.IDLE_TITLE)
+        self._set_title(short_name(self.context.class_name or "") or IDLE_TITLE)
 
     def shut_down_instance(self) -> None:
         """Graceful end of an actor: its own ``__ray_shutdown__`` first."""
@@ -338,11 +332,9 @@ class Executor:
         if hook is None:
             return
         limit = settings.ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS.get()
-        if limit > 0:  # by the kernel: the hook may sit in code that lets no other thread run
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_REAL, limit / 1000)
+        self._process.set_alarm(max(limit, 0) / 1000)
         hook()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._process.set_alarm(0)
 
     def become_fork(self) -> None:
         """In a process that user code has forked in a call: it ends where this one would answer."""

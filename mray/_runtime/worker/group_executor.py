@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mray._common.invocations import Invocation, MethodInvocation
 from mray._ipc.connection import Connection
@@ -18,6 +17,7 @@ from mray._runtime.worker.running import GroupCall
 
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
+    from mray._runtime.processes.process import Process
     from mray._runtime.worker.executor import Executor
 
 #: A call, and the connection that it came on.
@@ -31,6 +31,7 @@ class GroupsOfActor(Protocol):
 
     client: Client
     executor: Executor
+    process: Process
 
     def begin(self, group: GroupExecutor, arrival: Arrival, kind: type[_Call]) -> _Call: ...
 
@@ -38,11 +39,9 @@ class GroupsOfActor(Protocol):
 
     def refuse(self, connection: Connection, call: Invocation, error: BaseException) -> None: ...
 
-    def crash(self) -> NoReturn: ...
+    def crash(self) -> None: ...
 
     def leave(self, kind: str, text: str) -> None: ...
-
-    def start_thread(self, target: Callable[[], None], name: str) -> None: ...
 
 
 class GroupExecutor(ABC):

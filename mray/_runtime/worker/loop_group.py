@@ -145,7 +145,7 @@ class OwnLoopGroupExecutor(LoopGroupExecutor):
         if self._loop is None:
             self._loop = new_loop()
             self._loop.set_exception_handler(_unretrieved)
-            self._actor.start_thread(self._serve, f"mray-loop-{self._name}")
+            self._actor.process.start_thread(self._serve, f"mray-loop-{self._name}")
         if not self._rung:
             self._rung = True
             call_in(self._loop, self._begin_rung)

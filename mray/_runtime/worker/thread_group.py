@@ -36,7 +36,7 @@ class ThreadGroupExecutor(GroupExecutor):
                 return
             self._threads += 1
             number = self._threads
-        self._actor.start_thread(self._work, f"mray-{self._name}-{number}")
+        self._actor.process.start_thread(self._work, f"mray-{self._name}-{number}")
 
     def cancel(self, running: GroupCall) -> None:
         """Do nothing: a thread cannot be interrupted. The method may ask, with `is_canceled`."""

@@ -12,7 +12,6 @@ does or when the calls are long.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import signal
 import sys
@@ -36,14 +35,14 @@ from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
 from mray._runtime.connections.endpoint import Resident, fault_error
 from mray._runtime.connections.ends import Ended
-from mray._runtime.processes.native_threads import VARIABLE, native_threads
+from mray._runtime.processes.native_threads import VARIABLE
+from mray._runtime.processes.process import Process
 from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor, end_fork
 from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated, flush_output
-from mray._runtime.worker.finalizing import end_children, finalize
 from mray._runtime.worker.main_thread import Arrived, GraphRunner, MainThread
-from mray._runtime.worker.pinning import Pinning
+from mray._runtime.worker.own_process import survive
 from mray._runtime.worker.running import current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
@@ -60,32 +59,24 @@ LAST_TOLD = 1000
 class Worker(Resident):
     """The worker's state and main loop."""
 
-    #: Classes of its parts; the in-process engine has others.
-    interrupts_class: type[Interrupts] = Interrupts
-    executor_class: type[Executor] = Executor
-    groups_class: type[ConcurrencyGroups] = ConcurrencyGroups
-
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, process: Process) -> None:
         self.client = client
+        self.process = process
         self.context = CallContext()
-        self.interrupts = self.interrupts_class(client, client.cancelling, self.context)
+        self.interrupts = Interrupts(client, client.cancelling, self.context, process)
         self.main_thread = main = MainThread()
         self.inbox = main.inbox
-        self.executor = self.executor_class(client, self.context, self.interrupts, main)
+        self.executor = Executor(client, self.context, self.interrupts, main, process)
         #: Runs the calls of an actor that runs several at once; it handles CALL then.
-        self.groups = self.groups_class(client, self.executor, main)
-        self._pid = os.getpid()
+        self.groups = ConcurrencyGroups(client, self.executor, main, process)
         #: Threads of the task that wait in `get`: while there are any, tasks that arrive go back to their sender.
         self._blocked = 0
         #: Whether this worker ends: it takes no more tasks then.
         self._leaving = False
         self._lease_cpus = False
-        #: The modules that are not of user code.
-        self._known = frozenset(sys.modules)
-        self._pinning = Pinning()
         #: Whether there have been calls whose tensors are elsewhere.
         self._prefetches = False
-        self._devices = Devices()
+        self._devices = Devices(process.set_variable)
         client.from_peers.on(
             {
                 m.FUNCTION: main.enqueuing(m.FUNCTION),
@@ -210,12 +201,13 @@ class Worker(Resident):
         return final_error if is_main else SystemExit(0)
 
     def node_lost(self) -> BaseException | None:
-        os._exit(1)
+        self.process.exit(1)
+        return None
 
     def torn(self, error: Exception) -> None:
         sys.stderr.write(f"mray: {error}\n")
         flush_output()
-        os._exit(1)
+        self.process.exit(1)
 
     def _holder_ended(self, end: Ended) -> None:
         """End a task's worker whose lease's holder gets no more answers of it. An actor goes on, and is called over another connection."""
@@ -232,7 +224,7 @@ class Worker(Resident):
             node = self.client.node
             node.send((m.EXITING, m.CAUSE_CRASH, text))
             node.drain(1.0)
-        os._exit(1)
+        self.process.exit(1)
 
     # ------------------------------------------------------------------------------------ main thread
     def run(self) -> None:
@@ -375,10 +367,10 @@ class Worker(Resident):
     def _set_up(self, has: Mapping[str, Any]) -> None:
         """Give this process the CPUs, devices and threads of its task or actor, which has these."""
         context = self.context
-        self._pinning.set(has.get("cpus"))
+        self.process.confine(has.get("cpus"))
         context.accelerators = self._devices.show(context.gpu_ids, has.get("accelerators") or {}, self._ask_for_mps())
         if VARIABLE not in (context.runtime_env.get("env_vars") or {}):  # else the user has said how many
-            native_threads.set(max(1, int(context.resources.get("CPU", 0))))
+            self.process.set_native_threads(max(1, int(context.resources.get("CPU", 0))))
 
     def _ask_for_mps(self) -> tuple[str, str]:
         """See `Devices.show`. Waits for the daemon; a process that is to be its client and cannot be ends."""
@@ -444,12 +436,20 @@ class Worker(Resident):
 
     def _terminated(self, number: int, _frame: FrameType | None) -> None:
         """The handler of SIGTERM: the worker ends in order. Main thread, where user code may be cut, or between two calls."""
-        if os.getpid() != self._pid:  # a child that user code forks, before the hooks of forks have run there
+        if self.process.is_forked():  # a child that user code forks, before the hooks of forks have run there
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif not self.groups.terminate():
-            self.inbox.appendleft((self.client.node, m.EXIT, TERMINATED))  # user code may catch what is raised
-            raise Terminated
+        else:
+            error = self.terminate()
+            if error is not None:
+                raise error
+
+    def terminate(self) -> BaseException | None:
+        """Begin to end in order, as SIGTERM asks. Returns the exception for the code of the main thread where calls run there."""
+        if self.groups.terminate():
+            return None
+        self.inbox.appendleft((self.client.node, m.EXIT, TERMINATED))  # user code may catch what is raised
+        return Terminated()
 
     def forked(self) -> None:
         """In a process that user code has forked: it is no worker, and ends where it comes to be one again."""
@@ -459,7 +459,7 @@ class Worker(Resident):
     def _leave(self, kind: str, text: str) -> None:
         """End in order: running calls, user hooks, sending all messages, then the process."""
         client = self.client
-        if os.getpid() != self._pid:
+        if self.process.is_forked():
             end_fork(None, None)
         self.groups.finish(kind)
         with client.lock:
@@ -474,13 +474,10 @@ class Worker(Resident):
         # POINT exit told
         crashes = kind == m.CAUSE_CRASH
         if kind != m.CAUSE_INIT:
-            _survive(self.executor.shut_down_instance)
+            survive(self.executor.shut_down_instance)
         self.groups.let_go()
         self.executor.let_go()
-        if (kind, text) == TERMINATED:
-            end_children()
-        _survive(atexit._run_exitfuncs)  # noqa: SLF001  (Python's)
-        finalize(self._known)
+        self.process.finalize(kills_children=(kind, text) == TERMINATED)
         if not crashes:  # else its end is not reported yet, and waiting processes may hold objects that it owns
             self._finish_own_calls()
         for connection in [*client.peers.values(), client.node]:
@@ -488,9 +485,8 @@ class Worker(Resident):
         with contextlib.suppress(Exception):
             client.owner.store.close()
         with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(self._status(kind))
+            flush_output()
+        self.process.exit(self._status(kind))
 
     def _status(self, kind: str) -> int:
         """The exit status of the process for this cause."""
@@ -543,11 +539,3 @@ class Worker(Resident):
             "recent": [(task, name, begin + epoch, end + epoch, held) for task, name, begin, end, held in recent],
             "failures": list(executor.packer.failures),
         }
-
-
-def _survive(hook: Callable[[], object]) -> None:
-    """Call a hook of the user's; its error is printed."""
-    try:
-        hook()
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
