@@ -1,8 +1,7 @@
 """Decisions of a process that makes calls, without I/O.
 
 The client (`mray._runtime.client`) feeds these state machines with events: a call was made, an argument has arrived, the node or a
-worker has
-sent a message, a timer has expired. Each event returns instructions, which the client carries out in order.
+worker has sent a message, a timer has expired. Each event returns instructions, which the client carries out in order.
 
 ::
 

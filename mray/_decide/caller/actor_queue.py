@@ -40,14 +40,11 @@ class ActorQueue(Generic[AnyCall]):
     """The state of an actor as one process knows it, with the unanswered calls of that process.
 
     Invariant: an unanswered call is in `queue`, in `aside`, or in ``link.calls``. While the link is open, `queue` has only calls that
-    wait for
-    arguments, calls that rest, and calls made after one of these. While the actor restarts, which may take forever, no ready call is
-    queued
-    unless it may go to the next process or was made before the actor's first process existed.
+    wait for arguments, calls that rest, and calls made after one of these. While the actor restarts, which may take forever, no ready
+    call is queued unless it may go to the next process or was made before the actor's first process existed.
 
     A retried call rests first. A call lost with its process keeps its position, and later calls wait behind it. A call whose method
-    raised
-    rests in `aside`, and others overtake it.
+    raised rests in `aside`, and others overtake it.
     """
 
     def __init__(self, actor_id: bytes) -> None:
@@ -62,8 +59,7 @@ class ActorQueue(Generic[AnyCall]):
         #: Calls of `queue` that rest.
         self.resting: set[AnyCall] = set()
         #: Calls outside of the order that rest: before they are sent again, or, unsent, before they fail because the actor restarts. The
-        #: rest limits
-        #: the rate at which a caller that retries in a loop learns of the restart.
+        #: rest limits the rate at which a caller that retries in a loop learns of the restart.
         self.aside: dict[AnyCall, None] = {}
         #: Seconds that a call rests; 0: no call rests.
         self.rest = 0.0

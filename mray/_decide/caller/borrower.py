@@ -7,8 +7,7 @@
        └────────────────────────────── released ◀────────────────────────────────┘
 
 A borrow must be counted before the process that passed the ref on drops it. So a message that would drop it (a reply, an UNPIN) waits
-for the
-owner's acknowledgement: that of the first borrow, if it is in flight when the ref arrives from another process too.
+for the owner's acknowledgement: that of the first borrow, if it is in flight when the ref arrives from another process too.
 
 The node counts handles of actors by the same rule.
 """
@@ -75,8 +74,7 @@ class Borrower:
         """An unknown ref has arrived. `then` continues once the borrow is counted.
 
         Returns the number of the BORROW to send; 0 if no message waits for it, because it travels before the reply, on the same
-        connection, to the
-        process that passed the ref on (`follows`).
+        connection, to the process that passed the ref on (`follows`).
         """
         object_id = entry.object_id
         self.objects[object_id] = entry

@@ -1,8 +1,7 @@
 """Instructions, in the imperative, which the client carries out in order.
 
 A `call` is a `PendingCall`, a `task` a `PendingTask`, a `lease` one of `mray._decide.caller.lease_pool`, and an `entry` a
-`BorrowedObject`;
-an `item` and a `promise` are the client's.
+`BorrowedObject`; an `item` and a `promise` are the client's.
 """
 
 from __future__ import annotations

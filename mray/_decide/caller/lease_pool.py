@@ -12,19 +12,15 @@
                            └── its worker has ended ──lost──▶ over
 
 The pool retains a lease for a short time after its last task, so that a caller that alternates between calls and waits does not ask the
-node
-each time. The node recalls a lease when another process waits for its resources.
+node each time. The node recalls a lease when another process waits for its resources.
 
 The pool pushes about `AHEAD_SECONDS` of work ahead to one worker. A worker whose task blocks gives back the tasks that it has not
-started; so
-does a busy worker when another is idle or when its task turns out to be long, so that no task starves behind a long one. A task without
-retries is pushed to idle workers only.
+started; so does a busy worker when another is idle or when its task turns out to be long, so that no task starves behind a long one. A
+task without retries is pushed to idle workers only.
 
 When a worker dies, the task at the head of its pipeline is charged; tasks behind it return to the queue uncharged, and afterwards the
-pool
-pushes one task at a time, so that the next death has one suspect. A task that was charged, or that failed and is retried, rests before
-it is
-submitted again. A death by lack of memory charges no retry: the task rests longer each time.
+pool pushes one task at a time, so that the next death has one suspect. A task that was charged, or that failed and is retried, rests
+before it is submitted again. A death by lack of memory charges no retry: the task rests longer each time.
 """
 
 from __future__ import annotations
@@ -102,8 +98,7 @@ class LeasePool(Generic[AnyTask]):
     """The queue of a scheduling class, its lease requests, and its leases.
 
     Invariant: a task that has not ended is in `queue`, in the pipeline of a lease, or rests. While tasks are queued, no lease that takes
-    tasks is
-    idle, and one request per queued task waits at the node, up to `MOST_REQUESTS`.
+    tasks is idle, and one request per queued task waits at the node, up to `MOST_REQUESTS`.
     """
 
     def __init__(
@@ -112,10 +107,8 @@ class LeasePool(Generic[AnyTask]):
         """`numbers` yields the numbers of requests.
 
         `single`: a worker exits after one task (GPU tasks, max_calls=1). `retriable`: a task whose worker was killed because memory ran
-        low is
-        retried. `rest`: seconds before a failed task is retried. Without `timed` no decision depends on the duration of tasks: one is
-        pushed at a
-        time, and a lease has no turn.
+        low is retried. `rest`: seconds before a failed task is retried. Without `timed` no decision depends on the duration of tasks:
+        one is pushed at a time, and a lease has no turn.
         """
         self.single = single
         self.queue: deque[AnyTask] = deque()
@@ -222,8 +215,7 @@ class LeasePool(Generic[AnyTask]):
 
     def unreachable(self, number: int, lease_id: int, process: str, error: BaseException | None, now: float) -> do.Instructions:
         """The client could not connect to a granted worker, which may have died. With an error of this process its tasks fail; else another
-        worker is
-        requested, up to `MOST_UNREACHABLE` times.
+        worker is requested, up to `MOST_UNREACHABLE` times.
         """
         self.story.note("unreachable", number, lease_id, process, error)
         self.requests.discard(number)
@@ -298,8 +290,7 @@ class LeasePool(Generic[AnyTask]):
 
     def given_back(self, lease: Lease, tasks: Sequence[AnyTask], now: float) -> do.Instructions:
         """A worker has given back tasks, possibly none, which its link has dropped: its task blocks, or the pool asked for them. The lease
-        may be over
-        by then.
+        may be over by then.
         """
         self.story.note("given back", lease.lease_id, len(tasks))
         lease.reclaiming = False
@@ -312,8 +303,7 @@ class LeasePool(Generic[AnyTask]):
 
     def worker_leaves(self, lease: Lease) -> None:
         """The worker of a lease exits after its current task (max_calls), and gives back the tasks behind it. The lease stays until it is
-        lost, since
-        the node would grant a returned worker to others.
+        lost, since the node would grant a returned worker to others.
         """
         self.story.note("worker leaves", lease.lease_id)
         lease.spent = True
@@ -347,8 +337,7 @@ class LeasePool(Generic[AnyTask]):
 
     def unread(self, lease: Lease, now: float) -> do.Instructions:
         """The worker of a lease lives and has read no message of its link, whose pushed tasks have failed. Tasks pushed since, because they
-        waited for
-        one of these, go elsewhere.
+        waited for one of these, go elsewhere.
         """
         self.story.note("unread", lease.lease_id)
         lease.spent = False

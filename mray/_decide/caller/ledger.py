@@ -18,8 +18,7 @@ memory of devices, for calls              counted                     TENSORS_DO
 A connection that breaks returns nothing, since its process lives.
 
 Loans of a ring's writer are in no ledger: each reader publishes what it has released in 64-bit fields of its own, which outlive both
-ends
-(`mray._ipc.ring_loans`).
+ends (`mray._ipc.ring_loans`).
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ class Ledger(Generic[Thing]):
 
     def returned(self, by: Link, number: Hashable) -> Thing | None:
         """The process at the other end has released it once. Returns the thing on the last return; None for a thing that was never lent
-        because it had
-        been released before the request arrived.
+        because it had been released before the request arrived.
         """
         account = self.accounts.get(by.process, {})
         if number not in account:

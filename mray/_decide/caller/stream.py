@@ -7,8 +7,7 @@
               └── new ───────▶ stored ──┴──▶ items ──▶ taken ──▶ reported, where the producer may wait for it
 
 The producer numbers items from 0. A call that is sent again carries the count of items that have arrived, so that its producer begins
-after
-them; an item that arrives twice is recognized by its number.
+after them; an item that arrives twice is recognized by its number.
 """
 
 from __future__ import annotations
@@ -25,10 +24,8 @@ if TYPE_CHECKING:
     from mray._decide.caller.call_records import Link, PendingCall
 
 #: Indices of the call option "stream" that the producer reads: items that have arrived and are not sent again; the limit of unread items, 0
-#: for
-#: none; items taken; whether the reader has stopped; items that each ``yield`` makes; the limit of unread items of all streams of the
-#: actor, 0
-#: for none.
+#: for none; items taken; whether the reader has stopped; items that each ``yield`` makes; the limit of unread items of all streams of the
+#: actor, 0 for none.
 ARRIVED, WINDOW, TAKEN, DROPPED, PER_YIELD, TOGETHER = range(6)
 
 
@@ -36,8 +33,7 @@ class Stream:
     """The state of a generator as its caller knows it.
 
     Invariant: `promises` are those of the next items, in order. Unless the reader has stopped, an item that has arrived was taken or is
-    in
-    `items`.
+    in `items`.
 
     The reader's thread takes from the left of `items` and counts in ``state[TAKEN]``, without a lock.
     """

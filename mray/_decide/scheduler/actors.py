@@ -1,13 +1,13 @@
-"""The actors: names, owners, handles, restarts, and why they died.
+"""Actors: names, owners, handles, restarts, and causes of death.
 
     pending ──placed, constructed──▶ alive ──worker died──▶ dead
                                      │  ▲                    ▲
-                       worker died,  ▼  │ constructed again  │ nothing left, killed, failed
+                       worker died,  ▼  │ constructed again  │ no restarts left, killed, failed
                        restarts left restarting ─────────────┘
 
 An actor whose process dies in the constructor rests before it is restarted.
 
-`Actors` keeps the book and tells watchers; the scheduler, which is its `ActorsContext`, places, kills and starts processes.
+`Actors` holds the records and notifies watchers; the scheduler, its `ActorsContext`, places, kills and starts processes.
 """
 
 from __future__ import annotations
@@ -67,24 +67,24 @@ class Actors:
         self._context = context
         #: Actors that are not dead.
         self.records: dict[bytes, ActorRecord] = {}
-        #: Invariant: exactly the named actors in `records` that are not about to end: nobody is to find one of these.
+        #: Invariant: exactly the named actors in `records`, except those about to end, which lookups must not find.
         self._names: dict[tuple[str, str], ActorRecord] = {}
-        #: The last state of the dead, as `ACTOR_STATE` says it.
+        #: The last state of each dead actor, as in `ACTOR_STATE`.
         self._tombstones = History(TOMBSTONES, TOMBSTONE_BYTES)
-        #: Listings of the latest dead ones.
+        #: Rows of the latest dead actors.
         self._dead = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        #: Watchers and holders of actors whose creation has not been read yet: it is on its way in another socket.
+        #: Watchers and holders of actors whose ACTOR_CREATE is still unread, in another socket.
         self._early: dict[bytes, tuple[Ordered[str], Ordered[str]]] = {}
-        #: Such actors that somebody has killed, and whether without a restart.
+        #: Such actors that were killed; true: without a restart.
         self._killed_early = History(TOMBSTONES, TOMBSTONE_BYTES)
 
     # ------------------------------------------------------------------------------------ creation
     def create(self, member: Member, request: int, actor_id: bytes, spec: dict[str, Any]) -> None:
-        """A process asked for an actor; it becomes its owner and holds it."""
+        """A process asked for an actor; it becomes the owner and a holder."""
         context = self._context
         announced = self.records.get(actor_id)
         if announced is not None or actor_id in self._tombstones:
-            # The constructor's arguments are there now; it may have ended meanwhile.
+            # The constructor's arguments have arrived; the actor may have ended meanwhile.
             if announced is not None and announced.announced and announced.owner == member.process:
                 announced.announced = False
                 announced.spec = spec
@@ -132,7 +132,7 @@ class Actors:
 
     @staticmethod
     def public(actor: ActorRecord) -> dict[str, Any]:
-        """The facts that make a handle."""
+        """The attributes from which a handle is created."""
         return {"actor_id": actor.id, "name": actor.name, "namespace": actor.namespace, "public": actor.spec.get("public")}
 
     def look_up(self, process: str, request: int, name: str, namespace: str) -> None:
@@ -147,7 +147,7 @@ class Actors:
         self._context.tell(process, (ANSWER, request, False, text))
 
     def _found(self, name: str, namespace: str) -> ActorRecord | None:
-        """The actor with this name; not one that nobody holds, which ends as soon as its constructor has run."""
+        """The actor with this name, unless it has no holder and so ends after its constructor."""
         actor = self._names.get((namespace, name))
         return None if actor is None or not (actor.holders or actor.detached) else actor
 
@@ -169,7 +169,7 @@ class Actors:
         self._context.tell(member.process, self._state_message(actor))
 
     def watch_expired(self, actor_id: bytes) -> None:
-        """Nobody has created the actor that somebody watches: it belongs to another session, or its creator died first."""
+        """The watched actor was not created: it belongs to another session, or its creator died first."""
         watchers, _holders = self._early.pop(actor_id, (Ordered(), Ordered()))
         cause = Cause(CAUSE_OWNER, "The actor is dead because its owner has died, or it was never created in this session.")
         for process in watchers:
@@ -218,10 +218,10 @@ class Actors:
             self._tell_to_leave(actor)
         elif actor.worker is None:
             self.evict(actor, CAUSE_SCOPE, REASONS[CAUSE_SCOPE])
-        # Otherwise its constructor runs: `constructed` looks again.
+        # Otherwise its constructor runs, and `constructed` checks again.
 
     def _tell_to_leave(self, actor: ActorRecord) -> None:
-        """The last handle has gone: what is queued still runs."""
+        """The last handle was dropped: queued calls still run."""
         worker = actor.worker
         if worker is not None and not actor.leaving:
             actor.leaving = True
@@ -239,7 +239,7 @@ class Actors:
         self._end_if_unheld(actor)
 
     def failed(self, process: str, actor_id: bytes, error: bytes) -> None:
-        """The constructor raised: no restart would help."""
+        """The constructor raised: a restart would not help."""
         actor = self.records.get(actor_id)
         if actor is None or actor.worker is None or actor.worker.process != process:
             return
@@ -263,14 +263,14 @@ class Actors:
         """End an actor for good, wherever it is."""
         actor.restarts_left = 0
         if actor.worker is not None:
-            self._free_name(actor)  # it is as good as dead: nobody finds it any more
+            self._free_name(actor)  # lookups no longer find it
             self._context.kill(actor, kind, text)
         else:
             self._withdraw(actor)
             self.bury(actor, Cause(kind, text))
 
     def worker_died(self, actor: ActorRecord, cause: Cause, may_restart: bool) -> None:
-        """The process of an actor is dead; the context has taken resources and worker away from it."""
+        """The process of an actor is dead; the context has released its resources and worker."""
         may_restart = may_restart or cause.kind == CAUSE_CRASH
         unheld = not actor.holders and not actor.detached
         if not (may_restart and actor.restarts_left) or actor.leaving or unheld or actor.state == DEAD:
@@ -285,19 +285,19 @@ class Actors:
         self._announce(actor)
         if constructed:
             self._context.enqueue(actor)
-        else:  # whatever it died of is likely still there, and its restarts would be used up in a moment
+        else:  # the cause likely persists, and would use up the restarts in a moment
             actor.resting = True
             self._context.act(AwaitRest(actor.id, actor.incarnation))
 
     def rested(self, actor_id: bytes, incarnation: int) -> None:
-        """An actor whose constructor has died has rested; it may have ended meanwhile."""
+        """An actor whose constructor died has rested; it may have ended meanwhile."""
         actor = self.records.get(actor_id)
         if actor is not None and actor.resting and actor.incarnation == incarnation:
             actor.resting = False
             self._context.enqueue(actor)
 
     def left(self, actor: ActorRecord, kind: str, text: str) -> None:
-        """Its worker ends on purpose, and answers no more calls."""
+        """Its worker exits on purpose, and answers no more calls."""
         assert actor.worker is not None
         if kind != CAUSE_CRASH:
             self._announce_death(actor, Cause(kind, text, actor.worker.pid))
@@ -307,7 +307,7 @@ class Actors:
             self._context.withdraw(actor)
 
     def bury(self, actor: ActorRecord, cause: Cause) -> None:
-        """The actor is dead for good, and its context space is free."""
+        """The actor is dead for good, and its context holds nothing."""
         actor.over = True
         self._announce_death(actor, cause)
 
@@ -340,7 +340,7 @@ class Actors:
         self._context.groups.actor_died(actor.id)
 
     def member_died(self, member: Member, cause: Cause | None = None, role: str = "") -> None:
-        """A process is dead (or its root is over, without a cause): its actors die, its handles are gone."""
+        """A process is dead (or, without a cause, its root is over): its actors die, its handles are dropped."""
         how = REASONS[CAUSE_OWNER]
         if cause is not None:
             how += f" Its owner{f', {role}' if role else ''} (pid {member.pid}) {describe_status(cause.status)}."
@@ -350,7 +350,7 @@ class Actors:
                 self.records[actor_id].watchers.discard(member.process)
         for actor_id in tuple(member.owned):
             actor = self.records.get(actor_id)
-            if actor is not None and not actor.detached:  # None: the end of another one was its end
+            if actor is not None and not actor.detached:  # None: it ended with another one
                 self.evict(actor, CAUSE_OWNER, how)
         self.drop(member, list(member.held))
         for actor_id in tuple(self._early):
@@ -374,7 +374,7 @@ class Actors:
         return [{"name": name, "namespace": space} for (space, name) in self._names if all_namespaces or space == namespace]
 
     def listing(self, *, dead: bool = False) -> list[dict[str, Any]]:
-        """Every actor, with `dead` also the last of those that were."""
+        """Rows of every actor; with `dead`, of the latest dead ones too."""
         dead_rows = self._dead if dead else ()
         return [*dead_rows, *map(self._describe, self.records.values())]
 

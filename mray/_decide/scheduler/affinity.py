@@ -1,8 +1,8 @@
-"""The machine's places: which CPUs a worker is pinned to, for tenants that ask for it, and how far GPUs are apart.
+"""CPU and GPU topology: which CPUs a worker is pinned to, and how far GPUs are apart.
 
-``cpu_affinity="auto"`` takes the CPUs near the tenant's GPUs, all of them. Without a GPU it takes as many CPUs as the tenant holds, at
-least one, those with the fewest pinned workers, and of one NUMA node if one has so many: workers get CPUs of their own as far as there
-are any. A list is taken as it is. Memory follows by itself: a page lies near the CPU that touches it first.
+``cpu_affinity="auto"`` takes all CPUs near the tenant's GPUs. Without a GPU it takes as many CPUs as the tenant holds, at least one,
+with the fewest pinned workers, in one NUMA node if one is large enough. A list is taken as it is. Memory follows, since the kernel
+allocates a page near the CPU that touches it first.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from mray._decide.scheduler.resources import UNIT, GpuId
 
 AUTO = "auto"
 
-#: How far two GPUs are apart: NVLink between them, one PCIe switch, one root of the PCI bus, one NUMA node; or none of these, as far as is
-#: known.
+#: Distance of two GPUs: NVLink, one PCIe switch, one PCI root, one NUMA node, further or unknown.
 LINKED, SWITCH, ROOT, NODE, FAR = range(5)
 
 
 class Topology:
-    """The topology of the CPUs and GPUs that the session may use."""
+    """The CPUs and GPUs that the session may use."""
 
     __slots__ = ("_apart", "near", "nodes")
 
@@ -32,17 +31,17 @@ class Topology:
     ) -> None:
         #: The CPUs of each NUMA node; none is empty.
         self.nodes = [tuple(node) for node in nodes]
-        #: The CPUs near each GPU of which that is known.
+        #: The CPUs near each GPU, where known.
         self.near = {gpu: tuple(cpus) for gpu, cpus in near.items()}
         self._apart = dict(apart or {})
 
     def apart(self, one: GpuId, other: GpuId) -> int:
-        """How far two GPUs are apart, from `LINKED` to `FAR`."""
+        """The distance of two GPUs, from `LINKED` to `FAR`."""
         return 0 if one == other else self._apart.get((one, other), self._apart.get((other, one), FAR))
 
 
 class CpuLoads:
-    """How many pinned workers each CPU has."""
+    """The number of workers pinned to each CPU."""
 
     def __init__(self, read: Callable[[], Topology]) -> None:
         self._read = read
@@ -51,13 +50,13 @@ class CpuLoads:
 
     @property
     def topology(self) -> Topology:
-        """Read when it is first needed: few sessions need it."""
+        """Read on first use: few sessions need it."""
         if self._topology is None:
             self._topology = self._read()
         return self._topology
 
     def take(self, wanted: str | Iterable[int], gpus: Sequence[GpuId], units: int) -> tuple[int, ...]:
-        """The CPUs for a tenant with these GPUs and so many units of CPU; they count until `give`."""
+        """Reserve CPUs for a tenant with these GPUs and units of CPU, until `give`."""
         cpus = self._automatic(gpus, max(1, -(-units // UNIT))) if wanted == AUTO else tuple(int(cpu) for cpu in wanted)
         for cpu in cpus:
             self.loads.add(cpu)
@@ -70,7 +69,7 @@ class CpuLoads:
         nodes = self.topology.nodes
         rows = [self._least_loaded(node)[:count] for node in nodes]
         roomy = [row for row in rows if len(row) == count]
-        # A tenant that no node can hold gets the least loaded of all.
+        # No node is large enough: the least loaded of all CPUs.
         row = min(roomy, key=self._load) if roomy else self._least_loaded([cpu for node in nodes for cpu in node])[:count]
         return tuple(sorted(row))
 
@@ -81,6 +80,6 @@ class CpuLoads:
         return sum(self.loads.get(cpu, 0) for cpu in cpus)
 
     def give(self, cpus: Sequence[int]) -> None:
-        """A tenant needs its CPUs no more."""
+        """Release a tenant's CPUs."""
         for cpu in cpus:
             self.loads.remove(cpu)

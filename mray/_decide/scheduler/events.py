@@ -14,28 +14,28 @@ Event = tuple[Any, ...]
 
 
 class MemberJoined(Record):
-    """A process said hello: a driver, or a worker that is ready for its first work."""
+    """A process has joined: a driver, or a worker that is ready for its first work."""
 
     process: str
     pid: int
-    #: Of a driver; a worker belongs to what it was started for.
+    #: Of a driver; a worker belongs to the root it was started for.
     job: str = ""
 
 
 class MemberDied(Record):
-    """A process is dead: a joined one, or a worker that never joined."""
+    """A process is dead: a member, or a worker that never joined."""
 
     process: str
-    #: How the kernel saw it; the scheduler knows better if the death was ordered.
+    #: As the kernel reported it; the scheduler knows better if the death was ordered.
     cause: Cause
-    #: Segments that it has made for other processes, by their owner, who may never have heard of them.
+    #: Segments that it created for other processes, by owner. An owner may not know of them.
     made: Mapping[str, list[str]] = MappingProxyType({})
     #: The process in words, if it was no worker.
     role: str = ""
 
 
 class DriverReset(Record):
-    """The driver wants nothing any more of all that it has asked for, and will join again."""
+    """The driver drops everything that it has asked for, and will join again."""
 
     process: str
     #: Workers that own objects.
@@ -54,12 +54,12 @@ class MemoryRanLow(Record):
     """The machine's memory is nearly full: these workers are to be ended."""
 
     processes: list[str]
-    #: The text for those that wait for them.
+    #: The error text for their callers.
     text: str
 
 
 class PrestartAllowed(Record):
-    """Workers can be forked now: some may be started ahead of need, for a job whose tasks have these variables."""
+    """Workers can be forked now, some of them ahead of need, for a job whose tasks have these variables."""
 
     job: str = ""
     variables: dict[str, str] | None = None
@@ -72,7 +72,7 @@ class LeaseRequested(Record):
 
 
 class LeaseCancelled(Record):
-    """The client needs what it requested no more; a grant may be on its way to it."""
+    """The client drops a request; its grant may be in flight."""
 
     process: str
     request: int
@@ -84,7 +84,7 @@ class LeaseReturned(Record):
 
 
 class LeaseBroken(Record):
-    """The client and the leased worker do not understand each other; what the worker computes reaches nobody."""
+    """The client and the leased worker refuse each other's messages, so the worker's results reach no process."""
 
     process: str
     lease: int
@@ -92,7 +92,7 @@ class LeaseBroken(Record):
 
 
 class TaskBlocked(Record):
-    """The task in this worker waits for values; or a worker that ends waits until nobody needs what it owns."""
+    """The task in this worker waits for values; or an exiting worker waits until other processes release what it owns."""
 
     process: str
 
@@ -109,26 +109,26 @@ class ActorRequested(Record):
 
 
 class ActorWatched(Record):
-    """A process wants to know the actor's state, now and whenever it changes."""
+    """A process wants to know the actor's state, now and at each change."""
 
     process: str
     actor: bytes
 
 
 class WatchExpired(Record):
-    """Nobody created the watched actor in the time that its creation may be under way."""
+    """The watched actor was not created in time."""
 
     actor: bytes
 
 
 class PlaceExpired(Record):
-    """The time is over in which idle leases come back for a tenant (a lease's number, an actor's id) that does not wait for busy ones."""
+    """A fail-fast tenant (a lease's number, an actor's id) has waited long enough for idle leases to come back."""
 
     tenant: int | bytes
 
 
 class ActorRested(Record):
-    """The time is over that an actor rests before this incarnation of it, since the process of the one before died in the constructor."""
+    """The actor has rested before this incarnation: the previous process died in the constructor."""
 
     actor: bytes
     incarnation: int
@@ -146,7 +146,7 @@ class HandlesDropped(Record):
 
 
 class ActorKilled(Record):
-    """Somebody called kill, and is told when the signal is sent if there is a request."""
+    """A process called kill. With a request, it is answered when the signal is sent."""
 
     actor: bytes
     no_restart: bool
@@ -186,7 +186,7 @@ class GroupAwaited(Record):
 
 
 class GroupDismissed(Record):
-    """Somebody called remove_placement_group."""
+    """A process called remove_placement_group."""
 
     process: str
     request: int

@@ -1,4 +1,4 @@
-"""Instructions, in the imperative: the scheduler's output. The node carries instructions out in order."""
+"""Instructions, in the imperative: the scheduler's output. The node carries them out in order."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ Instruction = tuple[Any, ...]
 
 
 class Tell(Record):
-    """Send a message to a process; nothing happens when it is gone."""
+    """Send a message to a process; ignored if it has exited."""
 
     process: str
     message: tuple[Any, ...]
 
 
 class SpawnWorker(Record):
-    """Start a worker process with these variables in its environment."""
+    """Start a worker process with these environment variables."""
 
     process: str
     environment: Environment
 
 
 class KillWorker(Record):
-    """End a worker process at once (SIGKILL)."""
+    """Kill a worker process (SIGKILL)."""
 
     process: str
 
 
 class RemoveObjects(Record):
-    """Remove the objects of an owner that is no process: a detached actor, by its id in hex digits."""
+    """Remove the objects whose owner is a detached actor, by its hexadecimal id."""
 
     owner: str
 
 
 class AwaitPlace(Record):
-    """Report `PlaceExpired` for this tenant (a lease's number, an actor's id) a little later: idle leases may be on their way back."""
+    """Report `PlaceExpired` for this tenant (a lease's number, an actor's id) a little later: idle leases may be coming back."""
 
     tenant: int | bytes
 
 
 class AwaitRest(Record):
-    """Report `ActorRested` for this actor and incarnation once the session's delay of retries has passed."""
+    """Report `ActorRested` for this actor and incarnation after the session's retry delay."""
 
     actor: bytes
     incarnation: int
 
 
 class AwaitCreation(Record):
-    """Report `WatchExpired` for this actor a little later: its creation may be in another socket."""
+    """Report `WatchExpired` for this actor a little later: its creation may be unread in another socket."""
 
     actor: bytes

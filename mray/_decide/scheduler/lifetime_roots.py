@@ -1,4 +1,4 @@
-"""The lifetime roots of a session that live, and the processes that end with one of them (see `mray._decide.scheduler.root_names`)."""
+"""The live lifetime roots of a session, and the processes that end with each (see `mray._decide.scheduler.root_names`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OWNER_GONE = "the driver, or the detached actor, that it worked for has ended"
 
 
 class LifetimeRoots:
-    """The roots that live."""
+    """The live roots."""
 
     def __init__(self, workers: WorkerPool, end_worker: Callable[[WorkerRecord, str, str], None]) -> None:
         self._workers = workers
@@ -24,7 +24,7 @@ class LifetimeRoots:
         return root in self._alive
 
     def of_job(self, job: str) -> list[str]:
-        """The living roots of a job: the driver itself, its detached actors."""
+        """The live roots of a job: the driver and its detached actors."""
         return [root for root in self._alive if root.partition("/")[0] == job]
 
     @property
@@ -37,7 +37,7 @@ class LifetimeRoots:
         self._alive.add(root)
 
     def end(self, root: str, *, at_once: bool) -> None:
-        """Remove a driver or a detached actor, and end its workers. Without `at_once`, workers that are ending already end in order."""
+        """Remove a driver or a detached actor, and end its workers. Without `at_once`, exiting workers exit in order."""
         if not root or root not in self._alive:
             return
         self._alive.discard(root)
@@ -47,7 +47,7 @@ class LifetimeRoots:
         self._workers.forget(root)
 
     def ended_before(self, worker: WorkerRecord) -> bool:
-        """Whether an idle worker was started in the last moment of its root: then it ends."""
+        """Whether an idle worker was started just before its root ended; then it is ended."""
         root = root_of(worker.environment)
         if not root or root in self._alive:
             return False
@@ -55,7 +55,7 @@ class LifetimeRoots:
         return True
 
     def worker_died(self, worker: WorkerRecord) -> None:
-        """Forget the environments of a root that is over, with its last worker."""
+        """Forget the environments of an ended root with its last worker."""
         root = root_of(worker.environment)
         if root and root not in self._alive:
             self._workers.forget(root)

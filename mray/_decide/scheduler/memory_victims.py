@@ -1,19 +1,18 @@
 """The choice of workers to end when the machine's memory runs low, as a pure function of the node's measurements.
 
-The one to go is whose end costs least and helps, in this order:
+Workers are ended in the order of what their end costs:
 
-1. idle workers: nobody loses anything, unless actors, objects or tasks depend on the worker's life; it counts as one of those then;
-2. workers whose task may be tried again;
+1. idle workers on which no actor, object or task depends;
+2. workers whose task may be retried;
 3. workers whose actor may be restarted: it loses its state;
 4. workers whose task may not, then those whose actor may not.
 
-Within each, who began last has the least to lose (and most likely is what was too much). A worker that holds next to nothing is passed over
-as long as others hold enough: to end it would gain nothing, and its next attempt would be ended again while the one that grows goes on to
-grow. Ray 2.60 goes by the time of the start alone; its older policy, by the size of an owner's group, is not here.
+Within each class the worker that began last goes first: it has the least to lose and most likely caused the shortage. A worker that
+holds next to nothing is skipped while others hold enough, since its end would gain nothing. Ray 2.60 goes by the start time alone.
 
-Where the end of all of them would not suffice, others have the memory, and nobody is ended: the next workers would be ended as well, and
-no work would ever be done. (Ray ends one after the other.) If memory gets so short that it must, the kernel ends a process, a worker
-first (`mray._ipc.process` sees to that), and callers get the error of a worker that has crashed.
+If the end of all of them would not suffice, other programs have the memory, and no worker is ended: the next ones would be ended as
+well, and no work would ever finish. (Ray ends one after the other.) In the last resort the kernel kills a process, a worker first
+(`mray._ipc.process`), and callers get the error of a crashed worker.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mray._common.messages import DEAD
 from mray._common.record import Record
 from mray._decide.scheduler.records import BUSY, IDLE, ActorRecord, GrantedLease, Member, WorkerRecord
 
-#: The cost of ending a worker, the least first.
+#: The cost of ending a worker, ascending.
 IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
 
 
@@ -33,18 +32,18 @@ class Suspect(Record):
 
     process: str
     pid: int
-    #: A description of its activity.
+    #: Its activity in words.
     label: str
-    #: One of the words above.
+    #: One of the constants above.
     cost: int
-    #: Number of its assignment: the highest began last.
+    #: The number of its assignment: the highest began last.
     began: int
-    #: Bytes that its end gives back.
+    #: Bytes that its end frees.
     held: int
 
     @property
     def runs_task(self) -> bool:
-        """Whether what it runs is a task, perhaps a later one of its lease than the one it is called by."""
+        """Whether it runs a task, perhaps a later one of its lease than its label names."""
         return self.began > 0 and self.cost in (TASK_AGAIN, TASK)
 
     @property
@@ -55,9 +54,10 @@ class Suspect(Record):
 def suspects(
     workers: Iterable[WorkerRecord], members: Mapping[str, Member], held: Callable[[int], int], is_lending: Callable[[str], bool]
 ) -> list[Suspect]:
-    """The workers that can be ended; `held` tells the bytes of a pid, `is_lending` whether others hold objects that a process owns.
+    """The workers that can be ended; `held` returns the bytes of a pid, `is_lending` whether other processes hold objects that a process
+    owns.
 
-    An actor that nobody holds any more is among them: calls that it has got already may run for long.
+    They include actors without holders: calls that they have already received may run for long.
     """
     found = []
     for worker in workers:
@@ -83,9 +83,8 @@ def suspects(
 
 
 def choose(there: Sequence[Suspect], needed: int) -> list[Suspect]:
-    """Those whose end gives `needed` bytes back at the least cost; nobody if all together do not.
-
-    Nobody is ended whose end the others' makes superfluous.
+    """The workers whose end frees `needed` bytes at the least cost; empty if all together do not. Workers made superfluous by others are
+    spared.
     """
     order = sorted(there, key=lambda suspect: (suspect.cost, -suspect.began))
     chosen: list[Suspect] = []

@@ -1,4 +1,4 @@
-"""Messages of processes to the node, as events: the first half of every conversation with the scheduler."""
+"""Messages to the node, as events for the scheduler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mray._common import messages as m
 from mray._decide.scheduler import events
 
-#: By the code of the message: the event, from the process that sends it and the fields behind the code.
+#: By message code: creates the event from the sending process and the message's fields.
 EVENT_OF: dict[int, Callable[..., events.Event]] = {
     m.LEASE_REQUEST: events.LeaseRequested,
     m.LEASE_CANCEL: events.LeaseCancelled,

@@ -1,17 +1,16 @@
-"""Placement groups: reservations of resources, bundle by bundle, all at once or not at all.
+"""Placement groups: reservations of resources, bundle by bundle, all or none.
 
     pending ──resources free──▶ created ──removed, or its creator died──▶ removed
        └──────────────────────────────────────────────────────────────────▲
 
-A group waits for resources in the queue of demands like any tenant. Once created each bundle is a pool of its own (`BundlePool`), cut out
-of the machine's, and tenants that name the group draw from it: the same rules for GPUs and fractions, and for the CPUs of who is blocked.
-A bundle goes back to the machine when the group is removed and the last process that drew from it is dead, so that no GPU is handed
-out while somebody still has memory on it.
+A group waits for resources in the queue of demands like any tenant. Once created, each bundle is a pool (`BundlePool`) cut out of the
+machine's, and tenants that name the group draw from it under the same rules. A bundle returns to the machine when the group is removed
+and the last process that drew from it is dead, so that no GPU is granted while another process still has memory on it.
 
-One machine satisfies PACK, SPREAD and STRICT_PACK alike. A group that it can never satisfy (STRICT_SPREAD of two bundles, more than it has)
-stays pending as on Ray, where a node might yet join, and those that wait for it are told at once that they wait for nothing.
+One machine satisfies PACK, SPREAD and STRICT_PACK alike. A group that it can never satisfy stays pending as on Ray, where a node might
+join; its waiters are notified immediately that it cannot be created.
 
-Tenants of one group all wait under one name, its scope: whatever is given back inside of the group wakes them.
+All tenants of one group wait under one name, its scope: whatever is released inside of the group wakes them.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ class BundlePool(ResourcePool):
             for kind, taken in reserved.devices.items()
         }
         self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, devices)
-        #: Resources that the machine has set aside for it.
+        #: Resources that the machine has reserved for it.
         self.reserved = reserved
         self.scope = scope
-        #: How many tenants draw from it.
+        #: The number of tenants that draw from it.
         self.users = 0
         self._closing = False
 
@@ -73,7 +72,7 @@ class BundlePool(ResourcePool):
         return (self.scope,) if super().lend(holding) else ()
 
     def close(self) -> tuple[str, ...]:
-        """The group is removed; the names of what that gives back to the machine now."""
+        """The group is removed. Returns the names of the resources that this frees now."""
         self._closing = True
         return self._return_if_over()
 
@@ -84,7 +83,7 @@ class BundlePool(ResourcePool):
 
 
 class BundleSite:
-    """One bundle of a group, or (index -1) any: what tenants draw from."""
+    """One bundle of a group, or (index -1) any: the pool that tenants draw from."""
 
     __slots__ = ("group", "index", "key", "scope")
 
@@ -95,17 +94,17 @@ class BundleSite:
         self.scope = group.scope
 
     def lacking(self, tenant: Tenant) -> str | None:
-        """The group's scope when no bundle has room now, or there are none yet."""
+        """The group's scope when no bundle has room now, or the group is not created yet."""
         return self.scope if self._open_to(tenant) is None else None
 
     def take(self, tenant: Tenant) -> Holding:
-        """Take what the tenant holds from the first bundle that has room for it."""
+        """Take what the tenant holds from the first bundle with room."""
         pool = self._open_to(tenant)
         assert pool is not None
         return pool.take(tenant.amounts)
 
     def _open_to(self, tenant: Tenant) -> BundlePool | None:
-        """The first bundle that has what the tenant needs, and what it holds free."""
+        """The first bundle that has what the tenant needs and has free what it holds."""
         pools = self.group.pools
         for pool in pools if self.index < 0 else pools[self.index : self.index + 1]:
             if pool.has(tenant.needs) and pool.lacking(tenant.needs_free) is None:
@@ -113,7 +112,7 @@ class BundleSite:
         return None
 
     def shortage(self, amounts: Amounts) -> str | None:
-        """Why these amounts can never be given here, or ``None`` when they can."""
+        """Why these amounts can never be granted here, or None."""
         group = self.group
         if group.state == REMOVED:
             return f"its {GROUP_REMOVED}"
@@ -134,7 +133,7 @@ def _fits(wanted: Amounts, bundle: Amounts) -> bool:
 
 
 class _Reservation:
-    """The source of a group's own resources: the machine, all bundles at once."""
+    """The resource pool of the group itself: the machine, for all bundles together."""
 
     __slots__ = ("_group", "_machine", "key", "scope")
 
@@ -156,7 +155,7 @@ class _Reservation:
         return self._group.impossible
 
     def take(self, _tenant: Tenant) -> Holding:
-        """Cut the bundles out of the machine. The holding that stands for them all is empty."""
+        """Cut the bundles out of the machine. Returns an empty holding that stands for them."""
         outcome = self._machine.try_take_all(self._group.bundles)
         assert isinstance(outcome, list)
         self._group.pools = [BundlePool(holding, self._group.scope) for holding in outcome]
@@ -173,17 +172,17 @@ class GroupRecord(Tenant):
         self.namespace = str(spec.get("namespace") or "")
         self.strategy = str(spec["strategy"])
         self.detached = bool(spec.get("detached"))
-        #: The driver it ends with, or the actor that created it.
+        #: The driver that it ends with, or the actor that created it.
         self.owner = owner
         self.actor = actor
-        #: The job that it was made for.
+        #: The job that it was created for.
         self.job = str(spec.get("job") or "")
         self.state = PENDING
         #: Why it can never be created.
         self.impossible: str | None = None
         #: One per bundle while it is created.
         self.pools: list[BundlePool] = []
-        #: (process, request) of those who wait for it.
+        #: (process, request) of each waiter.
         self.waiting: list[tuple[str, int]] = []
         amounts: Amounts = {}
         for bundle in self.bundles:
@@ -222,9 +221,9 @@ class Groups:
         self.records: dict[bytes, GroupRecord] = {}
         #: Invariant: exactly the named groups in `records`.
         self._names: dict[tuple[str, str], GroupRecord] = {}
-        #: Those that were removed while some of their bundles were in use, and may still be.
+        #: Removed groups that may still have bundles in use.
         self._removed: dict[bytes, GroupRecord] = {}
-        #: Listings of the removed ones.
+        #: Rows of removed groups.
         self._removed_rows = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     # ------------------------------------------------------------------------------------ their lives
@@ -233,7 +232,7 @@ class Groups:
         context = self._context
         owner, actor = context.root_of(member.process)
         if owner not in context.members:
-            return  # nobody is left with whom it would end, and who asks for it is about to be ended
+            return  # its owner is gone, and the process that asks is about to be ended
         group = GroupRecord(group_id, {**spec, "job": job_of(member.root)}, owner, actor, context.pool)
         if group.name and (group.namespace, group.name) in self._names:
             text = f"Failed to create placement group '{group_id.hex()}' because name '{group.name}' already exists."
@@ -260,7 +259,7 @@ class Groups:
         return f"The {group.label} with the bundles {bundles} can never be created: {reason}."
 
     def created(self, group: GroupRecord) -> None:
-        """It has its bundles."""
+        """The group has its bundles."""
         group.holding = None
         group.state = CREATED
         self._answer(group, True, True)
@@ -284,7 +283,7 @@ class Groups:
         group.waiting.clear()
 
     def remove(self, group_id: bytes) -> None:
-        """Nobody needs it any more: who is in it ends, its bundles go back as they become empty."""
+        """Remove a group: its tenants are ended, its bundles return as they become empty."""
         group = self.records.pop(group_id, None)
         if group is None:
             return
@@ -306,27 +305,27 @@ class Groups:
         self._bury_empty()
 
     def _bury_empty(self) -> None:
-        """Keep of groups that are removed, and whose bundles nobody uses, what listings say of them."""
+        """Reduce removed groups without tenants to rows for listings."""
         for group in [group for group in self._removed.values() if not any(pool.users for pool in group.pools)]:
             del self._removed[group.id]
             self._removed_rows[group.id] = self._describe(group)
 
     def member_died(self, process: str) -> None:
-        """A process is dead: nobody answers it, and a driver's groups go with it."""
+        """A process is dead: it waits for no group, and a driver's groups are removed."""
         for group in list(self.records.values()):
             group.waiting = [waiting for waiting in group.waiting if waiting[0] != process]
             if group.owner == process and group.actor is None and not group.detached:
                 self.remove(group.id)
 
     def actor_died(self, actor: bytes) -> None:
-        """An actor is dead for good: its groups go with it."""
+        """An actor is dead for good: its groups are removed."""
         for group in list(self.records.values()):
             if group.actor == actor and not group.detached:
                 self.remove(group.id)
 
     # ------------------------------------------------------------------------------------ asking
     def site(self, where: Any) -> BundleSite | None:
-        """The site that a demand's ``group`` names; ``None`` for nothing. A group that nobody knows is one that was removed."""
+        """The site that a demand's ``group`` names; None without one. An unknown group is one that was removed."""
         if where is None:
             return None
         group_id, index = where
@@ -337,7 +336,7 @@ class Groups:
         return BundleSite(group, index)
 
     def find(self, name: str, namespace: str) -> bytes | None:
-        """The id of the group that has the name."""
+        """The id of the group with this name."""
         group = self._names.get((namespace, name))
         return None if group is None else group.id
 
@@ -356,7 +355,7 @@ class Groups:
         return {name: quantity for name, quantity in named.items() if quantity > 0}
 
     def listing(self) -> list[dict[str, Any]]:
-        """Every group, for tables."""
+        """Rows of every group."""
         return [*self._removed_rows, *map(self._describe, self.all())]
 
     @staticmethod
@@ -375,7 +374,7 @@ class Groups:
         }
 
     def reserved(self) -> list[Holding]:
-        """Resources that the machine has set aside (for tests)."""
+        """Resources that the machine has reserved (for tests)."""
         return [pool.reserved for group in self.all() for pool in group.pools]
 
     def validate(self, tenants: list[Tenant]) -> None:
@@ -390,12 +389,12 @@ class Groups:
                 drawn = [holding for holding in holdings if holding.pool is pool]
                 pool.validate(drawn)
                 assert pool.users == len(drawn), group.label
-                # Of a removed group only what is in use is set aside.
+                # A removed group reserves only what is in use.
                 assert bool(pool.reserved.amounts) == (group.state == CREATED or bool(drawn)), group.label
 
 
 def _named(pools: Iterator[tuple[Amounts, int, GroupRecord]]) -> dict[str, float]:
-    """Amounts of bundles under the names that Ray lists them: ``CPU_group_<index>_<id>``, and summed up ``CPU_group_<id>``."""
+    """Amounts of bundles under Ray's names: ``CPU_group_<index>_<id>``, and their sum ``CPU_group_<id>``."""
     named: Amounts = {}
     for amounts, index, group in pools:
         for name, units in amounts.items():

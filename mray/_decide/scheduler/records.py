@@ -1,29 +1,27 @@
-"""The records of the scheduler: members, workers, leases, actors; and how demands arrive on the wire.
+"""The scheduler's records: members, workers, leases, actors; and the wire format of demands.
 
-On the wire
------------
 A *demand* (`mray._common.messages.LEASE_REQUEST`) is a dict:
 
-``resources``  name to float: what the lease holds while it lives
-``env``        dict of variables the worker must have been started with, or ``None`` for the session's own
-``label``      what it is for, in words ("task f"), for texts
-``retriable``  whether its tasks are tried again when their worker is ended
+``resources``  name to float: held while the lease lives
+``env``        dict of variables the worker must be started with, or None for the session's own
+``label``      its purpose in words ("task f"), for messages
+``retriable``  whether its tasks are retried when their worker is killed
 ``group``      absent, or (placement group id, index of the bundle or -1)
 ``affinity``   absent, "auto", or a list of CPUs (see `mray._decide.scheduler.affinity`)
-``hasty``      absent or true: it is refused when what it asks for is not free
+``hasty``      absent or true: refused when its resources are not free
 
-An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and passes everything to the worker as it is:
+An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and passes everything on to the worker:
 
-``label``          the class's name, for texts
+``label``          the class's name, for messages
 ``resources``      name to float: held while the actor lives
-``placement``      name to float: what the machine, or its bundle, must have for it, free or not (defaults to `resources`)
+``placement``      name to float: what the machine or bundle must have, free or not (default: `resources`)
 ``env, group, affinity, hasty``  as in a demand
-``name, namespace``  ``name`` is ``None`` for an anonymous actor
-``get_if_exists``  answer with the actor that has the name instead of refusing
+``name, namespace``  ``name`` is None for an anonymous actor
+``get_if_exists``  answer with the actor of that name instead of refusing
 ``detached``       lives until the session ends or it is killed
-``max_restarts``   -1: without end
-``announced``      true: its arguments are not there yet; a second request with all of the spec follows
-``public``         builtin values that `NAME_LOOKUP` answers with: what a handle is made of
+``max_restarts``   -1: unlimited
+``announced``      true: its arguments have not arrived; a second request with the whole spec follows
+``public``         builtin values that `NAME_LOOKUP` answers with, from which a handle is created
 
 `ACTOR_START` adds ``gpu_ids`` (list), ``accelerators`` (kind to indices), ``restarted`` (bool).
 """
@@ -40,7 +38,7 @@ from mray._decide.scheduler.root_names import Environment, stamped
 
 _Item = TypeVar("_Item")
 
-#: Resources held, resources that must be there, environment, what else makes demands differ: placement group and bundle, CPUs.
+#: Resources held, resources that must exist, environment, and (placement group and bundle, CPUs, fail-fast).
 ClassKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], Environment, tuple[Any, ...]]
 
 
@@ -51,12 +49,12 @@ BUSY = "busy"
 LEAVING = "leaving"
 
 
-#: Behind a worker's GPU: it is a client of MPS there, or was asked to be one, for work with a fraction of that GPU.
+#: Follows a worker's GPU: the worker is, or was asked to be, a client of MPS for a fraction of that GPU.
 SHARED = "shared"
 
 
 class Ordered(dict[_Item, None]):
-    """A set that is walked in the order in which its items came: the same events have the same instructions in the same order."""
+    """A set with insertion order, so that equal events give equal instructions in equal order."""
 
     def add(self, item: _Item) -> None:
         self[item] = None
@@ -66,7 +64,7 @@ class Ordered(dict[_Item, None]):
 
 
 class Tally(dict[_Item, int]):
-    """How many there are of each; of what is not in it, none."""
+    """A count per key; 0 for absent keys."""
 
     def add(self, item: _Item) -> None:
         self[item] = self.get(item, 0) + 1
@@ -79,14 +77,14 @@ class Tally(dict[_Item, int]):
 
 
 def environment_of(variables: dict[str, str] | None, default: Environment) -> Environment:
-    """The key under which workers with these variables are kept."""
+    """The key of workers with these variables."""
     if variables is None:
         return default
     return tuple(sorted(variables.items()))
 
 
 class LaunchSite(Protocol):
-    """The source of a tenant's resources instead of the machine: see `mray._decide.scheduler.placement`."""
+    """A source of a tenant's resources other than the machine: see `mray._decide.scheduler.placement`."""
 
     #: The key of interchangeable demands for it, and the name under which tenants wait for it.
     key: Any
@@ -100,8 +98,8 @@ class LaunchSite(Protocol):
 class Tenant:
     """A holder of resources and a worker: a `GrantedLease` or an `ActorRecord`.
 
-    Invariant: a tenant that is not `over` is in exactly one place: the demand queue (no holding), the queue for a worker (holding,
-    no worker), or a worker's `tenant` (holding and worker); an actor that is only announced, or that rests, is in none.
+    Invariant: a tenant that is not `over` is in exactly one of: the demand queue (no holding), the queue for a worker (holding, no
+    worker), a worker's `tenant` (holding and worker); an actor that is only announced, or that rests, is in none.
     """
 
     def __init__(
@@ -116,16 +114,16 @@ class Tenant:
     ) -> None:
         #: Held while it lives.
         self.amounts = amounts
-        #: Must be there when it is placed, free or not: an actor that holds no CPU runs where there are CPUs, whoever has these.
+        #: Must exist when it is placed, free or not: an actor that holds no CPU runs where there are CPUs.
         self.placement = placement
         self.environment = environment
         self.label = label
-        #: The source of its resources instead of the machine.
+        #: The source of its resources, if not the machine.
         self.site = site
-        #: "auto", a tuple of CPUs, or ``None``; and the CPUs that its worker is pinned to while it has one.
+        #: "auto", a tuple of CPUs, or None; and the CPUs that its worker is pinned to.
         self.affinity = tuple(affinity) if isinstance(affinity, list) else affinity
         self.cpus: tuple[int, ...] = ()
-        #: It does not wait for resources: it is refused when they are not free.
+        #: Refused when its resources are not free, instead of queued.
         self.hasty = hasty
         #: Its scheduling class: tenants with equal keys are interchangeable.
         self.key: ClassKey = (
@@ -137,17 +135,17 @@ class Tenant:
         self.holding: Holding | None = None
         self.worker: WorkerRecord | None = None
         self.over = False
-        #: Number of its assignment to a worker, among all.
+        #: The number of its assignment to a worker, among all.
         self.began = 0
 
     @property
     def needs(self) -> Amounts:
-        """The resources that must be there, whoever has them, for it to be placed at all: what it holds among them."""
+        """The resources that must exist for it to be placed, including those it will hold."""
         return {**self.placement, **{name: max(units, self.placement.get(name, 0)) for name, units in self.amounts.items()}}
 
     @property
     def needs_free(self) -> Amounts:
-        """The resources that must be free when it is placed: what it will hold. For one that does not wait, all that must be there."""
+        """The resources that must be free when it is placed: those it will hold; for a fail-fast tenant, all that must exist."""
         return self.needs if self.hasty else self.amounts
 
     @property
@@ -157,7 +155,7 @@ class Tenant:
 
     @property
     def client_process(self) -> str:
-        """The client that waits for the lease; nobody in particular for an actor."""
+        """The client that waits for the lease; "" for an actor."""
         return ""
 
 
@@ -167,7 +165,7 @@ class GrantedLease(Tenant):
     def __init__(
         self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment, site: LaunchSite | None = None
     ) -> None:
-        # A lease that holds nothing else holds one of our own resource, so that their number is bounded.
+        # A lease without resources holds one of `FREE`, which bounds their number.
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
         environment = stamped(environment_of(demand.get("env"), default), client.root)
         label = str(demand.get("label", "a task"))
@@ -207,19 +205,19 @@ class ActorRecord(Tenant):
         self.detached = bool(spec.get("detached"))
         #: The lifetime root of its process: its own if it is detached, else its creator's.
         self.root = root
-        #: -1: without end.
+        #: -1: unlimited.
         self.restarts_left = int(spec.get("max_restarts") or 0)
         self.state = PENDING
         self.incarnation = 0
         self.cause: Cause | None = None
-        #: Processes that hold handles. An actor whose last holder goes ends, unless it is detached.
+        #: Processes that hold handles. An actor that is not detached ends with its last holder.
         self.holders: Ordered[str] = Ordered()
         self.watchers: Ordered[str] = Ordered()
-        #: The arguments of its constructor are not there yet.
+        #: Whether the arguments of its constructor are still to arrive.
         self.announced = bool(spec.get("announced"))
-        #: It is started again a little later: its process died in the constructor.
+        #: Whether it waits before a restart, since its process died in the constructor.
         self.resting = False
-        #: It was told to end once its queued calls are done.
+        #: Whether it was asked to exit after its queued calls.
         self.leaving = False
 
 
@@ -233,17 +231,17 @@ class WorkerRecord:
         self.environment = environment
         self.pid = 0
         self.state = STARTING
-        #: GPUs of the work it has done: ``None`` before any, ``()`` for none; with `SHARED` behind. A worker is only reused for the same.
+        #: GPUs of the work it has done: None before any, ``()`` for none; `SHARED` at the end. A worker is only reused for the same.
         self.gpus: tuple[int | str, ...] | None = None
         self.tenant: Tenant | None = None
-        #: Why it is going to die, when that was ordered or announced: (kind, text).
+        #: Why its death was ordered or announced: (kind, text).
         self.intended: tuple[str, str] | None = None
         #: Whether an actor in it may be restarted although its death was ordered.
         self.may_restart = False
 
 
 class Member:
-    """The requests of one process of the session (a driver or a worker), as a client."""
+    """A process of the session (a driver or a worker) as a client."""
 
     __slots__ = ("held", "leases", "owned", "pid", "process", "requests", "root", "watched")
 
@@ -252,10 +250,10 @@ class Member:
         self.pid = pid
         #: Its lifetime root (see `mray._decide.scheduler.root_names`).
         self.root = root
-        #: Granted leases and those that wait for a worker or resources, by id and by request.
+        #: Leases by id, granted or waiting for a worker or resources, and by request.
         self.leases: dict[int, GrantedLease] = {}
         self.requests: dict[int, GrantedLease] = {}
-        #: Actors it created, that it holds handles of, that it watches.
+        #: Actors that it created, holds handles of, watches.
         self.owned: Ordered[bytes] = Ordered()
         self.held: Ordered[bytes] = Ordered()
         self.watched: Ordered[bytes] = Ordered()

@@ -1,8 +1,8 @@
-"""The machine's resources and their holders, in exact fixed-point numbers.
+"""The machine's resources and their holders, in fixed-point numbers.
 
-Quantities are whole numbers of 1/10000. GPUs are counted per device: a fraction is packed onto the device that
-it fills most, a whole number takes whole devices, and no device is ever shared beyond 1.0. Where there is a choice, those that are taken
-together (by one tenant, or by the bundles of a placement group) are as close to each other as the machine's topology allows.
+Quantities are whole numbers of 1/10000. GPUs are counted per device: a fraction goes to the fullest device with room, a whole number
+takes whole devices, and no device is shared beyond 1.0. Where there is a choice, devices taken together (by one tenant, or by the
+bundles of a placement group) are as close to each other as the topology allows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ UNIT = 10_000
 
 CPU = "CPU"
 GPU = "GPU"
-#: A resource of ours: leases that hold nothing else hold one of it, so that their number is bounded.
+#: mray's own resource: a lease without resources holds one of it, which bounds their number.
 FREE = "_free_lease"
-#: Resources that a blocked tenant gives back while it waits.
+#: Resources that a blocked tenant returns while it waits.
 LENDABLE = (CPU, FREE)
 
 #: Resource name to units; entries are positive.
@@ -36,7 +36,7 @@ def from_units(units: int) -> float:
 
 
 def to_amounts(quantities: Mapping[str, float]) -> Amounts:
-    """Units of every resource of which more than nothing is asked."""
+    """Units of every resource with a positive quantity."""
     return {name: units for name, quantity in quantities.items() if (units := to_units(quantity)) > 0}
 
 
@@ -45,7 +45,7 @@ def to_quantities(amounts: Mapping[str, int]) -> dict[str, float]:
 
 
 def describe(amounts: Mapping[str, int]) -> str:
-    """``{'CPU': 1.0, 'GPU': 0.5}``."""
+    """Format as ``{'CPU': 1.0, 'GPU': 0.5}``."""
     return repr(to_quantities(amounts))
 
 
@@ -55,24 +55,24 @@ class Holding:
     __slots__ = ("amounts", "devices", "lent", "pool")
 
     def __init__(self, pool: ResourcePool, amounts: Amounts, devices: dict[str, tuple[tuple[int, int], ...]]) -> None:
-        #: Where it goes back to.
+        #: The pool that it returns to.
         self.pool = pool
         self.amounts = amounts
         #: By kind (`GPU`, another accelerator): index and units of each device.
         self.devices = devices
-        #: Whether the CPUs are given back for as long as the tenant is blocked.
+        #: Whether the CPUs are returned while the tenant is blocked.
         self.lent = False
 
 
 class DeviceAmounts:
-    """The GPUs, or the accelerators of another kind: they are counted one by one."""
+    """The GPUs, or the accelerators of another kind, counted per device."""
 
     __slots__ = ("free", "ids", "total")
 
     def __init__(self, ids: tuple[GpuId, ...], total: tuple[int, ...]) -> None:
         self.ids = ids
-        #: The size of each (`UNIT`, or less when a bundle has a fraction), and the free part. Invariant: 0 <= free <= total, and the sum
-        #: is what is free of the resource.
+        #: The size of each device (`UNIT`, or less in a bundle with a fraction), and its free part. Invariant: 0 <= free <= total, and the
+        #: sum is the free amount of the resource.
         self.total = total
         self.free = list(total)
 
@@ -84,7 +84,7 @@ def _together(_one: GpuId, _other: GpuId) -> int:
 class ResourcePool:
     """All resources of the machine, or (`mray._decide.scheduler.placement.BundlePool`) of one bundle."""
 
-    #: How far two GPUs are apart; asked only where there is a choice.
+    #: The distance of two GPUs; called only where there is a choice.
     apart: Callable[[GpuId, GpuId], int] = staticmethod(_together)
 
     def __init__(
@@ -104,14 +104,14 @@ class ResourcePool:
 
     def _fill(self, total: Amounts, devices: dict[str, DeviceAmounts]) -> None:
         self.total = total
-        #: Invariant: 0 <= free <= total, except that CPUs go below zero when a blocked tenant wakes up.
+        #: Invariant: 0 <= free <= total, except that CPUs fall below zero when a blocked tenant resumes.
         self.free = dict(total)
-        #: By kind, the GPUs first.
+        #: By kind, GPUs first.
         self.devices = devices
 
     # ------------------------------------------------------------------------------------ asking
     def shortage(self, amounts: Mapping[str, int]) -> str | None:
-        """Why these amounts can never be given, or ``None`` when they can."""
+        """Why these amounts can never be granted, or None."""
         for name, units in amounts.items():
             if units > self.total.get(name, 0):
                 return f"it has {describe(self._declared())}, and of {name!r} only {from_units(self.total.get(name, 0))}"
@@ -127,11 +127,11 @@ class ResourcePool:
         return None
 
     def has(self, amounts: Mapping[str, int]) -> bool:
-        """Whether these amounts are there, free or not."""
+        """Whether these amounts exist, free or not."""
         return all(units <= self.total.get(name, 0) for name, units in amounts.items())
 
     def shortage_of_all(self, wanted: Sequence[Amounts]) -> str | None:
-        """Why these can never be given all at once, or ``None``."""
+        """Why these can never be granted together, or None."""
         for amounts in wanted:
             shortage = self.shortage(amounts)
             if shortage is not None:
@@ -142,7 +142,7 @@ class ResourcePool:
         return None if isinstance(outcome, list) else f"it has {describe(self._declared())}, not enough {outcome} for all of them"
 
     def lacking(self, amounts: Mapping[str, int]) -> str | None:
-        """The name of a resource of which not enough is free now, or ``None``."""
+        """A resource of which not enough is free now, or None."""
         free = self.free
         for name, units in amounts.items():
             if units > free.get(name, 0):
@@ -158,11 +158,11 @@ class ResourcePool:
         return to_quantities(self._declared())
 
     def _declared(self) -> dict[str, int]:
-        """All there is, without what is counted here only."""
+        """Everything except mray's own resources."""
         return {name: units for name, units in self.total.items() if name != FREE}
 
     def available(self) -> dict[str, float]:
-        """Free resources; a resource that is used up is absent."""
+        """Free resources; used-up ones are absent."""
         return {name: from_units(units) for name, units in self.free.items() if units > 0 and name != FREE}
 
     def _distance(self, one: int, other: int) -> int:
@@ -178,7 +178,7 @@ class ResourcePool:
 
     # ------------------------------------------------------------------------------------ taking and giving
     def take(self, amounts: Amounts, near: Sequence[int] = (), among: Collection[int] | None = None) -> Holding:
-        """Take amounts of which nothing is `lacking`; GPUs close to the devices `near`, whole ones out of those `among`."""
+        """Take amounts of which nothing is `lacking`; GPUs close to the devices `near`, whole ones `among` these."""
         free = self.free
         for name, units in amounts.items():
             free[name] -= units
@@ -195,10 +195,10 @@ class ResourcePool:
         return Holding(self, amounts, taken)
 
     def try_take_all(self, wanted: Sequence[Amounts]) -> list[Holding] | str:
-        """Take all of these or nothing: the holdings in the same order, or the name of a resource that is lacking.
+        """Take all of these or none. Returns the holdings in the same order, or the name of a lacking resource.
 
-        Large shares of GPUs go first and each onto the fullest device that has room. (That packs fractions well and not always perfectly;
-        what it cannot pack into an empty machine counts as impossible.)
+        Large shares of GPUs go first, each onto the fullest device with room. (That packs fractions well but not always optimally; what
+        it cannot pack into an empty machine counts as impossible.)
         """
         taken: dict[int, Holding] = {}
         near: list[int] = []
@@ -216,7 +216,7 @@ class ResourcePool:
         return [taken[index] for index in range(len(wanted))]
 
     def give(self, holding: Holding) -> tuple[str, ...]:
-        """Give everything back; the names under which tenants wait for it."""
+        """Return everything. Returns the names under which tenants wait for it."""
         names = tuple(holding.amounts)
         free = self.free
         for name, units in holding.amounts.items():
@@ -231,7 +231,7 @@ class ResourcePool:
         return names
 
     def lend(self, holding: Holding) -> tuple[str, ...]:
-        """The holder is blocked: others may use its CPUs. Returns the names under which tenants wait for it."""
+        """The holder is blocked: others may use its CPUs. Returns the names under which tenants wait for them."""
         if holding.lent:
             return ()
         names = tuple(name for name in LENDABLE if name in holding.amounts)
@@ -241,7 +241,7 @@ class ResourcePool:
         return names
 
     def take_back(self, holding: Holding) -> None:
-        """The holder goes on; the free CPUs may fall below zero until somebody else ends."""
+        """The holder resumes; free CPUs may fall below zero until another tenant ends."""
         if holding.lent:
             holding.lent = False
             for name in LENDABLE:
@@ -249,7 +249,7 @@ class ResourcePool:
                     self.free[name] -= holding.amounts[name]
 
     def validate(self, holdings: Iterable[Holding]) -> None:
-        """Assert that what is free and what is held make the whole."""
+        """Assert that free and held amounts add up to the total."""
         used: dict[str, int] = {}
         held = {kind: [0] * len(devices.ids) for kind, devices in self.devices.items()}
         for holding in holdings:

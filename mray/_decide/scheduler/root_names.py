@@ -1,21 +1,21 @@
 """Lifetime roots: the driver or detached actor that a process works for, and with which it ends.
 
-A *root* is the job of a driver (``"01000000"``), or a detached actor of one, which outlives it (``"01000000/<actor id>"``). Every member of
-the session belongs to one root for life: a driver to its job, a worker to the root that it was started for. Requests of a member belong to
-the member's root, except that a detached actor begins its own. So nothing of one driver ever runs in a process that has run code of
-another, and the end of a root is the end of all its processes.
+A *root* is the job of a driver (``"01000000"``), or a detached actor of one, which outlives it (``"01000000/<actor id>"``). Every member
+of the session belongs to one root for life: a driver to its job, a worker to the root that it was started for. A member's requests
+belong to its root, except that a detached actor begins its own. So no code of one driver runs in a process that has run code of another,
+and all processes of a root end with it.
 
-The root of a worker stands among its variables, which are the key of the pool it belongs to.
+The root of a worker is one of its variables, which are the key of its pool.
 """
 
 from __future__ import annotations
 
 from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 
-#: Variables in the order of their names.
+#: Variables, sorted by name.
 Environment = tuple[tuple[str, str], ...]
 
-#: Names the root of a worker among its variables.
+#: The variable with the root of a worker.
 ROOT_VARIABLE = PRIVATE_VARIABLES + "ROOT"
 
 
@@ -27,7 +27,7 @@ def stamped(environment: Environment, root: str) -> Environment:
 
 
 def root_of(environment: Environment) -> str:
-    """The root that a worker with these variables was started for."""
+    """The root of workers with these variables."""
     for name, value in environment:
         if name == ROOT_VARIABLE:
             return value
@@ -35,7 +35,7 @@ def root_of(environment: Environment) -> str:
 
 
 def job_of(root: str) -> str:
-    """The job that a root belongs to."""
+    """The job of a root."""
     return root.partition("/")[0]
 
 

@@ -1,8 +1,8 @@
 """The scheduler: events in, instructions out.
 
-`Scheduler.handle` applies one event to the records and returns what is to be done about it, in order. Nothing else changes them.
+`Scheduler.handle` applies one event to the records and returns the instructions that follow. Nothing else changes the records.
 
-A tenant's way (see `mray._decide.scheduler.records.Tenant`)::
+The life of a tenant (see `mray._decide.scheduler.records.Tenant`)::
 
     enqueue ──resources free──▶ _seat ──idle worker──────────────────▶ _assign ──returned, worker dead──▶ _vacate
                                   └─ none: SpawnWorker, wait, joined ──▶
@@ -56,7 +56,7 @@ from mray._decide.scheduler.root_names import Environment, job_of, root_of, stam
 from mray._decide.scheduler.tenant_queue import DemandQueue
 from mray._decide.scheduler.workers import WorkerPool
 
-#: Of what has ended with a reset: see `Scheduler._driver_reset`.
+#: The cause of what `Scheduler._driver_reset` ends.
 _RESET = "the session was reset since"
 _RESET_ACTOR = "The actor is dead because its session was reset since."
 _RESET_ROLE = "the driver, before its session was reset,"
@@ -128,7 +128,7 @@ class Scheduler:
         }
 
     def handle(self, event: events.Event) -> list[Instruction]:
-        """Apply an event; what is to be done about it, in order."""
+        """Apply an event; return instructions, in order."""
         out = self._out = []
         self.story.note(event)
         self._dispatch[type(event)](event)
@@ -138,7 +138,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------ members
     def _asked_by_member(self, answer: Callable[..., None]) -> Callable[[Any], None]:
-        """Has an event answered with the record of the process that it begins with, unless that has ended since."""
+        """Replaces the process name that an event begins with by its member record; ignores the event if the process has exited."""
 
         def answer_event(event: events.Event) -> None:
             process, *asked = event
@@ -157,7 +157,7 @@ class Scheduler:
         self.workers.joined(worker, event.pid)
         if worker.intended is None:
             self._settle(worker)
-        else:  # its end was ordered before there was a process to end
+        else:  # its end was ordered before it had a process
             worker.state = LEAVING
             self._out.append(KillWorker(worker.process))
 
@@ -198,7 +198,7 @@ class Scheduler:
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
-        # Names alone: what they are set to may be a secret.
+        # Only names: values may be secrets.
         names = [name for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)]
         with_what = f" with the env_vars {names}" if names else ""
         text = f"{NO_PROCESS}{with_what}: it {cause.text or cause.how()} as it started"
@@ -214,7 +214,7 @@ class Scheduler:
                 self.actors.bury(tenant, Cause(CAUSE_REFUSED, f"{tenant.label}: {text}", cause.pid, cause.status))
 
     def _worker_left(self, event: events.WorkerLeft) -> None:
-        """A worker ends on purpose: its CPUs are free from now on, the rest once it is dead or its lease returned."""
+        """A worker exits on purpose: its CPUs are free immediately, the rest once it is dead or its lease returned."""
         worker = self.workers.workers.get(event.process)
         if worker is None:
             return
@@ -224,7 +224,7 @@ class Scheduler:
         tenant = worker.tenant
         if tenant is not None and tenant.holding is not None:
             self.given_back(tenant.holding.pool.lend(tenant.holding))
-        # It may stay for long, until nobody holds what it owns: nobody is to wait for it.
+        # It may stay until other processes release what it owns; no tenant is to wait for it.
         if isinstance(tenant, GrantedLease):
             self._recall(tenant)
         elif isinstance(tenant, ActorRecord):
@@ -235,7 +235,7 @@ class Scheduler:
             worker = self.workers.workers.get(process)
             if worker is None:
                 continue
-            # An actor that was told to leave has not left for that reason.
+            # An actor that was asked to leave has not left for that reason.
             worker.intended = None
             if worker.tenant is not None:
                 self.kill(worker.tenant, CAUSE_MEMORY, event.text, may_restart=True)
@@ -251,10 +251,10 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------ resets
     def _driver_reset(self, event: events.DriverReset) -> None:
-        """End everything that the driver, which will join again under another name, has asked for, by whatever process it was made.
+        """End everything that the driver, which will join again under another name, has asked for, through whatever process.
 
-        A worker stays if nothing shows that it was ever there: it does nothing, leases no other, owns no actor and no object. So tests that
-        share a session find warm processes, and no trace of each other in the session's books.
+        A worker survives if it does nothing, leases no other, and owns no actor and no object. So tests that share a session find warm
+        processes and no trace of each other.
         """
         member = self.members.pop(event.process)
         for actor in list(self.actors.records.values()):
@@ -263,7 +263,7 @@ class Scheduler:
             self.groups.remove(group)
         for lease in list(self.leases.values()):
             self._abandon(lease)
-        member.owned.clear()  # they end already, and for another reason
+        member.owned.clear()  # they end already, for another reason
         self.actors.member_died(member)
         self.groups.member_died(event.process)
         cause = Cause(CAUSE_OWNER, _RESET, member.pid).packed()
@@ -279,7 +279,7 @@ class Scheduler:
         return worker.state == IDLE and self._may_go(worker) and worker.process not in owners
 
     def leaving(self) -> set[str]:
-        """Workers that are ending."""
+        """Exiting workers."""
         return {worker.process for worker in self.workers.workers.values() if worker.intended is not None}
 
     # ------------------------------------------------------------------------------------ leases
@@ -304,14 +304,14 @@ class Scheduler:
             self.withdraw(lease)
             self._forget(lease)
         elif member is not None:
-            # The grant is under way to a client that will not use it: whatever ends before it says so must not take the worker along.
+            # The grant is in flight to a client that will not use it: an event before its refusal must not end the worker as well.
             for granted in [lease for lease in member.leases.values() if lease.request == event.request]:
                 self._end_lease(granted)
 
     def _lease_returned(self, event: events.LeaseReturned) -> None:
         lease = self.leases.get(event.lease)
         if lease is None or lease.client.process != event.process:
-            return  # its worker died meanwhile, or its request was taken back
+            return  # its worker died meanwhile, or its request was cancelled
         self._end_lease(lease)
 
     def _lease_broken(self, event: events.LeaseBroken) -> None:
@@ -332,7 +332,7 @@ class Scheduler:
         self.tell(lease.client.process, (LEASE_REFUSED, lease.request, text))
 
     def _abandon(self, lease: GrantedLease) -> None:
-        """The client is dead: nobody wants what the leased worker computes."""
+        """The client is dead: the results of the leased worker have no reader."""
         if lease.worker is None:
             self.withdraw(lease)
         else:
@@ -362,7 +362,7 @@ class Scheduler:
     def _task_blocked(self, event: events.TaskBlocked) -> None:
         worker = self.workers.workers.get(event.process)
         if worker is not None and worker.state == LEAVING and isinstance(worker.tenant, GrantedLease):
-            self._end_lease(worker.tenant)  # it is done, and stays as long as others need what it owns
+            self._end_lease(worker.tenant)  # it is done, and stays while others need what it owns
             return
         holding = self._lease_holding(event.process)
         if holding is not None:
@@ -374,7 +374,7 @@ class Scheduler:
             holding.pool.take_back(holding)
 
     def _lease_holding(self, process: str) -> Holding | None:
-        """The resources of the task in this worker; actors keep what they have while they wait."""
+        """The resources of the task in this worker; actors retain theirs while they wait."""
         worker = self.workers.workers.get(process)
         if worker is None or worker.state == LEAVING or not isinstance(worker.tenant, GrantedLease):
             return None
@@ -396,7 +396,7 @@ class Scheduler:
         return [*self.leases.values(), *self.actors.records.values()]
 
     def root_of(self, process: str) -> tuple[str, bytes | None]:
-        """The owner with which the actors and groups of a process end: the actor in it, or else the driver that its task comes from."""
+        """The owner with which the actors and groups of a process end: the actor in it, or the driver that its task comes from."""
         seen = set()
         while process not in seen:
             seen.add(process)
@@ -407,7 +407,7 @@ class Scheduler:
                 return process, worker.tenant.id
             if isinstance(worker.tenant, GrantedLease):
                 process = worker.tenant.client.process
-        # The task that has led here is over: its worker is idle, or works by now for one that works for it.
+        # The task behind this request is over: its worker is idle, or now works for another member.
         root = self.members[process].root
         _job, _slash, actor = root.partition("/")
         if actor:
@@ -416,7 +416,7 @@ class Scheduler:
         return next(drivers, process), None
 
     def evict(self, tenant: Tenant, kind: str, text: str) -> None:
-        """End a tenant wherever it is."""
+        """End a tenant, wherever it is."""
         if isinstance(tenant, ActorRecord):
             self.actors.evict(tenant, kind, text)
         elif tenant.worker is not None:
@@ -433,7 +433,7 @@ class Scheduler:
         self._out.append(Tell(process, message))
 
     def shortage(self, tenant: Tenant) -> str | None:
-        """Why this machine can never satisfy the tenant, or ``None``."""
+        """Why this machine can never satisfy the tenant, or None."""
         wanted = tenant.needs
         if tenant.site is not None:
             shortage = tenant.site.shortage(wanted)
@@ -452,7 +452,7 @@ class Scheduler:
             self._out.append(AwaitPlace(tenant.id if isinstance(tenant, (GrantedLease, ActorRecord)) else b""))
 
     def withdraw(self, tenant: Tenant) -> None:
-        """A tenant that has no worker yet is over: take it out of where it waits."""
+        """Remove a tenant without a worker from the queue that it waits in."""
         assert tenant.worker is None
         if tenant.over:
             return
@@ -464,7 +464,7 @@ class Scheduler:
             self._vacate(tenant)
 
     def kill(self, tenant: Tenant, kind: str, text: str, *, may_restart: bool = False) -> None:
-        """End the tenant's worker; the tenant hears of it when the worker is dead."""
+        """End the tenant's worker; the tenant is notified when the worker is dead."""
         worker = tenant.worker
         assert worker is not None
         if worker.intended is None or not may_restart:
@@ -474,17 +474,17 @@ class Scheduler:
         self._out.append(KillWorker(worker.process))
 
     def end_worker(self, worker: WorkerRecord, kind: str, text: str) -> None:
-        """End a worker for good, whatever it does; for a cause that is known already, if there is one."""
+        """End a worker for good, whatever it does; with a cause if it is known already."""
         self.workers.withdraw(worker)
         worker.intended = worker.intended or (kind, text)
         worker.may_restart = False
-        if worker.state != STARTING:  # else it may have no process yet, and is ended once more when it joins
+        if worker.state != STARTING:  # a starting one may have no process yet, and is ended when it joins
             worker.state = LEAVING
         self._out.append(KillWorker(worker.process))
 
     # ------------------------------------------------------------------------------------ placing
     def _place(self) -> None:
-        """Give what is free to those who wait, then recall leases for those who still do."""
+        """Place waiting tenants on free resources, then recall leases for the rest."""
         while (tenant := self.queue.next(self.pool)) is not None:
             tenant.holding = self.pool.take(tenant.amounts, self._companions(tenant)) if tenant.site is None else tenant.site.take(tenant)
             if isinstance(tenant, GroupRecord):
@@ -498,7 +498,7 @@ class Scheduler:
         self._place_needed = False
 
     def _companions(self, tenant: Tenant) -> list[int]:
-        """The GPUs that actors of the same job have: one that it creates beside them will likely talk to them, perhaps in a graph."""
+        """The GPUs of actors of the same job, with which a new actor will likely communicate."""
         if not isinstance(tenant, ActorRecord) or not tenant.amounts.get(GPU):
             return []
         job = job_of(tenant.root)
@@ -510,7 +510,7 @@ class Scheduler:
         ]
 
     def _place_expired(self, event: events.PlaceExpired) -> None:
-        """Refuse a tenant that was not to wait, and does."""
+        """Refuse a fail-fast tenant that still waits."""
         known = self.leases if isinstance(event.tenant, int) else self.actors.records
         tenant: Tenant | None = known.get(event.tenant)  # type: ignore[arg-type]
         if tenant is None or tenant.over or tenant.holding is not None or tenant.worker is not None:
@@ -535,7 +535,7 @@ class Scheduler:
         return tenant.holding.pool.ids_of(tenant.holding)
 
     def _sees(self, tenant: Tenant) -> tuple[GpuId, ...]:
-        """The GPUs of its worker, as `WorkerRecord.gpus` has them."""
+        """The GPUs of its worker, as in `WorkerRecord.gpus`."""
         assert tenant.holding is not None
         has_part = self._mps and any(units < UNIT for _index, units in tenant.holding.devices.get(GPU, ()))
         return (*self._gpus_of(tenant), SHARED) if has_part else self._gpus_of(tenant)
@@ -549,7 +549,7 @@ class Scheduler:
         self._out.append(SpawnWorker(worker.process, environment))
 
     def _settle(self, worker: WorkerRecord) -> None:
-        """A worker has nothing to do: give it to who waits longest, or keep it, or let it go."""
+        """A worker is idle: assign it to the longest waiting tenant, retain it, or end it."""
         if worker.state == LEAVING:
             worker.tenant = None
             return
@@ -561,13 +561,13 @@ class Scheduler:
             return
         self.workers.rest(worker)
         limit = idle_limit(self._cpus)
-        if self.workers.idle_count > limit:  # each driver may keep so many
+        if self.workers.idle_count > limit:  # the limit is per driver
             limit *= max(1, self.roots.jobs)
         for surplus in self.workers.surplus(limit, self._may_go):
             self._dismiss(surplus)
 
     def _suits(self, worker: WorkerRecord, tenant: Tenant) -> bool:
-        """An actor's end is its process's: it lives in none on whose life other actors depend."""
+        """An actor's end is its process's end, so it is not placed in a process on whose life other actors depend."""
         return not (isinstance(tenant, ActorRecord) and self.members[worker.process].owned)
 
     def _may_go(self, worker: WorkerRecord) -> bool:
@@ -576,7 +576,7 @@ class Scheduler:
         return not member.owned and not member.leases
 
     def _dismiss(self, worker: WorkerRecord) -> None:
-        """End a worker that was idle."""
+        """End an idle worker."""
         worker.state = LEAVING
         worker.intended = (CAUSE_EXIT, "the worker had nothing to do")
         self.tell(worker.process, (EXIT, *worker.intended))
@@ -611,7 +611,7 @@ class Scheduler:
             self.tell(worker.process, (ACTOR_START, tenant.id, spec, tenant.incarnation))
 
     def _vacate(self, tenant: Tenant) -> None:
-        """Take resources and worker away from a tenant."""
+        """Release the resources and the worker of a tenant."""
         if tenant.cpus:
             self.cpu_loads.give(tenant.cpus)
             tenant.cpus = ()
@@ -624,7 +624,7 @@ class Scheduler:
             tenant.worker = None
 
     def given_back(self, names: tuple[str, ...]) -> None:
-        """Something is free under these names."""
+        """Resources under these names were freed."""
         self.queue.given_back(names)
         self._place_needed = True
 
@@ -637,7 +637,7 @@ class Scheduler:
             self.tell(event.process, (ANSWER, event.request, True, listing(self, *event.arguments)))
 
     def waits(self) -> list[str]:
-        """Sentences about what waits for resources, and who has these."""
+        """Sentences about tenants that wait for resources, with the holders of these."""
         from mray._decide.scheduler.waits import Wait, sentence  # noqa: PLC0415  (not on the way to the first answer of a session)
 
         return [sentence(self, wait) for wait in map(Wait._make, self.queue.asleep()) if wait.tenants]
@@ -668,7 +668,7 @@ class Scheduler:
             assert (lease.request in lease.client.requests) == (lease.worker is None)
 
 
-#: The listings that processes may ask for, by their names: builtin values, made on request.
+#: The listings that processes may request, by name: builtin values, built on request.
 _LISTINGS: dict[str, Callable[..., Any]] = {
     "cluster_resources": lambda scheduler: {**scheduler.pool.quantities(), **scheduler.groups.totals()},
     "available_resources": lambda scheduler: {**scheduler.pool.available(), **scheduler.groups.free()},

@@ -1,8 +1,8 @@
-"""Tenants that wait for resources: one first-in-first-out queue per scheduling class.
+"""Tenants that wait for resources: one FIFO queue per scheduling class.
 
-A class is what makes two demands interchangeable: resources, environment, placement group, CPUs. Only the head of a class is ever
-tried, and a class that did not fit sleeps until the resource it lacked is given back, so an event costs the same whether one demand
-waits or 100,000.
+Demands of one class are interchangeable: equal resources, environment, placement group and CPUs. Only the head of a class is tried, and
+a class that did not fit sleeps until the resource it lacked is released, so that the cost of an event does not depend on the number of
+waiting demands.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class _Class:
     __slots__ = ("clients", "queue", "waits_for")
 
     def __init__(self) -> None:
-        #: May hold tenants that are over: they are dropped when they reach the head.
+        #: May hold tenants that are over, which are dropped at the head.
         self.queue: deque[Tenant] = deque()
-        #: How many in `queue` are not over, per client. Invariant: never empty.
+        #: Tenants of `queue` that are not over, per client. Invariant: never empty.
         self.clients: Tally[str] = Tally()
-        #: The resource (or the scope of the placement group) that its head lacked, or ``None`` when it should be tried.
+        #: The resource (or the scope of the placement group) that its head lacked; None: the head is to be tried.
         self.waits_for: str | None = None
 
 
@@ -41,7 +41,7 @@ class DemandQueue:
         return sum(sum(scheduling_class.clients.values()) for scheduling_class in self._classes.values())
 
     def push(self, tenant: Tenant) -> None:
-        """Queue a tenant behind its like."""
+        """Append a tenant to its class."""
         key = tenant.key
         scheduling_class = self._classes.get(key)
         if scheduling_class is None:
@@ -50,7 +50,7 @@ class DemandQueue:
         scheduling_class.clients.add(tenant.client_process)
 
     def drop(self, tenant: Tenant) -> None:
-        """A tenant that is queued here is over."""
+        """A queued tenant is over."""
         key = tenant.key
         scheduling_class = self._classes[key]
         scheduling_class.clients.remove(tenant.client_process)
@@ -67,7 +67,7 @@ class DemandQueue:
                 del self._asleep[scheduling_class.waits_for]
 
     def given_back(self, names: Iterable[str]) -> None:
-        """These resources were given back: wake the classes that lacked them."""
+        """These resources were released: wake the classes that lacked them."""
         for name in names:
             asleep = self._asleep.pop(name, None)
             if asleep:
@@ -76,7 +76,7 @@ class DemandQueue:
                     self._ready[key] = scheduling_class
 
     def next(self, pool: ResourcePool) -> Tenant | None:
-        """Take out a tenant whose resources are free now; classes take turns."""
+        """Remove and return a tenant whose resources are free; classes take turns."""
         while self._ready:
             key, scheduling_class = next(iter(self._ready.items()))
             del self._ready[key]
@@ -99,11 +99,11 @@ class DemandQueue:
         return None
 
     def lacked(self) -> dict[str, dict[ClassKey, _Class]]:
-        """The resources that some tenant waits for (as keys)."""
+        """The resources that tenants wait for (as keys)."""
         return self._asleep
 
     def others_want(self, name: str, lease: GrantedLease) -> bool:
-        """Whether somebody waits for this resource whom the lease's client cannot serve through the lease itself."""
+        """Whether a tenant waits for this resource that the lease's client cannot serve through the lease itself."""
         asleep = self._asleep[name]
         if len(asleep) > 1 or lease.key not in asleep:
             return True
@@ -111,13 +111,13 @@ class DemandQueue:
         return len(clients) > 1 or lease.client.process not in clients
 
     def asleep(self) -> Iterator[tuple[str, list[Tenant]]]:
-        """Of each class that waits for a resource: which one, and the tenants in their order (walks everything)."""
+        """(resource, tenants in order) of each sleeping class; walks everything."""
         for name, asleep in self._asleep.items():
             for scheduling_class in asleep.values():
                 yield name, [tenant for tenant in scheduling_class.queue if not tenant.over]
 
     def waiting(self) -> list[Tenant]:
-        """Every tenant that waits (for listings and tests; walks everything)."""
+        """Every waiting tenant (for listings and tests; walks everything)."""
         return [tenant for scheduling_class in self._classes.values() for tenant in scheduling_class.queue if not tenant.over]
 
     def validate(self) -> None:

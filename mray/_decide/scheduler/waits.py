@@ -1,8 +1,8 @@
-"""Requests that wait in vain: for resources whose holders do not give them back by themselves. Pure.
+"""Requests that wait for resources whose holders do not release them by themselves. Pure.
 
-A running task comes to its end, and the next request gets its resources; that is normal, and not worth a message. An actor keeps its
-resources for as long as it lives, a placement group until it is removed, and a waiting task its GPUs: a request for those waits until
-somebody else does something about it. (Real Ray tells by the same rule, when no task makes progress.)
+A running task ends, so waiting for it needs no warning. An actor holds its resources while it lives, a placement group until it is
+removed, and a waiting task its GPUs: a request for those waits until the program acts. (Ray warns by the same rule, when no task makes
+progress.)
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from mray._decide.scheduler.resources import ResourcePool
     from mray._decide.scheduler.tenant_queue import DemandQueue
 
-#: How many of those who hold a resource are named.
+#: The number of holders that a sentence names.
 _MOST_NAMED = 5
 
 
 class WaitsContext(Protocol):
-    """The part of the scheduler that is looked at."""
+    """The part of the scheduler that is examined."""
 
     pool: ResourcePool
     queue: DemandQueue
@@ -39,12 +39,12 @@ class Wait(Record):
 
     #: The resource that is not free, or the scope of a placement group.
     lacks: str
-    #: The tenants that wait, the next one first.
+    #: The waiting tenants, the next one first.
     tenants: list[Tenant]
 
 
 def waits(scheduler: WaitsContext) -> Iterator[Wait]:
-    """Classes that wait for resources that no holder gives back by itself."""
+    """Classes that wait for resources that no holder releases by itself."""
     for wait in map(Wait._make, scheduler.queue.asleep()):
         holders = _holders(scheduler, wait.lacks)
         if wait.lacks != FREE and not any(isinstance(each, GrantedLease) and each.holding and not each.holding.lent for each in holders):
@@ -52,7 +52,7 @@ def waits(scheduler: WaitsContext) -> Iterator[Wait]:
 
 
 def _holders(scheduler: WaitsContext, name: str) -> list[Tenant]:
-    """Tenants that have some of a resource of the machine, or of a placement group."""
+    """Tenants that hold some of a resource of the machine, or of a placement group."""
     found: list[Tenant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
     for tenant in scheduler.tenants():
         holding = tenant.holding
@@ -84,7 +84,7 @@ def sentence(scheduler: WaitsContext, wait: Wait) -> str:
 
 def _described(holder: Tenant, name: str) -> str:
     pid = f" (pid {holder.worker.pid})" if holder.worker is not None and holder.worker.pid else ""
-    # Which of the tasks that have passed through a lease is the one, the caller alone knows.
+    # Only the caller knows which of the lease's tasks runs.
     lent = isinstance(holder, GrantedLease) and holder.holding is not None and holder.holding.lent
     what = "a task that waits" if lent else "a running task" if isinstance(holder, GrantedLease) else holder.label
     called = f" {holder.name!r}" if isinstance(holder, ActorRecord) and holder.name else ""
@@ -93,7 +93,7 @@ def _described(holder: Tenant, name: str) -> str:
 
 
 def root_of_waiting(tenant: Tenant) -> str:
-    """The root that a tenant waits for; "" when it belongs to none."""
+    """The root that a tenant waits for; "" for none."""
     if isinstance(tenant, GrantedLease):
         return tenant.client.root
     return tenant.root if isinstance(tenant, ActorRecord) else str(getattr(tenant, "job", ""))

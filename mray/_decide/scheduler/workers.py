@@ -1,7 +1,7 @@
-"""The worker processes: which are starting, which are idle, and who waits for one.
+"""Worker processes: starting, idle, and the tenants that wait for one.
 
-A worker belongs to one environment for life, and after its first work to what it has seen of GPUs: a process that ran with
-GPUs is never reused without, nor the reverse, nor with other GPUs, nor a client of MPS as none.
+A worker belongs to one environment for life, and after its first work to its GPUs: a process that ran with GPUs is never reused without,
+nor the reverse, nor with other GPUs, nor a client of MPS as none.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class WorkerPool:
     def __init__(self, new_process: Callable[[], str]) -> None:
         self._new_process = new_process
         self.workers: dict[str, WorkerRecord] = {}
-        #: Idle workers by what they can be used for; the one that was busy last is taken first.
+        #: Idle workers by what they can be used for; the most recently busy is taken first.
         self._idle: dict[tuple[Environment, _Gpus], dict[str, WorkerRecord]] = {}
         #: Idle workers, the longest idle first.
         self._idle_order: dict[str, WorkerRecord] = {}
-        #: How many workers are starting; how many in a row have failed to.
+        #: The number of starting workers; of failed starts in a row.
         self._starting: Tally[Environment] = Tally()
         self._failures: Tally[Environment] = Tally()
-        #: Tenants with resources and without a worker, and how many of them are not over; no queue is without one. Those that are over are
+        #: Tenants with resources and without a worker, and how many of them are not over; no queue has none. Tenants that are over are
         #: dropped at the head.
         self._waiting: dict[Environment, deque[Tenant]] = {}
         self._waiting_count: Tally[Environment] = Tally()
 
     # ------------------------------------------------------------------------------------ finding one
     def take(self, tenant: Tenant, gpus: tuple[GpuId, ...], suits: Callable[[WorkerRecord, Tenant], bool]) -> WorkerRecord | None:
-        """An idle worker for this tenant, or ``None``."""
+        """An idle worker for this tenant, or None."""
         for past in (gpus, None):
             for worker in reversed(self._idle.get((tenant.environment, past), {}).values()):
                 if suits(worker, tenant):
@@ -62,11 +62,11 @@ class WorkerPool:
             del self._waiting[environment]
 
     def missing(self, environment: Environment) -> int:
-        """How many more workers of this environment must be started."""
+        """The number of workers of this environment still to be started."""
         return max(0, self._waiting_count.get(environment, 0) - self._starting.get(environment, 0))
 
     def start(self, environment: Environment) -> WorkerRecord:
-        """The record of a worker that is to be started."""
+        """Return the record of a worker that is to be started."""
         worker = WorkerRecord(self._new_process(), environment)
         self.workers[worker.process] = worker
         self._starting.add(environment)
@@ -75,7 +75,7 @@ class WorkerPool:
     def next_tenant(
         self, worker: WorkerRecord, gpus_of: Callable[[Tenant], tuple[GpuId, ...]], suits: Callable[[WorkerRecord, Tenant], bool]
     ) -> Tenant | None:
-        """Take out the tenant that waits longest, if the worker suits it."""
+        """Remove and return the longest waiting tenant, if the worker suits it."""
         queue = self._waiting.get(worker.environment)
         while queue:
             tenant = queue[0]
@@ -115,14 +115,14 @@ class WorkerPool:
             self._starting.remove(worker.environment)
 
     def rest(self, worker: WorkerRecord) -> None:
-        """The worker has nothing to do."""
+        """The worker is idle."""
         worker.state = IDLE
         worker.tenant = None
         self._idle.setdefault((worker.environment, worker.gpus), {})[worker.process] = worker
         self._idle_order[worker.process] = worker
 
     def surplus(self, limit: int, may_go: Callable[[WorkerRecord], bool]) -> list[WorkerRecord]:
-        """Take out the longest idle workers above the limit."""
+        """Remove and return the longest idle workers above the limit."""
         excess = len(self._idle_order) - limit
         found = [worker for worker in self._idle_order.values() if may_go(worker)][:excess] if excess > 0 else []
         for worker in found:
@@ -130,7 +130,7 @@ class WorkerPool:
         return found
 
     def rivals(self, gpus: tuple[GpuId, ...]) -> list[WorkerRecord]:
-        """Take out idle workers that may still hold memory of these GPUs."""
+        """Remove and return idle workers that may still hold memory of these GPUs."""
         found = [worker for worker in self._idle_order.values() if worker.gpus and not set(gpus).isdisjoint(worker.gpus)]
         for worker in found:
             self._no_longer_idle(worker)
@@ -150,8 +150,8 @@ class WorkerPool:
             del self._idle[key]
 
     def died(self, worker: WorkerRecord, *, for_good: bool = False) -> bool:
-        """Forget a dead worker. True: its environment cannot start workers, who waits for one is to be refused. `for_good`: another
-        attempt would be no better.
+        """Forget a dead worker. Returns True if its environment cannot start workers, so that waiting tenants are to be refused.
+        `for_good`: another attempt would fail too.
         """
         del self.workers[worker.process]
         if worker.state == IDLE:
@@ -166,7 +166,7 @@ class WorkerPool:
         return True
 
     def give_up(self, environment: Environment) -> list[Tenant]:
-        """Take out everybody who waits for a worker of this environment."""
+        """Remove and return all tenants that wait for a worker of this environment."""
         queue = self._waiting.pop(environment, deque())
         self._waiting_count.pop(environment, None)
         return [tenant for tenant in queue if not tenant.over]
