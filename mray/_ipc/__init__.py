@@ -1,39 +1,39 @@
 """Mechanisms between processes: shared memory, doorbells, rings, connections, and the kernel's view of processes.
 
-    segment, table          named shared memory; the session's table of one-writer words
-    mapped                  what others wrote, mapped copy-on-write: whose memory a value lies in, and how to pass it on
+    segment, table          named shared memory; the session's table of single-writer words
+    mapped                  received values, mapped copy-on-write: whose memory a value lies in, and how to pass it on
     layout, ring, slots     rings of slots in a segment: how graphs pass values
-    ring_loans              what readers of a ring hold beside its slots, until they say otherwise or are dead
-    connection, reactor     framed messages over unix sockets; the one place where a process waits
-    ring_pair               two rings beside a connection that talks often: messages without the kernel while both ends are awake
-    listener, introductions acceptors of connections; connections that the node makes for two processes
-    frames                  the checks of a frame before it is read, as long as its sender is not known
-    doorbell, semaphore     wake-ups of a process that sleeps: by eventfds, by POSIX semaphores
-    spin                    the looks before it does
+    ring_loans              what readers of a ring hold beside its slots, until they release it or exit
+    connection, reactor     framed messages over unix sockets; the event loop in which a process waits
+    ring_pair               two rings beside a busy connection: messages without system calls while both ends are awake
+    listener, introductions acceptors of connections; connections that the node opens between two processes
+    frames                  checks of a frame from an unknown sender before it is decoded
+    doorbell, semaphore     wake-ups of a sleeping process: by eventfds, by POSIX semaphores
+    spin                    polling before a process sleeps
     event_loop              an asyncio loop that waits in the reactor
-    interrupts, handlers    Ctrl-C, and exceptions of the user's signal handlers, put off to a safe moment
-    memory_order            the fences that make all of it safe on processors that reorder
-    process, pidfd, reaper  titles, parents, ends; cleaning after the dead
-    discovery, sessions     CPUs, memory and GPUs for a session; the sessions of this user on this machine
+    interrupts, handlers    Ctrl-C, and exceptions of the user's signal handlers, deferred to a safe moment
+    memory_order            the fences that make all of it correct on processors that reorder
+    process, pidfd, reaper  titles, parents, exits; cleaning up after dead processes
+    discovery, sessions     CPUs, memory and GPUs for a session; this user's sessions on this machine
     output                  workers' output as named lines
-    faults, limits          texts of errors: exceptions of handlers; no descriptor left (`closed_descriptors`: closed by the program)
+    faults, limits          error texts: exceptions in handlers; too few descriptors (`closed_descriptors`: closed by the program)
 
-Nothing here knows tasks, actors or objects. Law: every word in shared memory has one writer, and a doorbell is a hint to look again, so a
+Nothing here knows tasks, actors or objects. Law: every word in shared memory has one writer, and a doorbell is only a hint to poll, so a
 process may die between any two instructions.
 
 ====================  ====================================================================================================
 word                  eight aligned bytes in shared memory, with one writer
-reader                the thread that polls and dispatches at the moment; the others sleep until it wakes them
+reader                the thread that currently polls and dispatches; other threads sleep until it wakes them
 background reader     the thread that reads while no other thread of a busy process waits
 doorbell              an eventfd, or a semaphore, and a word that says whether its process sleeps; rung after publishing
-relay                 the thread of a process that waits for a semaphore, and rings the own eventfd
-ring pair             a page that two connected processes share, with a ring for each direction; offered after many calls waited for
-nudge                 a message without meaning through the socket: what lies in the ring came as its reader fell asleep
-wake-up descriptor    an eventfd as its own process sees it (`wakeup_fd`), which its reactor watches
-poller                a callback that is called after each iteration of the reactor
-acceptor              takes in connections at a listening socket, or from the node
+relay                 the thread that waits for a process's semaphore and rings its own eventfd
+ring pair             a page shared by two connected processes, with a ring per direction; offered after many blocking calls
+nudge                 an empty message over the socket: a message in the ring arrived as its reader fell asleep
+wake-up descriptor    the eventfd of the own process (`wakeup_fd`), which its reactor watches
+poller                a callback after each iteration of the reactor
+acceptor              accepts connections at a listening socket, or from the node
 spinner               decides whether a wait spins before it sleeps, by its recent success
-slot, loan            memory of one large message, given to readers until they release it; memory of others that is passed on
+slot, loan            memory of one large message, given to readers until they release it; another's memory that is passed on
 stretch               code of the main thread that no interrupt may cut
 ====================  ====================================================================================================
 """

@@ -1,7 +1,7 @@
-"""Where the words of a ring lie: named offsets, one version.
+"""The layout of a ring in memory: named offsets, one version.
 
-A ring is a region of a segment that one process writes and `readers` processes read. It starts on a line and is made of
-eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
+A ring is a region of a segment that one process writes and `readers` processes read. It starts on a line and is made of eight-byte words
+(`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
 
     line 0   WRITER LINE    PUBLISHED | WANTED | - | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
     then     READER BLOCK   one per reader: a line CONSUMED | BESIDE | PID | STARTED | HOLDS | ...,
@@ -13,15 +13,14 @@ eight-byte words (`memory_order` rule 2), in lines of 64 bytes so that two write
 
 The writer of each word (law: every word has exactly one):
 
-    PUBLISHED, WANTED, the facts, the entries, the first line of the boards    the writer
-    the first line and RELEASED of block r, board r              reader r
+    PUBLISHED, WANTED, the header, the entries, the first line of the boards   the writer
+    the first line and RELEASED of block r, board r                            reader r
 
-PUBLISHED counts the messages written since the beginning and CONSUMED those that a reader is done with, so the message
-number n lies in entry ``n % entries`` and the writer may write it once ``n - CONSUMED < entries`` for every reader.
-WANTED is one while the writer waits for room: a reader that sees it rings the writer's doorbell after consuming.
-BESIDE is how much a reader has read of a stream beside the ring (`mray._ipc.ring_pair`).
-RELEASED[slot] is the number of the latest use of a payload slot that this reader is done with (`mray._ipc.slots`), and ENDED the same of a
-lease, with a NUMBER and a NOTE from the reader (`mray._gpu.channel_leases`). HOLDS, PID and STARTED: see `mray._ipc.ring_loans`.
+PUBLISHED counts the messages written, CONSUMED those that a reader has finished with: message n lies in entry ``n % entries``, and the
+writer may write it once ``n - CONSUMED < entries`` for every reader. WANTED is one while the writer waits for room: a reader that sees
+it rings the writer's doorbell after consuming. BESIDE counts what a reader has read of a stream beside the ring (`mray._ipc.ring_pair`).
+RELEASED[slot] is the latest use of a payload slot that this reader has released (`mray._ipc.slots`), ENDED the same of a lease, with a
+NUMBER and a NOTE from the reader (`mray._gpu.channel_leases`). HOLDS, PID and STARTED: see `mray._ipc.ring_loans`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from struct import Struct
 
 from mray._ipc.segment import PAGE, round_up
 
-#: Changes with any change of the layout; a process that maps a ring of another version refuses it.
+#: Changes with the layout; a process refuses to map a ring of another version.
 LAYOUT_VERSION = 5
 
 WORD = 8
@@ -70,13 +69,13 @@ ENTRY_HEADER = Struct("@QQ")
 
 @dataclass(frozen=True)
 class RingLayout:
-    """The measures of one ring; `entries` is a power of two."""
+    """The dimensions of one ring; `entries` is a power of two."""
 
     entries: int
     entry_bytes: int
     readers: int
     slots: int
-    #: Leases of what lies in no slot.
+    #: Leases of memory that lies in no slot.
     leases: int = 0
 
     def __post_init__(self) -> None:
@@ -86,7 +85,7 @@ class RingLayout:
 
     @property
     def inline(self) -> int:
-        """The largest payload, in bytes, that an entry itself holds."""
+        """The largest payload, in bytes, that fits an entry."""
         return self.entry_bytes - ENTRY_HEADER.size
 
     @property
@@ -131,5 +130,5 @@ class RingLayout:
 
 
 def entries_for(in_flight: int) -> int:
-    """The power of two that holds `in_flight` messages."""
+    """The least power of two that holds `in_flight` messages."""
     return 1 << max(1, in_flight - 1).bit_length()

@@ -1,11 +1,11 @@
-"""A ring in shared memory: one process writes, others read, nobody locks.
+"""A ring in shared memory with one writer and several readers, without locks.
 
     writer process                                    reader process r
     RingWriter.put --- entry, then PUBLISHED -------> RingReader.take
     RingWriter.has_room <------------- CONSUMED[r] --
 
-The steps of each side, in the order in which memory must see them. A crash between any two leaves the other side with a
-consistent ring, because each step is one word or lies where nobody looks yet:
+The steps of each side, in the order in which memory must see them. A crash between any two leaves the ring consistent, since each step
+is one word or is not visible yet:
 
     put:    W1 write the entry (FORM, LENGTH, payload)    not visible: PUBLISHED does not cover it
             W2 PUBLISHED = n + 1                          visible
@@ -13,10 +13,10 @@ consistent ring, because each step is one word or lies where nobody looks yet:
             R2 copy the entry out
             R3 CONSUMED[r] = n + 1                        the writer may reuse the entry
 
-A message that a reader takes is its own copy: an entry is small. Large values lie in slots (`mray._ipc.slots`) and an entry only names
-the slot. The ring knows neither doorbells nor what the payloads mean.
+A reader takes a copy of a message, since entries are small; large values lie in slots (`mray._ipc.slots`), which an entry names. The
+ring knows neither doorbells nor the meaning of payloads.
 
-Not thread-safe: at most one thread of a process uses a writer or a reader at a time.
+Not thread-safe: one thread of a process at a time uses a writer or a reader.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _pack_header = ENTRY_HEADER.pack_into
 _unpack_header = ENTRY_HEADER.unpack_from
 _HEADER = ENTRY_HEADER.size
 
-#: No ring will ever hold a message of this number: no word can say it.
+#: A message number that no ring reaches.
 _NEVER = 1 << 64
 
-#: Forms from here on mark messages that the reader consumes in a second step (the payload says where the value lies).
+#: From this form on the reader consumes a message in a second step: the payload says where the value lies.
 STAYS = 256
 
 
 class DamagedError(ValueError):
-    """Shared memory has what no process of ours has written there."""
+    """Shared memory holds what no process of mray has written there."""
 
 
 class RingWriter:
-    """The writing end. Making it formats the region."""
+    """The writing end. The constructor formats the region."""
 
     __slots__ = (
         "_consumed",
@@ -76,12 +76,12 @@ class RingWriter:
         self._mask = layout.entries - 1
         #: The number of the next message.
         self.next = 0
-        #: Messages below this number certainly have room. Invariant: limit <= least CONSUMED + entries.
+        #: Messages below this number have room. Invariant: limit <= least CONSUMED + entries.
         self.limit = layout.entries
 
     @staticmethod
     def format(segment: Segment, offset: int, layout: RingLayout) -> None:
-        """Write the facts of a ring into fresh (zeroed) memory; once, before any end exists."""
+        """Write the header of a ring into fresh (zeroed) memory, before any end exists."""
         words = segment.words(offset, at.LINE_WORDS)
         words[at.ENTRIES] = layout.entries
         words[at.ENTRY_BYTES] = layout.entry_bytes
@@ -104,13 +104,13 @@ class RingWriter:
         return self.next < self.limit
 
     def want_room(self, wanted: bool) -> None:
-        """Ask the readers to ring when they consume (or stop asking). Look at `has_room` again after asking."""
+        """Ask the readers to ring when they consume (or stop asking). Check `has_room` again after asking."""
         self._words[self._wanted] = 1 if wanted else 0
         # SYNC POINT room: WANTED, fence, look at CONSUMED again | CONSUMED, fence before sleeping, look at WANTED.
         fence()
 
     def put(self, form: int, payload: bytes | memoryview) -> None:
-        """Publish one message; there must be room, and the payload fit the entry."""
+        """Publish one message; the caller has checked that there is room and that the payload fits the entry."""
         number = self.next
         offset = self._offsets[number & self._mask]
         start = offset + _HEADER
@@ -126,18 +126,18 @@ class RingWriter:
         self._words[self._published] = number
 
     def last(self) -> tuple[int, bytes]:
-        """The message that was published last, as (form, payload); there must be one, or it is (0, b"")."""
+        """The last published message as (form, payload); (0, b"") if there is none."""
         offset = self._offsets[(self.next - 1) & self._mask]
         form, length = _unpack_header(self._memory, offset)
         return form, self._memory[offset + _HEADER : offset + _HEADER + length]
 
     def consumed(self) -> int:
-        """How many messages every reader has consumed."""
+        """The number of messages that every reader has consumed."""
         least: int = min([self._words[index] for index in self._consumed])
         return least
 
     def close(self) -> None:
-        """Let go of the mapping. Idempotent."""
+        """Release the mapping. Idempotent."""
         if not self.closed:
             self.closed = True
             self._words.release()
@@ -180,7 +180,7 @@ class RingReader:
         self.closed = False
         self.reader = reader
         self._memory: mmap.mmap = segment.memory
-        #: The words of the segment, and which of them counts the messages published, and says whether the writer waits for room.
+        #: The words of the segment; the indices of PUBLISHED and WANTED.
         self.words = words
         self.published = base + at.PUBLISHED
         self.wanted = base + at.WANTED
@@ -197,17 +197,17 @@ class RingReader:
         return self.words[self.published] > self.next
 
     def form(self) -> int:
-        """The form of the message that waits, without taking it."""
+        """The form of the waiting message, which stays."""
         if _WEAK_ORDER:
             trust_fence()
         form: int = _unpack_header(self._memory, self._offsets[self.next & self._mask])[0]
         return form
 
     def take(self) -> tuple[int, bytes] | None:
-        """The next message as (form, payload), or None.
+        """Return the next message as (form, payload), or None.
 
-        Raises `DamagedError` when the memory has what no writer has written. A message whose form is `STAYS` or above is not consumed yet:
-        call `consume` when done with what it points to.
+        Raises `DamagedError` for contents that no writer has written. A message whose form is `STAYS` or above is not consumed yet: the
+        caller calls `consume` when it has finished with the value.
         """
         number = self.next
         words = self.words
@@ -234,22 +234,22 @@ class RingReader:
         return form, payload
 
     def consume(self) -> None:
-        """Be done with the message that `take` left in its place."""
+        """Consume the message that `take` left in place."""
         publish_fence()
         self.next += 1
         # POINT entry done
         self.words[self._consumed] = self.next
 
     def give_up(self) -> None:
-        """Take no message any more."""
+        """Take no more messages."""
         self.next = _NEVER
 
     def room_wanted(self) -> bool:
-        """Whether the writer waits for room: ring its doorbell after consuming, and look again before sleeping."""
+        """Whether the writer waits for room: the reader rings its doorbell after consuming, and polls again before sleeping."""
         return self.words[self.wanted] != 0
 
     def close(self) -> None:
-        """Let go of the mapping. Idempotent."""
+        """Release the mapping. Idempotent."""
         if not self.closed:
             self.closed = True
             self.words.release()

@@ -1,17 +1,16 @@
-"""Loans of a ring's writer: memory that lies in none of its slots, and that readers may look at until each has let go, or is dead.
+"""Loans of a ring's writer: memory that lies in none of its slots, which readers may read until each has released it, or is dead.
 
     writer                                                   reader r
-    lend(number, use, thing) ------ in a message ---------->  looks at it
-    sweep: every reader's word of the number is the use  <--  its word = use, when the last view of it is gone
+    lend(number, use, thing) ------ in a message ---------->  reads it
+    sweep: every reader's word of the number is the use  <--  its word = use, when its last view dies
 
-A use never comes twice for one number. Memory that is passed on is lent so (`mray._ipc.slots`: the words are RELEASED), and that of devices
-(`mray._gpu.channel_leases`: ENDED, with a note). Each word has one writer, so whoever lends and whoever borrows may die between any two
-steps.
+A use never repeats for one number. Memory that is passed on is lent this way (`mray._ipc.slots`: the words are RELEASED), and device
+memory (`mray._gpu.channel_leases`: ENDED, with a note). Each word has one writer, so lender and borrower may die between any two steps.
 
-A loan outlives the ends of its ring, for a value that was read stays valid. Loans that are out when the writer closes stay in a list of the
-process, until `sweep_closed` finds that every reader has let go or holds nothing. A reader says so in the line before its words: HOLDS is
-one from its opening until it is closed and nothing lives any more that was lent to it; PID and STARTED say which process it is, should it
-never get so far.
+A loan outlives both ends of its ring, since a value that was read stays valid. Loans that are out when the writer closes stay in a list
+of the process, until `sweep_closed` finds that every reader has released them or holds nothing. A reader says so in the line before its
+words: HOLDS is one from its opening until it is closed and its last loan is dead; PID and STARTED identify its process, in case it dies
+before.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from mray._ipc.process import namespace_mark, start_of
 
 Thing = TypeVar("Thing")
 
-#: Above so many bits of the word PID stands the mark of the namespace that it is of.
+#: The bits of PID above these identify its pid namespace.
 _PID_BITS = 32
 
 
 def sign(words: memoryview, line: int) -> None:
-    """Say in its line which process this is, and that it may hold something."""
+    """Write the identity of this process into a line, and set HOLDS."""
     words[line + at.PID] = kernel_pid() | namespace_mark() << _PID_BITS
     words[line + at.STARTED] = start_of(kernel_pid())
     publish_fence()
@@ -41,7 +40,7 @@ def sign(words: memoryview, line: int) -> None:
 
 
 def has_died(words: memoryview, line: int) -> bool:
-    """Whether the process that has signed a line has ended. False for one in another namespace of pids, of which nobody here knows."""
+    """Whether the process that signed a line has exited. False for a process in another pid namespace, which cannot be checked."""
     mark, pid = divmod(words[line + at.PID], 1 << _PID_BITS)
     if mark and mark != namespace_mark():
         return False
@@ -49,7 +48,9 @@ def has_died(words: memoryview, line: int) -> bool:
 
 
 class RingLoans(Generic[Thing]):
-    """The loans of one writer. `firsts`: the index of each reader's word of number 0; from each number to the next it is `stride`."""
+    """The loans of one writer. `firsts`: the index of each reader's word of number 0; `stride`: the distance from each number to the
+    next.
+    """
 
     __slots__ = ("_firsts", "_is_closed", "_stride", "_then", "out", "words")
 
@@ -59,21 +60,23 @@ class RingLoans(Generic[Thing]):
         self._stride = stride
         self._is_closed = False
         self._then: Callable[[], None] | None = None
-        #: Number -> its use, and what is lent.
+        #: Number -> (use, what is lent).
         self.out: dict[int, tuple[int, Thing]] = {}
 
     def over(self, number: int, use: int, thing: Thing, dead: Collection[int]) -> bool:
-        """Every reader has let go, but for these that are dead (by their first words): whether it is over, or to be told again."""
+        """All readers, except these dead ones (by their first words), have released it. Returns whether the loan is over, or is to be
+        reported again.
+        """
         raise NotImplementedError
 
     def held(self) -> int:
-        """How many are out that a reader has not let go of. Any thread."""
+        """The number of loans that a reader has not released. Any thread."""
         words, stride = self.words, self._stride
         loans = tuple(self.out.items())
         return sum(any(words[first + number * stride] != use for first in self._firsts) for number, (use, _thing) in loans)
 
     def sweep(self) -> None:
-        """End the loans that every reader has let go of."""
+        """End the loans that every reader has released."""
         if self.out:
             self._end(self._firsts)
 
@@ -101,7 +104,7 @@ class RingLoans(Generic[Thing]):
                 self.words.release()
 
     def is_settled(self) -> bool:
-        """After `close`: whether all is over."""
+        """After `close`: whether every loan is over."""
         words = self.words
         holders = [first for first in self._firsts if words[first - at.LINE_WORDS + at.HOLDS]]
         dead = [first for first in holders if has_died(words, first - at.LINE_WORDS)]
@@ -120,7 +123,7 @@ _sweeping = threading.Lock()
 
 
 def sweep_closed() -> bool:
-    """End the loans of closed writers that readers have let go of; whether none is left. Any thread, no finalizers."""
+    """End released loans of closed writers. Returns whether none is left. Any thread except finalizers."""
     if _closed and _sweeping.acquire(False):
         try:
             for loans in tuple(_closed):

@@ -1,35 +1,34 @@
-"""Payload slots: the memory of messages too large for a ring's entry, lent to readers until they let go.
+"""Payload slots: memory of messages too large for a ring's entry, lent to readers until they release it.
 
     writer process                                     reader process r
     SlotWriter.claim -> Slot (a segment), fill it      SlotReader.open(place) -> Pin (a view that exports the bytes)
-    the entry carries the slot's *place*  ---------->  arrays are views of the pin (a pickle of none is looked at and released)
-    a slot is free when every reader has    <--------  RELEASED[slot] of reader r = use, when the last view is gone
+    the entry carries the slot's *place*  ---------->  arrays are views of the pin (a pickle without arrays is read and released)
+    a slot is free when every reader has    <--------  RELEASED[slot] of reader r = use, when the last view dies
     released its latest use
 
-Each slot is a segment of its own. The writer takes the smallest free slot that fits, replaces one that is too small (the old
-segment's memory goes with the last view of it), or adds a slot. When all slots are taken the oldest one is *given away*: its
-name and the writer's mapping go, so its memory lives exactly as long as the views of it, and a fresh segment takes its place.
-So no reader, however long it holds an array, ever blocks the writer. Readers map slots copy-on-write (`mray._ipc.mapped`): what a
-reader does to its value nobody else sees.
+Each slot is a segment. The writer takes the smallest free slot that fits, replaces one that is too small (the old segment's memory is
+freed with its last view), or adds a slot. When all slots are taken, the oldest is *given away*: the writer unlinks and unmaps it, so its
+memory lives as long as its views, and a fresh segment takes its place. So a reader that holds an array never blocks the writer. Readers
+map slots copy-on-write (`mray._ipc.mapped`): no other process sees what a reader writes to its value.
 
-A segment's name is needed until every reader has mapped it: the writer unlinks it when all of them have consumed the first message that lay
-in it. Until then it offers the segment to readers that do not find the name. Segments that a crash leaves carry the ring's prefix and are
-swept with it.
+The writer unlinks a segment's name when all readers have consumed its first message, and so have mapped it. Until then it offers the
+segment to readers that do not find the name. Segments that a crash leaves carry the ring's prefix and are swept with it.
 
-*Passing on.* A value that lies in memory of somebody else (a slot of another ring, an object of the store) is not copied into a slot:
-SlotWriter.lend takes a slot's number without any memory, for the sake of its RELEASED words, and keeps the value alive until every reader
-has released it; the entry says where the memory is. As long as the value lives here, so does the pin by which this process holds the
-original slot, and the original writer does not touch it. Half of the numbers at most are lent: a loan cannot be given away, and who
-finds none left copies.
+*Passing on.* A value that lies in foreign memory (a slot of another ring, an object of the store) is not copied into a slot:
+SlotWriter.lend
+takes a slot's number without memory, for its RELEASED words, and keeps the value alive until every reader has released it; the entry
+says
+where the memory is. While the value lives, this process pins the original slot, so the original writer does not touch it. At most half
+of the
+numbers are lent, since a loan cannot be given away; when none is left, the writer copies.
 
     A: claim ---- place ----> B: open (a pin) ... lend(value) ---- number, B's descriptor ----> C: borrow (pins of A's segment)
-    A's RELEASED[slot] of B <- the pin dies <- B lets go of the value <---- B's RELEASED[number] of C <- the last pin dies
+    A's RELEASED[slot] of B <- the pin dies <- B drops the value <---- B's RELEASED[number] of C <- the last pin dies
 
-Loans outlive the ends of their ring (`mray._ipc.ring_loans`); what a reader holds it releases after its own close, too. Those of closed
-writers are looked at when other ends are made or lend, and when all members of a graph have left it.
+Loans outlive both ends of their ring (`mray._ipc.ring_loans`), and a reader releases also after its own close. Loans of closed writers
+are swept when other ends are created or lend, and when all members of a graph have left it.
 
-Releases come from finalizers, which may run between any two byte codes of any thread: all they do is write one word of
-their own.
+Releases come from finalizers, which may run between any two byte codes of any thread: they only write one word of their own.
 """
 
 from __future__ import annotations
@@ -52,21 +51,21 @@ from mray._ipc.ring_loans import RingLoans, sign, sweep_closed
 from mray._ipc.segment import SHM, Ask, Descriptor, Segment, for_what, new_nonce, open_memory, unlink
 from mray.exceptions import ObjectStoreFullError
 
-#: Where a payload lies: slot, generation of the slot's segment, use, length in bytes.
+#: Location of a payload: slot, generation of the slot's segment, use, length in bytes.
 PLACE = Struct("@QQQQ")
 
-#: Slots are never smaller than this, so that values of slightly different sizes share one.
+#: The least size of a slot, in bytes, so that values of slightly different sizes share one.
 LEAST_SLOT = 64 * 1024
 
-#: Mappings of others' memory that a reader keeps for the next value from there.
+#: Mappings of foreign memory that a reader caches for the next value from there.
 MOST_BORROWED = 32
 
-#: A reader that has written to a tensor gets copies of so many: a page of one's own costs three microseconds and more, four times its copy.
+#: The number of messages that a reader copies after it has written to a tensor: a copy-on-write fault costs more than a page's copy.
 COPIES = 32
 
 
 class WriterGoneError(FileNotFoundError):
-    """The message cannot be mapped any more: the writer has left the ring, or is dead, and has taken it along."""
+    """The message can no longer be mapped: the writer has left the ring, or has died, and its memory is freed."""
 
 
 def slot_name(prefix: str, slot: int, generation: int) -> str:
@@ -75,13 +74,13 @@ def slot_name(prefix: str, slot: int, generation: int) -> str:
 
 
 def _next_generation(_generation: int) -> int:
-    """The name of the next segment of a slot: no number that follows, or another user who sees the name could take the next."""
+    """An unpredictable name for the next segment of a slot, so that no other user can create it first."""
     return new_nonce()
 
 
 @above_limit()
 def unlink_all(prefix: str) -> None:
-    """Take away every name that starts with `prefix` (which starts with a slash)."""
+    """Unlink every name that starts with `prefix` (which starts with a slash)."""
     wanted = prefix[1:]
     for name in os.listdir(SHM):
         if name.startswith(wanted):
@@ -95,24 +94,24 @@ class Slot:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        #: Names the segment in the slot; another one for each.
+        #: Names the current segment.
         self.generation = 0
         self.segment: Segment | None = None
         #: Writable bytes of the segment.
         self.view = memoryview(b"")
-        #: The number of the latest message in it; never repeats, also across generations.
+        #: The number of its latest message; never repeats, also across generations.
         self.use = 0
         #: The object that a loan keeps alive.
         self.keep: object = None
 
     def fill(self, segment: Segment, generation: int) -> None:
-        """Have memory from now on."""
+        """Attach memory."""
         self.generation = generation
         self.segment = segment
         self.view = memoryview(segment.memory)
 
     def empty(self) -> None:
-        """Have none; what readers have mapped they keep."""
+        """Detach the memory; readers retain their mappings."""
         if self.segment is not None:
             self.view.release()
             self.segment.close()
@@ -123,7 +122,7 @@ class SlotWriter:
     """The writer's slots of one ring. `released[r]` is the index of RELEASED[0] of reader r among `words`."""
 
     def __init__(self, prefix: str, ring: RingWriter, words: memoryview, released: list[int], most: int, name: str = "") -> None:
-        """`name` says in errors which ring it is."""
+        """`name` identifies the ring in errors."""
         self._prefix = prefix
         self._name = name
         self._ring = ring
@@ -133,16 +132,16 @@ class SlotWriter:
         self._uses = 0
         self._slots: list[Slot] = []
         self._loans = _PassedOn(words[:], released)
-        #: Segments whose names somebody may still need, with their first messages: whoever has consumed it has mapped the segment.
+        #: Segments with a name, with their first messages: a reader that has consumed it has mapped the segment.
         self._named: list[tuple[int, Segment]] = []
-        #: How many slots were given away to readers that hold on to them.
+        #: The number of slots given away to readers.
         self.given_away = 0
-        #: How many values were passed on without a copy.
+        #: The number of values passed on without a copy.
         self.passed_on = 0
         sweep_closed()
 
     def claim(self, size: int) -> Slot:
-        """A slot of at least `size` bytes that nobody reads; raises ObjectStoreFullError when memory is full."""
+        """Return a slot of at least `size` bytes without readers. Raises ObjectStoreFullError when memory is full."""
         slot = self._choose(size)
         self._uses += 1
         slot.use = self._uses
@@ -154,7 +153,7 @@ class SlotWriter:
         return PLACE.pack(slot.index, slot.generation, slot.use, length)
 
     def unclaim(self, slot: Slot) -> None:
-        """The claimed slot was not filled (or the loan not sent): nobody will release its use."""
+        """Undo a claim (or loan) that was not sent, so that no reader will release it."""
         slot.use = 0
         if slot.keep is not None:
             self.passed_on -= 1
@@ -162,7 +161,7 @@ class SlotWriter:
             del self._loans.out[slot.index]
 
     def lend(self, keep: object) -> Slot | None:
-        """A slot without memory that keeps something alive until every reader has released it; None: none is left."""
+        """Return a slot without memory that keeps an object alive until every reader has released it; None if none is left."""
         self.end_loans()
         sweep_closed()
         if len(self._loans.out) >= self._most // 2:
@@ -187,7 +186,7 @@ class SlotWriter:
         return slot
 
     def _vacate(self) -> Slot | None:
-        """A slot whose memory nobody reads, without the memory."""
+        """Return a free slot after detaching its memory."""
         for slot in self._slots:
             if slot.segment is not None and self._free(slot):
                 slot.empty()
@@ -195,7 +194,7 @@ class SlotWriter:
         return None
 
     def end_loans(self) -> None:
-        """Let go of what every reader has released. Happens with every large message, too."""
+        """Drop what every reader has released. Each large message does this, too."""
         self._loans.sweep()
 
     def _free(self, slot: Slot) -> bool:
@@ -224,7 +223,7 @@ class SlotWriter:
                     fitting = slot
                     least = held
             elif other is None or (other.segment is None and slot.segment is not None):
-                # Rather one that is too small, whose memory is then not needed, than a vacant one.
+                # Prefer a slot that is too small, whose memory is then freed, to a vacant one.
                 other = slot
         if fitting is not None:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
@@ -245,12 +244,12 @@ class SlotWriter:
         return slot
 
     def _give_away(self) -> Slot:
-        """The slot that was used first, whose memory goes with its last view. (Half of the slots at most are loans.)"""
+        """Detach the memory of the slot that was used first, and return the slot. (At most half of the slots are loans.)"""
         self.given_away += 1
         return min((slot for slot in self._slots if slot.keep is None), key=lambda slot: slot.use)
 
     def _tidy(self) -> None:
-        """Unlink the names that nobody needs any more."""
+        """Unlink names that every reader has mapped."""
         consumed = self._ring.consumed()
         keep = []
         for first, segment in self._named:
@@ -265,10 +264,7 @@ class SlotWriter:
         return sum(segment.size for segment in [slot.segment for slot in self._slots] if segment is not None)
 
     def statistics(self) -> dict[str, int]:
-        """Slots with memory, those of them in use, their bytes, slots given away; messages passed on, and those not yet released.
-
-        Changes nothing, so any thread may ask.
-        """
+        """Counts of slots and of values passed on, for reports. Any thread."""
         filled = [slot for slot in self._slots if slot.segment is not None]
         in_use = sum(not self._free(slot) for slot in filled)
         return {
@@ -281,7 +277,7 @@ class SlotWriter:
         }
 
     def close(self) -> None:
-        """Let go of all slots; readers keep what they have mapped. Idempotent."""
+        """Detach all slots; readers retain their mappings. Idempotent."""
         for _first, segment in self._named:
             segment.unlink()
         self._named.clear()
@@ -293,13 +289,13 @@ class SlotWriter:
 
 
 class _PassedOn(RingLoans[Slot]):
-    """The slots without memory that keep something alive for readers."""
+    """The loans of a ring: slots without memory."""
 
     __slots__ = ()
 
     def over(self, number: int, use: int, thing: Slot, dead: Collection[int]) -> bool:
         if any(self.words[first + number] != use for first in dead):
-            # It may have been passed on by the dead: the memory must never have other contents.
+            # A dead reader may have passed it on, so the memory must never be reused.
             for each in thing.keep if isinstance(thing.keep, (tuple, list)) else ():
                 if isinstance(each, Descriptor):
                     each.exposed = True
@@ -319,13 +315,13 @@ class Attached:
 
 
 class Loan:
-    """Held by the pins of a message that was passed on; releases it."""
+    """A received loan, held by the pins of its message; its finalizer releases it."""
 
     __slots__ = ("__weakref__", "_release", "writable")
 
     def __init__(self, release: Callable[[], None], writable: bool) -> None:
         self._release = release
-        #: Whether whoever holds the pins may write to them.
+        #: Whether the holder of the pins may write to them.
         self.writable = writable
 
     def __del__(self) -> None:
@@ -333,7 +329,7 @@ class Loan:
 
 
 class Borrowed:
-    """Somebody else's memory as a reader has mapped it, and who in this process looks at it."""
+    """Foreign memory as a reader has mapped it, with its users in this process."""
 
     __slots__ = ("inode", "loans", "memory", "named", "pin_type")
 
@@ -345,13 +341,13 @@ class Borrowed:
         self.loans: list[weakref.ref[Loan]] = []
 
     def admits(self, writable: bool) -> bool:
-        """Whether one more message may be shown: those that may be written to need the mapping for themselves."""
+        """Whether the mapping can serve one more message; a writable message needs it exclusively."""
         self.loans = [reference for reference in self.loans if reference() is not None]
         loans = [reference() for reference in self.loans]
         return not writable and not any(loan.writable for loan in loans if loan is not None)
 
     def is_idle(self) -> bool:
-        """Whether nobody looks at it."""
+        """Whether it has no user."""
         return all(reference() is None for reference in self.loans)
 
 
@@ -362,21 +358,22 @@ class SlotReader:
         self._prefix, self._ask = prefix, ask
         self._words = words
         self._released = released
-        #: How many slots the ring has: beyond their words lie those of others.
+        #: The number of slots; words behind them belong to others.
         self._most = most
         self._attached: dict[int, Attached] = {}
-        #: By what they are called, the longest unused first.
+        #: By name, the longest unused first.
         self._borrowed: dict[str, Borrowed] = {}
         self._copies = 0
         line = released - at.LINE_WORDS
         sign(words, line)
-        #: Held by this reader and by what was passed on to it.
+        #: Held by this reader and by the loans that it has received.
         self._holder: _Holder | None = _Holder(words[:], line + at.HOLDS)
 
     def open(self, place: bytes) -> tuple[Any, int]:
-        """An exporter of the bytes at `place`, which are the caller's until it dies, and their number.
+        """Return an exporter of the bytes at `place`, and their number. The slot is released when the exporter and all of its views are
+        dead.
 
-        The slot is released when the exporter and all views of it are gone. Raises `WriterGoneError`; `DamagedError` for what is no place.
+        Raises `WriterGoneError`; `DamagedError` for an invalid place.
         """
         attached, length, release = self._find_slot(place)
         memory = attached.memory
@@ -387,7 +384,7 @@ class SlotReader:
         return pin, length
 
     def look(self, place: bytes) -> tuple[memoryview, Callable[[], None]]:
-        """The bytes at `place`, of which nothing is kept, and the function that releases the slot then. Raises as `open`."""
+        """Return the bytes at `place`, which the caller does not retain, and the function that releases the slot. Raises as `open`."""
         attached, length, release = self._find_slot(place)
         memory = attached.memory
         if memory.region.refresh(memory, 0):
@@ -395,7 +392,7 @@ class SlotReader:
         return memoryview(memory)[:length], release
 
     def _find_slot(self, place: bytes) -> tuple[Attached, int, Callable[[], None]]:
-        """A slot's mapping, the number of bytes that are meant, and the function that releases the slot."""
+        """Return a slot's mapping, the number of bytes, and the function that releases the slot."""
         if len(place) != PLACE.size:
             raise DamagedError(f"{len(place)} bytes say where a value lies, instead of {PLACE.size}")
         slot, generation, use, length = PLACE.unpack(place)
@@ -413,10 +410,10 @@ class SlotReader:
         return attached, length, _releaser(self._words, self._released + slot, use, self._attached, slot, generation)
 
     def borrow(self, slot: int, use: int, origins: Sequence[Origin], writable: bool) -> list[Any]:
-        """Exporters of the memory of others; the loan is released when all of them, and all views of them, are gone.
+        """Return exporters of foreign memory; the loan is released when all of them and their views are dead.
 
-        Raises `WriterGoneError` when the process that passed the value on has died before this one has mapped it, `DamagedError` for what
-        is no loan.
+        Raises `WriterGoneError` when the process that passed the value on died before this one has mapped it; `DamagedError` for an
+        invalid loan.
         """
         if not (type(slot) is type(use) is int and 0 <= slot < self._most and 0 <= use < 1 << 64):
             raise DamagedError(f"a value was passed on as the loan {slot!r} of a ring that has {self._most}")
@@ -451,14 +448,14 @@ class SlotReader:
         return known
 
     def wants_copy(self) -> bool:
-        """Asked once for each message with tensors: whether it is cheaper to copy them, because they will probably be written to."""
+        """Whether to copy the tensors of this message, because they will probably be written to. Call once per message with tensors."""
         if not self._copies:
             return False
         self._copies -= 1
         return True
 
     def _forget_idle(self) -> None:
-        """Unmap objects that are gone, and what was not used for long."""
+        """Unmap dead objects and mappings that were not used for long."""
         spare = len(self._borrowed) - MOST_BORROWED
         for key, borrowed in list(self._borrowed.items()):
             descriptor = borrowed.memory.region.descriptor
@@ -469,9 +466,9 @@ class SlotReader:
                 spare -= 1
 
     def close(self) -> None:
-        """Unmap what no view holds. Later releases of slots do nothing, for their memory is the views' alone now. Idempotent."""
+        """Unmap what has no views. Later releases of slots do nothing, since the memory belongs to the views. Idempotent."""
         attached = list(self._attached.values())
-        self._attached.clear()  # from here on, releases do nothing
+        self._attached.clear()  # releases do nothing after this
         self._holder = None
         for memory in (*(each.memory for each in attached), *(each.memory for each in self._borrowed.values())):
             memory.let_go()
@@ -488,7 +485,7 @@ def _map_named(name: str, key: str, ask: Ask | None) -> Mapped:
 
 
 def _map_of(pid: int, fd: int, inode: int, key: str, ask: Ask | None) -> Borrowed:
-    """Map what process `pid` has open as `fd`; `ask` it if the kernel does not let others look into that process."""
+    """Map descriptor `fd` of process `pid`; `ask` the process for it where the kernel denies access."""
     try:
         descriptor = open_origin(pid, fd, inode, ask)
     except (FileNotFoundError, PermissionError, ConnectionError) as error:
@@ -505,8 +502,8 @@ def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attac
 
     def release() -> None:
         current = attached.get(slot)
-        # A slot that was given away has another segment by now, whose uses are not ours to release. And a forked child has copies of
-        # its parent's views, but RELEASED stays the parent's word.
+        # A slot that was given away has another segment by now, whose uses are not released here. A forked child has copies of its parent's
+        # views, but only the parent writes RELEASED.
         if current is not None and current.generation == generation and kernel_pid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
@@ -516,12 +513,12 @@ def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attac
 
 
 class _Holder:
-    """A reader and what was passed on to it; when the last of them has gone, it says so."""
+    """Clears HOLDS when a reader and all loans that it has received are dead."""
 
     __slots__ = ("_index", "_process", "words")
 
     def __init__(self, words: memoryview, index: int) -> None:
-        #: The reader's, as long as anything of it lives.
+        #: Views of the reader's words, valid while the reader or one of its loans lives.
         self.words = words
         self._index = index
         self._process = kernel_pid()
@@ -549,7 +546,7 @@ _pin_types: dict[int, Any] = {}
 
 
 def _pin_type(size: int) -> Any:
-    """A type whose instances export `size` bytes of a mapping and say when the last view of them is gone."""
+    """A type whose instances export `size` bytes of a mapping and call back when their last view dies."""
     pin_type = _pin_types.get(size)
     if pin_type is None:
 
