@@ -1,29 +1,29 @@
-"""Born memory: a segment in which this process makes a value, to send it without a copy, and to go on writing for itself alone.
+"""Born memory: a segment in which this process creates an array, sends it without a copy, and goes on writing to it privately.
 
-    made                                    sealed, when it is first sent
+    created                                 sealed, when it is first sent
     address --> shared mapping --> segment  address --> private mapping --+--> segment <-- mappings of readers
                                             apart   --> shared mapping ---+
 
-Until a part of it is sent, the array that lies at `address` is the segment's own memory. Then the mapping becomes copy-on-write in place:
-the pages of the shared mapping move to another address (`apart`), and a private mapping takes the range. From there on
-the process writes to pages of its own. Readers go on seeing what was sent, and nothing is copied but what is written.
+Until a part of it is sent, the array at `address` is the segment's own memory. Then the mapping becomes copy-on-write in place: the
+pages of the shared mapping move to another address (`apart`), and a private mapping takes the range. Afterwards the process writes to
+pages of its own, readers still see what was sent, and only what is written is copied.
 
-The page tables are moved rather than dropped (``mremap`` with MREMAP_DONTUNMAP, to an address with the same place in the tables' large
-units): to drop them costs 45 nanoseconds a page, 2.9 milliseconds for 64 MiB, where to move them costs 50 microseconds for any size; and
-when array and objects are gone they move back, so that the next array in this segment has no page faults (`reunite`). The range is
-never without a mapping, so that no other thread's memory can come to lie there.
+The page tables are moved (``mremap`` with MREMAP_DONTUNMAP, to an address with the same offset in the tables' large units), which is
+much cheaper than dropping them; when array and objects are dead they move back, so that the next array in this segment has no page
+faults (`reunite`). The range is never unmapped, so that no other thread's memory can be placed there.
 
-*Sent again.* An array that was not written to since is sent as before. One that was is known by its private pages (`mray._ipc.mapped`), and
-must be copied. Parts are judged by themselves, in units of pages.
+*Sent again.* An array that was not written to since is sent as before. One that was is known by its private pages (`mray._ipc.mapped`),
+and is
+copied. Parts are judged separately, in pages.
 
-*Headers.* Behind the array lies room for what precedes it in each object that shows it (`take_header`): a part of a page for each.
+*Headers.* Behind the array is room for the header of each object that shows it (`take_header`): a part of a page for each.
 
-*Forks.* Before a fork everything is sealed, so that parent and child have their own memory as with any other array, and its segments are
-not used again: the child may read them for ever. Writes of the parent make copies necessary from then on.
+*Forks.* Before a fork everything is sealed, so that parent and child have separate memory as with any other array, and its segments are
+not
+reused, since the child may read them indefinitely. Later writes of the parent make copies necessary.
 
-Rejected: two mappings from the beginning (the pages of the array's must go all the same); to protect the mapping and to catch the fault of
-the next write (every page's protection would have to change, and signals belong to the user); to count the references of the array and to
-seal it only if there are others (C code that looks at it counts nothing).
+Rejected: two mappings from the beginning (the array's pages must still be dropped); write protection (every page's protection would have
+to change, and signals belong to the user); sealing by reference counts (C code that reads the array counts nothing).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PROT_NONE, _MAP_FIXED = 0, 0x10
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _FAILED = ctypes.c_void_p(-1).value
-#: A header is some hundred bytes, and a part that travels in a segment has a hundred thousand at least.
+#: The ratio of a part that travels in a segment to its header.
 _HEADER_SHARE = 256
 _ALIGN = 64
 
@@ -62,19 +62,19 @@ _munmap = _libc.munmap
 _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 _sealing = threading.RLock()
-#: All that there is in this process.
+#: All instances of this process.
 _living: weakref.WeakSet[Born] = weakref.WeakSet()
 
 
 class Counts:
-    """Counts of the born memory of this process."""
+    """Counters of this process's born memory."""
 
     __slots__ = ("copied", "elsewhere", "made", "sent")
 
     def __init__(self) -> None:
-        #: Arrays made; and those that were to be and for which there was no room, in ordinary memory.
+        #: Arrays created; arrays that lacked room and lie in ordinary memory.
         self.made = self.elsewhere = 0
-        #: Times that an array or a part of one was sent without a copy, and with one after all.
+        #: Times that an array or a part of one was sent without a copy, and with one.
         self.sent = self.copied = 0
 
 
@@ -82,28 +82,28 @@ counts = Counts()
 
 
 def size_with_headers(size: int) -> int:
-    """Bytes of the segment for a value of so many bytes."""
+    """Bytes of the segment for a value of `size` bytes."""
     return round_up(size) + round_up(size // _HEADER_SHARE)
 
 
 class Born(Region):
-    """The segment of one array, as the process that makes it has it mapped. The array holds it, and so does the store."""
+    """The segment of one array, as the process that creates it has it mapped. The array and the store hold it."""
 
     __slots__ = ("_apart", "_first", "_next", "_reserved", "again", "is_over", "is_sealed", "objects", "segment")
 
     def __init__(self, segment: Segment, size: int) -> None:
         super().__init__(segment.name, address_of(segment.memory), segment.size, None)
         self.segment = segment
-        #: Objects that show it; and whether the array is gone.
+        #: The number of objects that show it; whether the array is dead.
         self.objects = 0
         self.is_over = False
-        #: Whether the segment may be used again.
+        #: Whether the segment may be reused.
         self.again = True
         self.is_sealed = False
         #: Address of the shared mapping once it is sealed; the reservation in which it lies.
         self._apart = 0
         self._reserved = (0, 0)
-        #: Where headers begin, and where the next one may.
+        #: Offsets of the first header and of the next one.
         self._first = self._next = round_up(size)
         register(self)
         with _sealing:
@@ -116,7 +116,7 @@ class Born(Region):
         return exporter
 
     def is_clean(self, address: int, length: int) -> bool:
-        """As of any region. One of which nothing was sent is sealed: something is about to be."""
+        """As of any region. An unsent one is sealed first, since a part is about to be sent."""
         return super().is_clean(address, length) if self.is_sealed else self.seal()
 
     def note_sent(self, *, copied: bool) -> None:
@@ -126,7 +126,7 @@ class Born(Region):
             counts.sent += 1
 
     def seal(self) -> bool:
-        """Have this process write to pages of its own from here on; False if that is not to be had (the segment's name was removed)."""
+        """Make this process write to pages of its own; False if that is impossible (the segment's name was removed)."""
         with _sealing:
             if not self.is_sealed:
                 try:
@@ -143,14 +143,14 @@ class Born(Region):
 
     def _divide(self, fd: int) -> bool:
         address, size = self.address, self.size
-        # The same place within a large unit: whole tables move then, rather than entries.
+        # The same offset within a large unit, so that whole tables move rather than entries.
         length = size + _LARGE
         start = _mmap(None, length, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, -1, 0)
         if start == _FAILED:
             return False
         apart = start + (address - start) % _LARGE
         moved = _mremap(address, size, size, _MREMAP_MAYMOVE | _MREMAP_FIXED | _MREMAP_DONTUNMAP, apart)
-        if moved == _FAILED:  # before Linux 5.13: the pages are mapped anew where they are looked at
+        if moved == _FAILED:  # before Linux 5.13: the pages are mapped again when they are read
             moved = _mmap(apart, size, _READ_WRITE, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
         # POINT born apart
         if moved == _FAILED or _mmap(address, size, _READ_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED | _NORESERVE, fd, 0) == _FAILED:
@@ -160,9 +160,9 @@ class Born(Region):
         return True
 
     def reunite(self) -> bool:
-        """Array and objects are gone: have the segment's memory shared again, with the pages that are mapped.
+        """Array and objects are dead: share the segment's memory again, with its mapped pages.
 
-        False if that cannot be, or must not: others may look at the segment.
+        Returns False if that is impossible, or if others may read the segment.
         """
         if not self.again or (self.descriptor is not None and self.descriptor.exposed):
             return False
@@ -173,7 +173,7 @@ class Born(Region):
         end = self._apart + size
         if _mremap(self._apart, size, size, _MREMAP_MAYMOVE | _MREMAP_FIXED, self.address) == _FAILED:
             return False
-        # Not the whole reservation: where the pages were, other memory may lie already.
+        # Not the whole reservation: other memory may lie where the pages were.
         if start < self._apart:
             _munmap(start, self._apart - start)
         if end < start + length:
@@ -183,7 +183,7 @@ class Born(Region):
         return True
 
     def take_header(self, size: int) -> int | None:
-        """Where a header of so many bytes may lie, from the segment's beginning; None if there is no room left."""
+        """Offset of a header of `size` bytes; None if there is no room left."""
         if not self.objects:
             self._next = self._first
         start = round_up(self._next, _ALIGN)
@@ -193,11 +193,11 @@ class Born(Region):
         return start
 
     def header(self, start: int, size: int) -> memoryview:
-        """The bytes of a header, of sealed memory."""
+        """The bytes of a header of sealed memory."""
         return memoryview((ctypes.c_ubyte * size).from_address(self._apart + start)).cast("B")
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # it was not made whole
+        with contextlib.suppress(AttributeError):  # the constructor failed
             start, length = self._reserved
             if length:
                 _munmap(start, length)

@@ -5,26 +5,27 @@
                                                        values are views of it              ^
                                                        find(address) -> Region --- (key, pid, fd, inode) --- in a message
 
-*Copy-on-write.* Whoever is handed a value may do with it what it likes: torch has no read-only tensors, and libraries look past numpy's
-flag. The writes of a process land in pages of its own; the writer and all other readers go on seeing what was sent. Nobody pays for
-this but who writes. Two questions follow, and both are answered by `Region`:
+*Copy-on-write.* A receiver may write to its value: torch has no read-only tensors, and libraries ignore numpy's flag. Its writes go to
+its own
+pages; the writer and all other readers still see what was sent. `Region` answers two questions:
 
-* Before a mapping shows the next message, pages of its own must go (`refresh`), or they would hide it.
-* What was written to is not what was sent, and must be copied to be passed on (`is_clean`).
+* Before a mapping shows the next message, its own pages must be dropped (`refresh`), or they would hide it.
+* A value that was written to is not what was sent, and is copied to be passed on (`is_clean`).
 
-*Claimed.* A value's arrays are read-only views of memory that its reading was handed. Code that is to write into such a view, as a
-collective that works in place is, claims its memory first (`claim`): it is had where no other reading was handed the same, as those of one
-object in one process are while one lives; later ones get other memory. References are not counted: that is the interpreter's affair.
+Own pages come only from page faults, so a process without a fault since it received the value has not written to it. Otherwise its page
+table tells. Where the kernel tells neither, every mapping counts as written after use.
 
-Such pages come only from page faults, so a process that has had no fault since the value was handed out has written nothing (0.8
-microseconds to know). Otherwise its page table tells, at some nanoseconds a page. Where the kernel tells neither, every mapping counts as
-written to after use: values are then copied to be passed on.
+*Claimed.* A value's arrays are read-only views of memory. Code that writes into such a view, such as an in-place collective, claims the
+memory
+first (`claim`): the claim succeeds if no other reading received the same memory, and later readings receive other memory. References are
+not counted, since counts are the interpreter's affair.
 
-*Known by address.* A tensor does not say whose memory it lies in; `find` knows by where it lies.
+*Known by address.* A tensor does not say whose memory it lies in; `find` looks its address up.
 
-*By descriptor.* A segment's name is gone as soon as its readers have mapped it. A process that passes a value on keeps a descriptor, and
+*By descriptor.* A segment's name is unlinked as soon as its readers have mapped it. A process that passes a value on retains a
+descriptor, and
 the next one opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the right
-one. Where the kernel does not grant it, to a process that has changed its user for instance, the next one asks for the descriptor.
+file. Where the kernel denies it, for instance to a process that has changed its user, the next one asks for the descriptor.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ from mray._common.process_local import kernel_pid
 from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.segment import PAGE, UNTRACKED, Ask, Descriptor, offer, open_read_only
 
-#: Private, and without a claim on memory for pages that nobody will write.
+#: Private, and without reserving memory for pages that are rarely written.
 _PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 
-#: /proc/self/pagemap: eight bytes a page; of the highest byte, bit 7: present, 6: swapped, 5: a page of the file (not a copy).
+#: Eight bytes a page; of the highest byte, bit 7: present, 6: swapped, 5: a page of the file (not a copy).
 _PAGEMAP = "/proc/self/pagemap"
 _ENTRY = 8
 _SHARED_PAGES = bytes(byte for byte in range(256) if not byte & 0xC0 or byte & 0x20)
 
-#: The request that has the kernel search the page table, ``struct pm_scan_arg``, and the categories of pages.
+#: ``struct pm_scan_arg``, the request that searches the page table, and the categories of pages.
 _SCAN = Struct("@12Q")
 _PAGEMAP_SCAN = 3 << 30 | _SCAN.size << 16 | ord("f") << 8 | 16
 _REGION_BYTES = 24
@@ -65,7 +66,7 @@ _SELF = resource.RUSAGE_SELF
 
 
 class _Buffer(ctypes.Structure):
-    """``Py_buffer`` of the C API; the fields after `len` are room."""
+    """``Py_buffer`` of the C API, with padding for the fields after `len`."""
 
     _fields_ = (("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t), ("rest", ctypes.c_char * 96))
 
@@ -78,7 +79,7 @@ _release_buffer.restype = None
 
 
 def address_of(exporter: Any) -> int:
-    """Where the bytes of a contiguous bytes-like object lie."""
+    """The address of a contiguous bytes-like object."""
     buffer = _Buffer()
     _get_buffer(exporter, buffer, 0)
     address: int = buffer.buf or 0
@@ -88,17 +89,17 @@ def address_of(exporter: Any) -> int:
 
 # ------------------------------------------------------------------------------------ whose views they are
 class Claimable:
-    """Memory of which a value's reading has read-only views, and which that reading may have for itself."""
+    """Memory of which a reading has read-only views, and which that reading may claim."""
 
-    #: How many readings it was handed to, as far as that matters: one, or several; 0: it is nobody's, as a slot's, which the next message
-    #: comes into.
+    #: The number of readings that received it: one, or several (not counted exactly); 0: it has no owner, as a slot that the next message
+    #: reuses.
     readings = 0
-    #: Whether no more readings share it, and whether it belongs to the only one there is.
+    #: Whether further readings receive other memory; whether its only reading has claimed it.
     is_parted = False
     is_claimed = False
 
     def part(self) -> None:
-        """See to it that later readings have other memory."""
+        """Make later readings receive other memory."""
 
 
 class OwnBytes(Claimable, bytearray):
@@ -108,7 +109,7 @@ class OwnBytes(Claimable, bytearray):
 
     @classmethod
     def aligned(cls, payload: Any, to: int) -> memoryview:
-        """The copy in this memory, from an address on that is a multiple of so many bytes: numpy, arrow and jax share what begins there."""
+        """A copy that begins at a multiple of `alignment` bytes: numpy, arrow and jax share such memory."""
         size = len(payload)
         own = cls(size + to)
         lead = -ctypes.addressof(_first_byte(own)) % to
@@ -120,7 +121,7 @@ _first_byte = ctypes.c_char.from_buffer
 
 
 def claim(view: memoryview) -> Any:
-    """The memory of this view, for its reading to write to; None if it was handed to others as well, or is nobody's to give."""
+    """Return the memory of this view for its reading to write to; None if others received it too, or it has no owner."""
     memory = view.obj
     if not isinstance(memory, Claimable):
         return None
@@ -129,7 +130,7 @@ def claim(view: memoryview) -> Any:
             return None
         memory.is_parted = True
         memory.part()
-        # Another thread that is just handed the same has added its reading, or will see that no more share it, and take other memory.
+        # A thread that is receiving the same memory has added its reading, or will see `is_parted` and take other memory.
         if memory.readings != 1:
             return None
         memory.is_claimed = True
@@ -140,14 +141,14 @@ class Mapped(Claimable, mmap.mmap):
     """A private mapping of a segment. Views keep it alive."""
 
     region: Region
-    #: A further object that the views keep alive; may know the mapping for later readings, by a weak reference called `mapping`.
+    #: A further object that the views keep alive; it may retain a weak reference to the mapping, called `mapping`, for later readings.
     holder: Any = None
 
     @classmethod
     def of(cls, fd: int, size: int, key: str, descriptor: Descriptor | None = None) -> Mapped:
         """Map the first `size` bytes of `fd`.
 
-        `key` names the segment's role: who keeps mappings keeps one of each. It is the segment's name if there is no `descriptor`.
+        `key` names the segment's role, under which one mapping is cached; it is the segment's name if there is no `descriptor`.
         """
         try:
             mapped = cls(fd, size, flags=_PRIVATE, prot=_READ_WRITE, **UNTRACKED)
@@ -163,7 +164,7 @@ class Mapped(Claimable, mmap.mmap):
         self.holder.part()
 
     def let_go(self) -> None:
-        """Unmap, unless views of it are held: then the mapping goes with the last of them. It cannot be passed on any more."""
+        """Unmap, or leave that to the last view. The memory can no longer be passed on."""
         _unregister(self.region)
         self.region.descriptor = None
         try:
@@ -173,7 +174,7 @@ class Mapped(Claimable, mmap.mmap):
 
 
 class Region:
-    """Where a mapping lies and what has become of its pages."""
+    """The address range of a mapping, and the state of its pages."""
 
     __slots__ = ("__weakref__", "_clean", "_faults", "_name", "_used", "address", "descriptor", "end", "key", "size")
 
@@ -183,16 +184,16 @@ class Region:
         self.size = size
         self.end = address + size
         self.descriptor = descriptor
-        #: The segment's name, while a descriptor can be had for it.
+        #: The segment's name, while a descriptor can be opened by it.
         self._name = key if descriptor is None else None
         #: Bytes that may have been handed out since `refresh` last saw the mapping clean.
         self._used = 0
         self._faults = fault_count()
-        #: The part that was last seen to be clean, and the faults until then. (The first write to any page of it is a fault.)
+        #: The part last seen clean, and the fault count then. (The first write to a page is a fault.)
         self._clean: tuple[int, int, int] | None = None
 
     def described(self) -> Descriptor | None:
-        """The descriptor by which other processes map the segment, as long as it is kept; None when they cannot."""
+        """The descriptor by which other processes map the segment; None when they cannot."""
         name = self._name
         if self.descriptor is None and name is not None:
             self._name = None
@@ -201,7 +202,7 @@ class Region:
         return self.descriptor
 
     def refresh(self, memory: Mapped, length: int) -> bool:
-        """Nobody has views of the mapping, and its first `length` bytes are about to be handed out: show what is in the segment.
+        """Show the segment's contents in the first `length` bytes, which have no views and are about to be handed out.
 
         Returns whether what was handed out before is known to have been written to.
         """
@@ -219,10 +220,10 @@ class Region:
         return written
 
     def note_sent(self, *, copied: bool) -> None:
-        """A part of the region was sent, or is about to be."""
+        """Record that a part of the region was sent, or is about to be."""
 
     def is_clean(self, address: int, length: int) -> bool:
-        """Whether this process has written nothing there since the mapping was handed out; False also if that cannot be known."""
+        """Whether this process has not written there since the mapping was handed out; False also if that is unknown."""
         faults = fault_count()
         if _probe().counts and (faults == self._faults or (address, length, faults) == self._clean):
             return True
@@ -233,7 +234,7 @@ class Region:
 
 
 # ------------------------------------------------------------------------------------------ by descriptor
-#: How another process finds memory: what it is called, and a descriptor of it in a process, with the inode it must have.
+#: How another process finds memory: its key, a process, a descriptor in it, and the inode that the descriptor must have.
 Origin = tuple[str, int, int, int]
 
 
@@ -243,7 +244,7 @@ def _lent(inode: int) -> str:
 
 
 def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
-    """How another process maps this region, as long as the descriptor is kept; None when it cannot."""
+    """How another process maps this region, while the descriptor is retained; None when it cannot."""
     descriptor = region.described()
     if descriptor is None:
         return None
@@ -252,7 +253,7 @@ def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
 
 
 def open_origin(pid: int, fd: int, inode: int, ask: Ask | None) -> Descriptor:
-    """The file that process `pid` has open as `fd`; `ask` it if the kernel does not let this process look into it."""
+    """The file that process `pid` has open as `fd`; `ask` the process for it where the kernel denies access."""
     try:
         opened = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError:
@@ -279,7 +280,7 @@ def has_own_pages(address: int, length: int) -> bool | None:
 def _has_own_pages(address: int, length: int) -> bool:
     first = address // PAGE
     last = (address + length - 1) // PAGE
-    # Opened anew each time: after a fork, the old descriptor would show the parent's pages.
+    # Opened each time: after a fork, an old descriptor would show the parent's pages.
     fd = os.open(_PAGEMAP, os.O_RDONLY)
     try:
         try:
@@ -292,7 +293,7 @@ def _has_own_pages(address: int, length: int) -> bool:
 
 
 def _scan(fd: int, start: int, end: int) -> bool:
-    """Have the kernel look for the first page of one's own: what was not touched costs nothing then, and other pages a tenth."""
+    """Let the kernel search for the first own page: untouched pages cost nothing."""
     found = ctypes.create_string_buffer(_REGION_BYTES)
     asked = _SCAN.pack(_SCAN.size, 0, start, end, 0, ctypes.addressof(found), 1, 1, _IS_FILE, _IS_FILE, _IS_PRESENT | _IS_SWAPPED, _IS_FILE)
     regions: int = fcntl.ioctl(fd, _PAGEMAP_SCAN, bytearray(asked))
@@ -329,7 +330,7 @@ _probe = functools.cache(_Probe)
 
 # ---------------------------------------------------------------------------------------- who lies where
 _registering = threading.Lock()
-#: Addresses of regions in order, also of some that are gone; the regions that are not, by address.
+#: Sorted addresses of regions, including some dead ones; the live regions by address.
 _starts: list[int] = []
 _regions: dict[int, weakref.ref[Region]] = {}
 _LEAST_GONE = 64
@@ -337,7 +338,7 @@ _sweep_at = _LEAST_GONE
 
 
 def register(region: Region) -> None:
-    """Have `find` know it, as long as it lives."""
+    """Make `find` know a region while it lives."""
     global _starts, _sweep_at
     with _registering:
         if len(_starts) >= _sweep_at:

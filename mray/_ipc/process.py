@@ -1,13 +1,14 @@
-"""Processes as the kernel has them: names, parents, ends, and what is left of them.
+"""Processes as the kernel has them: names, parents, exits, and what they leave.
 
-Any process of a session. No third-party library: what Python's `os` lacks is called through ctypes.
+Any process of a session. Functions that Python's `os` lacks are called through ctypes.
 
 Note [lifeline]
 ---------------
-Every worker must end when the node does, at once, and whatever user code it is in. PR_SET_PDEATHSIG would tie it to its parent,
-which is the zygote and may die before. So the node alone holds the writing end of a pipe; each worker opens the reading end anew
-(a file of its own) and asks the kernel for SIGKILL when something happens to it. Nobody ever writes: what happens is the
-node's end.
+Every worker must be killed when the node exits, whatever code it runs. PR_SET_PDEATHSIG would tie it to its parent, the zygote, which
+may
+die before. So the node alone holds the writing end of a pipe; each worker opens the reading end as a file of its own and asks the kernel
+for
+SIGKILL on any event of it. Nothing is ever written: the event is the node's exit.
 """
 
 from __future__ import annotations
@@ -26,39 +27,39 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _F_SETSIG = 10
-#: The number that the kernel gives its first namespace of pids.
+#: The number that the kernel gives its first pid namespace.
 _FIRST_NAMESPACE = 0xEFFFFFFC
 
-#: Seconds that a process may be without an environment while it starts a program: it waits for a processor, or for the disk.
+#: Seconds that a process may show no environment while it executes a program.
 _LONGEST_EXEC = 0.1
 
-#: Bytes of argument that a process is started with so that its title has room.
+#: Bytes of argument that a process is started with to make room for its title.
 TITLE_ROOM = 256
-#: The title of a worker that runs nothing and is no actor.
+#: The title of an idle worker that is no actor.
 IDLE_TITLE = "IDLE"
 
 _libc = ctypes.CDLL(None, use_errno=True)
-#: Whether a title of this process has `TITLE_ROOM` whatever its arguments were: see `make_room`.
+#: Whether this process has `TITLE_ROOM` whatever its arguments were: see `make_room`.
 _has_more_room = False
 
 
 class Title:
     """The title of this process in `ps`: argv[0], and in 15 bytes the name of the main thread.
 
-    Make one per process, after the fork. Main thread only.
+    Create one per process, after the fork. Main thread only.
     """
 
     def __init__(self) -> None:
         self._shown = ""
         self._start = 0
         self._room = 0
-        #: The place of the arguments' last byte.
+        #: The address of the arguments' last byte.
         self._last = 0
         # Without /proc the title stays as it is.
         with contextlib.suppress(OSError, ValueError, IndexError):
             start, end, _variables, _end = _shown_memory()
             if end - start > 1:
-                # The kernel shows the arguments up to the first zero byte, wherever that is, if their last byte is none.
+                # The kernel shows the arguments up to the first zero byte if their last byte is not zero.
                 ctypes.memset(start, 0, end - start)
                 ctypes.memset(end - 1, 0x20, 1)
                 self._start, self._last = start, end - start - 1
@@ -79,7 +80,7 @@ class Title:
 
 
 def shown_title(pid: int) -> str:
-    """The text that a `Title` shows for another process, as far as it has room; "" where there is none, or no such process."""
+    """The text that another process's `Title` shows, as far as it has room; "" without one, or without such a process."""
     try:
         with io.open(f"/proc/{pid}/cmdline", "rb") as file:
             shown = file.read(TITLE_ROOM).partition(b"\0")[0].decode("utf-8", "replace").rstrip()
@@ -89,9 +90,9 @@ def shown_title(pid: int) -> str:
 
 
 def show_variable(name: str, value: str) -> None:
-    """Change a variable of this process as others read it, where its value was as long when the program was started.
+    """Change a variable of this process as others read it, if its value had the same length when the program was started.
 
-    The kernel shows the environment as it was then, whatever `os.environ` says since. OSError when there is no room for the value.
+    The kernel shows the environment of that time, whatever `os.environ` says. Raises OSError when there is no room for the value.
     """
     _arguments, _end, start, end = _shown_memory()
     shown = b"\0" + ctypes.string_at(start, end - start)
@@ -105,7 +106,7 @@ def show_variable(name: str, value: str) -> None:
 
 
 def check_room(name: str, size: int) -> int:
-    """OSError where there is no room for what `make_room` makes room for. Returns the address of the variables, a zero byte before them."""
+    """Raise OSError where `make_room` cannot work. Returns the address of the variables, preceded by a zero byte."""
     start, end, variables, last = _shown_memory()
     place = max(end, start + TITLE_ROOM)
     if end != variables or place + len(_variable(name, "-" * size)) >= last:
@@ -114,15 +115,15 @@ def check_room(name: str, size: int) -> int:
 
 
 def make_room(name: str, size: int) -> None:
-    """In a process that was forked and not started by exec: make room for its title and for a variable of this size where others read them.
+    """In a forked process: make room for its title and for a variable of this size where other processes read them.
 
-    The kernel shows the memory that arguments and environment had when the program was started. Of the other variables those stay that
-    there is room for, the shortest first.
+    The kernel shows the memory that arguments and environment had when the program was started. Of the other variables those that fit
+    stay, the shortest first.
     """
     global _has_more_room
     place = check_room(name, size)
     variables = {**os.environ, name: "-" * size}
-    os.environ.clear()  # the C library's pointers lead into that memory until they are set anew
+    os.environ.clear()  # the C library's pointers lead into that memory until they are set again
     os.environ.update(variables)
     start, _end, _variables, last = _shown_memory()
     ctypes.memset(start, 0, last - start)
@@ -141,24 +142,24 @@ def _variable(name: str, value: str) -> bytes:
 
 
 def _shown_memory() -> tuple[int, int, int, int]:
-    """The addresses of what the kernel shows as this process's arguments, and as its environment: begin and end of each."""
+    """Begin and end addresses of this process's arguments, and of its environment, as the kernel shows them."""
     start, end, variables, last = map(int, stat_of("self")[45:49])
     return start, end, variables, last
 
 
 def adopt_orphans() -> None:
-    """From now on processes whose parents died become children of this one, however deep below it."""
+    """Make this process the parent of its descendants whose parents die."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with(lifeline: int) -> None:
-    """End this process (SIGKILL) as soon as the last writer of the pipe ends; `lifeline` is its reading end. See Note [lifeline]."""
-    # A file of our own: owner and signal belong to the open file, and the inherited one is shared with every sibling.
+    """Kill this process (SIGKILL) when the last writer of the pipe exits; `lifeline` is its reading end. See Note [lifeline]."""
+    # An open file of its own: owner and signal belong to it, and the inherited one is shared with every sibling.
     fd = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-    # It may have ended before we asked: then the pipe reads as ended, and never otherwise.
+    # The writer may have exited before: then the pipe reads as ended.
     try:
         if not os.read(fd, 1):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -167,7 +168,7 @@ def die_with(lifeline: int) -> None:
 
 
 def die_with_parent() -> None:
-    """In a new child, before it starts a program: end it (SIGKILL) when the thread that made it ends."""
+    """In a new child, before it executes a program: kill it (SIGKILL) when the thread that created it ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -177,20 +178,20 @@ def exit_status(info: os.waitid_result) -> int:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal; fine when there is no such process any more."""
+    """Send a signal; ignored when the process does not exist."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def prefer_as_victim(score: int) -> None:
-    """Have the kernel, when it runs out of memory, rather end this process (and what it starts) than those with a lower score."""
+    """Make the kernel's OOM killer prefer this process (and its children) to those with a lower score."""
     with contextlib.suppress(OSError), io.open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(str(score))
 
 
 @above_limit()
 def children() -> list[int]:
-    """Pids of this process's children, dead ones that nobody waited for included. For processes with one thread."""
+    """Pids of this process's children, unreaped ones included. For processes with one thread."""
     pid = os.getpid()
     try:
         with io.open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
@@ -204,13 +205,13 @@ def all_pids() -> list[int]:
 
 
 def stat_of(pid: int | str) -> list[bytes]:
-    """The kernel's figures of a process, from its state on, in the order of ``/proc/PID/stat``. OSError when there is no such process."""
+    """The fields of ``/proc/PID/stat`` from the state on. OSError when the process does not exist."""
     with io.open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rsplit(b")", 1)[1].split()
 
 
 def parent_of(pid: int) -> int:
-    """The parent's pid, or 0 when there is no such process."""
+    """The parent's pid; 0 when the process does not exist."""
     try:
         return int(stat_of(pid)[1])
     except OSError:
@@ -218,7 +219,7 @@ def parent_of(pid: int) -> int:
 
 
 def start_of(pid: int) -> int:
-    """When a process was started, in ticks since the machine was: with it, a pid names one process for ever. 0: it is dead."""
+    """The start time of a process in clock ticks since boot, which makes a pid unique; 0: it is dead."""
     try:
         facts = stat_of(pid)
     except OSError:
@@ -227,12 +228,12 @@ def start_of(pid: int) -> int:
 
 
 def namespace() -> int:
-    """The number of this process's namespace of pids: of a pid from another one nothing can be asked here."""
+    """The number of this process's pid namespace; pids of another one mean nothing here."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
 def namespace_mark() -> int:
-    """Its last 16 bits, which stand in short names."""
+    """Its last 16 bits, for short names."""
     try:
         return namespace() & 0xFFFF
     except OSError:  # without /proc
@@ -240,12 +241,12 @@ def namespace_mark() -> int:
 
 
 def sees_all() -> bool:
-    """Whether this process sees those of every namespace: it is in the machine's first."""
+    """Whether this process sees those of every pid namespace: it is in the machine's first."""
     return namespace_mark() == _FIRST_NAMESPACE & 0xFFFF
 
 
 def command_line(pid: int) -> str:
-    """The command that a process was started with, or its title; "" when it has ended, reaped or not."""
+    """The command that a process was started with, or its title; "" after its exit, reaped or not."""
     try:
         with io.open(f"/proc/{pid}/cmdline", "rb") as file:
             return " ".join(file.read().decode("utf-8", "replace").split("\0")).strip()
@@ -254,7 +255,7 @@ def command_line(pid: int) -> str:
 
 
 def has_mapped(pid: int, name: str) -> bool:
-    """Whether a process has mapped shared memory of this name, which it loses when it executes another program. True if nobody knows."""
+    """Whether a process has mapped shared memory of this name, which it loses when it executes another program. True if unknown."""
     try:
         with io.open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             return any(name in line for line in file)
@@ -263,14 +264,14 @@ def has_mapped(pid: int, name: str) -> bool:
 
 
 def with_variable(name: str, value: str) -> list[int]:
-    """Pids of our own processes that were started with this variable in their environment; never this process."""
+    """Pids of this user's processes that were started with this variable; never this process."""
     return carrying(name, value, filter(_is_anothers_of_ours, all_pids()))
 
 
 def carrying(name: str, value: str, pids: Iterable[int], patience: float = _LONGEST_EXEC) -> list[int]:
-    """Those of these processes that were started with this variable in their environment, as far as this one may read it.
+    """Those of these processes that were started with this variable, as far as this process may read it.
 
-    The kernel shows no environment for a process that is in the middle of an exec: those are looked at again, for `patience` seconds.
+    A process in the middle of an exec shows no environment: it is read again, for `patience` seconds.
     """
     wanted = f"{name}={value}".encode()
     found = []
@@ -301,14 +302,14 @@ def _is_anothers_of_ours(pid: int) -> bool:
 
 
 def _environment_of(pid: int) -> bytes | None:
-    """The environment that the kernel shows for a process. None: it is in the middle of an exec, and has none yet."""
+    """The environment that the kernel shows for a process; None: it is in the middle of an exec."""
     if shown := _read_environment(pid):
         return shown
     facts = stat_of(pid)
     memory, last = int(facts[20]), int(facts[48])
-    if not memory:  # it is dead, or a thread of the kernel
+    if not memory:  # dead, or a kernel thread
         return b""
-    return _read_environment(pid) if last else None  # the exec may be over since
+    return _read_environment(pid) if last else None  # the exec may be over by now
 
 
 def _read_environment(pid: int) -> bytes:
@@ -320,24 +321,24 @@ _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 
 def expand(value: str, variables: Mapping[str, str]) -> str:
-    """Replace every ``${NAME}`` by its value in `variables`, or by nothing. A name without a value that has small letters stays."""
+    """Replace every ``${NAME}`` by its value in `variables`, or by nothing. A name without a value that has lower-case letters stays."""
     return _REFERENCE.sub(lambda found: variables.get(found[1], found[0] if found[1] != found[1].upper() else ""), value)
 
 
 def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """`environment` with its references replaced: by each other's values, a variable's own by what it was before."""
+    """`environment` with its references replaced: by each other's values, a variable's own by its previous value."""
     if not any("${" in value for value in environment.values()):
         return dict(environment)
     known, waiting = dict(variables), dict(environment)
     while waiting:
         ready = [name for name, value in waiting.items() if not any(f"${{{other}}}" in value for other in waiting if other != name)]
-        for name in ready or list(waiting):  # in a circle the first gets what was there before
+        for name in ready or list(waiting):  # in a cycle the first gets its previous value
             known[name] = expand(waiting.pop(name), known)
     return {name: known[name] for name in environment}
 
 
 def status_of_dead(pid: int) -> int | None:
-    """Exit status of a process of ours that is dead and that its parent has not waited for yet; None when it has, or while it lives."""
+    """Exit status of an unreaped dead process; None once it is reaped, or while it lives."""
     try:
         facts = stat_of(pid)
     except OSError:
@@ -348,12 +349,13 @@ def status_of_dead(pid: int) -> int | None:
 def spawn(
     path: str, arguments: list[str], environment: Mapping[str, str], descriptors: Mapping[int, int], *, new_session: bool = False
 ) -> int:
-    """Start a program and return its pid. `descriptors` maps its descriptor numbers to ours; of all others only inheritable ones pass.
+    """Start a program and return its pid. `descriptors` maps its descriptor numbers to this process's; of all others only inheritable ones
+    pass.
 
-    SIGINT begins blocked in it, so that a Ctrl-C meets it only when it is ready to ignore it; with `new_session` it is in a kernel session
-    of its own, which no Ctrl-C meets.
+    SIGINT begins blocked in it, so that a Ctrl-C reaches it only when it is ready to ignore it; with `new_session` it is in a kernel
+    session of its own, which no Ctrl-C reaches.
     """
-    # Through high numbers first: a source may be another one's target.
+    # Through high numbers first, since a source may be another one's target.
     high: dict[int, int] = {}
     try:
         for target, source in descriptors.items():

@@ -1,18 +1,18 @@
-"""Named shared memory: one POSIX shared-memory object, mapped; or, where that is short, a file on disk, mapped.
+"""Named shared memory: one POSIX shared-memory object, mapped; or, where memory is short, a file on disk, mapped.
 
-Any process of a session creates and opens segments. A name is ``/mray-<session>-<rest>``, so that whoever cleans
-after the dead (`mray._ipc.reaper`) finds every name of a session; it is 0600, and unlinked as soon as everyone
-who needs it has it open, or when its owner lets it go.
+Any process of a session creates and opens segments. A name is ``/mray-<session>-<rest>``, so that the cleaner of dead sessions
+(`mray._ipc.reaper`) finds all names of a session. It is 0600, and is unlinked when every process that needs it has it open, or when its
+owner releases it.
 
-Other users can list the names, and make names of their own beside them. So the rest of a name is not to be guessed before it is there
-(`new_nonce`), and what is opened must be ours: once a name is gone, anybody may put something else in its place.
+Other users can list the names, and create names beside them. So the rest of a name is unguessable until it exists (`new_nonce`), and an
+opened segment must belong to this user: once a name is unlinked, another user may create it again.
 
-Anybody of our user may take a name away while it is needed (a logout does, with RemoveIPC=yes). So nothing depends on it: who makes a
-segment for others *offers* it, which keeps a descriptor for as long as the name, and who does not find the name asks that process for the
-descriptor (`Ask`). A segment whose descriptor goes where it is needed anyway has no name (`anonymous`). Only objects are where names say.
+Programs of this user may unlink a name while it is needed (a logout does, with RemoveIPC=yes). So nothing depends on it: a process that
+creates a segment for others *offers* it, which retains a descriptor as long as the name, and a process that does not find the name asks
+for the descriptor (`Ask`). A segment whose descriptor travels anyway has no name (`anonymous`). Only objects depend on their names.
 
-A file's name is its path (``/tmp/.../spilled/<rest>``): whoever has the name of a segment tells by it where the segment lies, and opens,
-maps and unlinks both alike. A file is as fast as memory for as long as the machine has memory to spare: what is mapped is the page cache.
+A file's name is its path (``/tmp/.../spilled/<rest>``), which shows where the segment lies; both kinds are opened, mapped and unlinked
+alike. A file is as fast as memory while the page cache has room.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 PAGE = mmap.PAGESIZE
 
 SHM = "/dev/shm"
-#: The C library's beginning of the names of semaphores there, before their own.
+#: The C library's prefix of semaphore names in /dev/shm.
 SEMAPHORE = "sem."
 
 _MADV_POPULATE_WRITE = 23
 
 _NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
 
-#: Errors of opening a name whose file somebody else has replaced, or has taken rights from.
+#: Errors of opening a name whose file another user has replaced or protected.
 _NOT_FOR_US = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR)
 
-#: A mapping needs no descriptor once it is made; before Python 3.13 each keeps one.
+#: A mapping needs no descriptor; before Python 3.13 each retains one.
 UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
-#: Asks the process that offers a segment of this name for a descriptor. FileNotFoundError if it offers it no more or is not there,
-#: ConnectionError if it has ended; other OSErrors for want of descriptors.
+#: Asks the process that offers a segment of this name for a descriptor. FileNotFoundError if it no longer offers it, ConnectionError if it
+#: has exited; other OSErrors for lack of descriptors.
 Ask = Callable[[str], int]
 
 
@@ -63,26 +63,25 @@ class Descriptor:
         status = os.fstat(fd)
         self.inode = status.st_ino
         self.size = status.st_size
-        #: Whether others may have the segment mapped for ever, unknown to this process.
+        #: Whether others may have the segment mapped indefinitely, unknown to this process.
         self.exposed = False
         #: Whether the segment had a name when it was opened.
         self.named = status.st_nlink > 0
 
     def is_named(self) -> bool:
-        """Whether the segment has a name still."""
+        """Whether the segment still has a name."""
         return os.fstat(self.fd).st_nlink > 0
 
     def __del__(self) -> None:
         os.close(self.fd)
 
 
-#: The files that this process offers, by name. Without a lock: a finalizer may let go of a segment while another thread answers who asks
-#: for it.
+#: The offered files by name. Without a lock: a finalizer may release a segment while another thread answers a request for it.
 _offered: weakref.WeakValueDictionary[str, Descriptor] = weakref.WeakValueDictionary()
 
 
 def offer(name: str, descriptor: Descriptor) -> None:
-    """Give others this descriptor, as long as it is kept, when they ask for that name."""
+    """Give this descriptor, while it lives, to processes that ask for that name."""
     _offered[name] = descriptor
 
 
@@ -95,13 +94,13 @@ def offered(name: str) -> Descriptor:
 
 
 def round_up(size: int, unit: int = PAGE) -> int:
-    """The least multiple of `unit` that is at least `size` (and at least one unit)."""
+    """The least multiple of `unit` that is at least `size` and at least one unit."""
     return max(unit, (size + unit - 1) // unit * unit)
 
 
 def new_nonce() -> int:
-    """A number of 62 bits that nobody guesses, for a name."""
-    return int.from_bytes(os.urandom(8), "big") >> 2  # (the module `secrets` takes OpenSSL along: 3 ms of every node's start)
+    """An unguessable number of 62 bits, for a name."""
+    return int.from_bytes(os.urandom(8), "big") >> 2  # (the module `secrets` loads OpenSSL, slowly)
 
 
 class Segment:
@@ -113,7 +112,7 @@ class Segment:
         self.name = name
         self.size = size
         self.memory = memory
-        #: Kept while it is needed, by this process or by those to which the segment is offered.
+        #: Retained while this process or one to which the segment is offered needs it.
         self.descriptor = descriptor
         #: Bytes whose pages are mapped, at least.
         self._touched = 0
@@ -122,11 +121,10 @@ class Segment:
     def create(
         cls, name: str, size: int, *, offer: bool = False, fill: Callable[[int], None] | None = None, reserve: int | None = None
     ) -> Segment:
-        """Make a segment of at least `size` bytes and reserve its pages, or only those of its first `reserve` bytes; `offer` it to
-        processes that do not find its name, until `unlink`.
+        """Create a segment of at least `size` bytes and reserve its pages, or those of its first `reserve` bytes; `offer` it to processes
+        that do not find its name, until `unlink`.
 
-        `fill` is called with its descriptor, to write to it. That has the kernel neither clear pages that are written to at once, nor take
-        a fault for each: 64 MiB in 29 rather than 49 milliseconds.
+        `fill` is called with its descriptor, to write to it: then the kernel neither clears the pages first nor takes a fault for each.
 
         Raises `ObjectStoreFullError` when the machine's shared memory is full (and never SIGBUS later).
         """
@@ -140,10 +138,10 @@ class Segment:
         try:
             if fill is not None:
                 fill(shared.fd)
-            # Without its pages reserved, the first touch of a full /dev/shm would be a SIGBUS.
+            # Without reserved pages, the first touch of a full /dev/shm would be a SIGBUS.
             os.posix_fallocate(shared.fd, 0, size if reserve is None else reserve)
             memory = _map(shared.fd, size)
-        except BaseException as error:  # Ctrl-C as well: pages are reserved for seconds when there are many
+        except BaseException as error:  # Ctrl-C as well: reserving many pages takes seconds
             shared.close_fd()
             unlink(name)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -157,22 +155,21 @@ class Segment:
 
     @classmethod
     def anonymous(cls, name: str, size: int, *, reserve: int | None = None) -> Segment:
-        """As `create`; its name is there for a moment only, and its `descriptor` is kept."""
+        """As `create`, but the name exists for a moment only, and `descriptor` is retained."""
         segment = cls.create(name, size, offer=True, reserve=reserve)
         unlink(name)
         return segment
 
     @staticmethod
     def create_file(path: str, size: int, fill: Callable[[int], None]) -> None:
-        """Make a file of at least `size` bytes, reserve its blocks and `fill` it.
+        """Create a file of at least `size` bytes, reserve its blocks and `fill` it. (Writing to reserved blocks is the fastest way.)
 
-        Writing to reserved blocks is the quickest way (measured on ext4, 100 MB: 28 milliseconds; 51 to 130 through a mapping, 29 to 90
-        without the blocks). Raises `OutOfDiskError` when there are none, FileNotFoundError when its directory is gone.
+        Raises `OutOfDiskError` when the disk is full, FileNotFoundError when its directory does not exist.
         """
         size = round_up(size)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as error:  # a disk may have no room for names
+        except OSError as error:  # a disk may lack room for names
             if error.errno in _NO_ROOM:
                 raise _disk_full(path, size, error) from error
             if lacks_descriptor(error):
@@ -193,7 +190,7 @@ class Segment:
 
     @classmethod
     def open(cls, name: str, *, writable: bool = False, ask: Ask | None = None) -> Segment:
-        """Map an existing segment; FileNotFoundError if its name is gone and nobody is to be asked, else errors of `Ask`."""
+        """Map an existing segment; FileNotFoundError if its name is unlinked and there is no `ask`, else the errors of `Ask`."""
         return cls.of(name, open_memory(name, writable=writable, ask=ask), writable=writable)
 
     @classmethod
@@ -204,7 +201,7 @@ class Segment:
         return cls(name, descriptor.size, _map(fd, descriptor.size, access))
 
     def touch(self, size: int) -> None:
-        """Have the pages of the first `size` bytes mapped: they are about to be written to. A fault for each costs three times that."""
+        """Map the pages of the first `size` bytes, which are about to be written: cheaper than a fault for each."""
         start = self._touched
         if start < size:
             end = self._touched = min(round_up(size), self.size)
@@ -217,14 +214,14 @@ class Segment:
         return memoryview(self.memory)[start:end].cast("Q")
 
     def close(self) -> None:
-        """Unmap, unless views of the memory are still held: then the mapping goes with the last of them."""
+        """Unmap, or leave that to the last view."""
         try:
             self.memory.close()
         except BufferError:
             pass
 
     def unlink(self) -> None:
-        """Take the name away, and the offer; what is mapped stays mapped. Unlinking twice is safe."""
+        """Unlink the name and withdraw the offer; mappings stay. Idempotent."""
         self.descriptor = None
         unlink(self.name)
 
@@ -233,7 +230,7 @@ def _map(fd: int, size: int, access: int = mmap.ACCESS_DEFAULT) -> mmap.mmap:
     try:
         return mmap.mmap(fd, size, access=access, **UNTRACKED)
     except OSError as error:
-        if lacks_descriptor(error):  # before Python 3.13 each mapping keeps one
+        if lacks_descriptor(error):  # before Python 3.13 each mapping retains one
             raise exhausted(error, f"A segment of {size} bytes could not be mapped.") from error
         raise
 
@@ -244,12 +241,12 @@ def is_file(name: str) -> bool:
 
 
 def is_there(name: str) -> bool:
-    """Whether there is anything of a segment's name."""
+    """Whether a segment of this name exists."""
     return os.access(name if is_file(name) else SHM + name, os.F_OK)
 
 
 def open_read_only(name: str) -> int:
-    """A descriptor of a segment, or a file, of this name; FileNotFoundError if its name is gone, also if another user has it now."""
+    """A descriptor of a segment or file of this name; FileNotFoundError if the name is unlinked or belongs to another user."""
     if not is_file(name):
         return open_memory(name)
     try:
@@ -264,7 +261,7 @@ def open_read_only(name: str) -> int:
 
 
 def open_memory(name: str, *, writable: bool = False, ask: Ask | None = None) -> int:
-    """A descriptor of shared memory of this name. FileNotFoundError if the name is gone, also if another user has it now: then `ask`."""
+    """A descriptor of shared memory of this name. FileNotFoundError if the name is unlinked or belongs to another user: then `ask`."""
     try:
         try:
             fd: int = _shared_memory(name, read_only=not writable).fd
@@ -293,17 +290,17 @@ def _shared_memory(name: str, flags: int = 0, **options: Any) -> posix_ipc.Share
             raise wrong from None
         if not isinstance(error, OSError):
             raise
-        if error.errno is None:  # as it comes for want of a descriptor
+        if error.errno is None:  # raised for lack of a descriptor
             raise exhausted(OSError(errno.EMFILE, ""), f"The shared memory {name} could not be opened.") from error
         if not flags and error.errno in _NOT_FOR_US:
             raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         raise
-    except ValueError:  # as it comes for a file that is larger than this process may make
+    except ValueError:  # raised for a file larger than this process may create
         raise exhausted(OSError(errno.EFBIG, ""), f"{options.get('size')} bytes of shared memory could not be made.") from None
 
 
 def _wrong_place() -> OSError | None:
-    """The reason for which nobody can make shared memory on this machine or in this container, and what to do; None if there is none."""
+    """Why shared memory cannot be created on this machine or in this container, and what to do; None if it can."""
     try:
         facts = os.statvfs(SHM)
     except OSError as error:
@@ -319,21 +316,21 @@ def _wrong_place() -> OSError | None:
 
 
 def for_what(error: OSError | ObjectStoreFullError, what: str) -> Exception:
-    """The error of making shared memory, which says for what that was to be; to be raised from None, for it stands for the other."""
+    """An error of creating shared memory that names its purpose; raise it from None, in the place of the original."""
     if isinstance(error, ObjectStoreFullError):
         return ObjectStoreFullError(f"{what}: {error}")
     return type(error)(error.errno, f"{what}: {error.strerror}")
 
 
 def check_place(prefix: str, size: int) -> None:
-    """OSError or `ObjectStoreFullError` where no shared memory of so many bytes can be made, which says why and what to do."""
+    """Raise OSError or `ObjectStoreFullError`, with the reason and what to do, where shared memory of `size` bytes cannot be created."""
     segment = Segment.create(f"{prefix}try-{new_nonce():x}", size)
     segment.unlink()
     segment.close()
 
 
 def unlink(name: str) -> None:
-    """Take away a name, of either kind, whose segment this process need not have mapped. Safe when it is gone, or another user's."""
+    """Unlink a name of either kind, mapped here or not. Safe when it does not exist or belongs to another user."""
     try:
         if is_file(name):
             os.unlink(name)
@@ -349,12 +346,12 @@ def unlink_semaphore(name: str) -> None:
 
 
 def link(name: str, other: str) -> None:
-    """Give a segment in memory another name: it lives until both are taken away."""
+    """Give a segment in memory a second name."""
     os.link(SHM + name, SHM + other, follow_symlinks=False)
 
 
 def shared_memory_left() -> int:
-    """Bytes that the machine's shared memory has room for; none, also where there is none, or there may be no more names."""
+    """Free bytes of the machine's shared memory; 0 also where there is none, or no more names are possible."""
     try:
         facts = os.statvfs(SHM)
     except OSError:

@@ -1,46 +1,31 @@
-"""Whether to spin before sleeping, decided per process from what spinning has brought lately.
+"""Whether a wait spins before it sleeps, decided per process from the recent success of spinning.
 
-Spinning hands a message over in about two microseconds and sleeping in twenty to fifty, but a spinning process holds a core
-that somebody else may need: with more awake processes than cores, spinning makes everybody slower. Two rules:
+Spinning hands a message over in a tenth of the time that sleeping takes, but a spinning process holds a core. Two rules:
 
-* *Count*: nobody keeps a core while the session's table shows more awake processes than usable cores.
-* *Learn*: a wait that did not end within the window was a failure. After a few in a row the process waits without spinning for
-  a number of waits that doubles with each further failed trial, so that an actor in the middle of a long chain stops spinning
-  and one that answers at once goes on. Waits that slept and were over within the longest window, several in a row, make the window as
-  long as they were, until one takes longer: between two calls of a small array, say, either side computes for longer than the first
-  window on a slow core, and sleeping doubled what such a call took (two cores of a virtual machine: 380 µs against 215). A wait that spins
-  for longer than the first window counts the awake again and again, and longer than `LONG_WINDOW` only while all have a core.
+* *Count*: a process does not spin while the session's table shows more awake processes than usable cores.
+* *Learn*: a wait that does not end within the window is a failure. After `FAILURES_BEFORE_PAUSE` in a row the process waits without
+  spinning,
+  for a number of waits that doubles with each further failed trial. Several waits in a row that slept, and ended within the longest
+  window,
+  lengthen the window to theirs, until one takes longer. A wait that spins for longer than the first window counts the awake processes
+  again, and longer than `LONG_WINDOW` only while all have a core.
 
-There is one loop, `AdaptiveSpinner.spin`: every wait of a thread says how it looks. An event loop of the user's looks once per iteration
-before it sleeps in its own selector, so that an immediate answer finds its caller awake and other coroutines run in between (`LoopSpin`).
-A process that spins for more than `YIELD_AFTER` yields
-its core between looks. Mostly no other one wants it; but the kernel may have put
-both processes on one core (a process that is woken often lands beside its waker), and then the spinner would wait for a message that it
-keeps its peer from sending, learn that spinning brings nothing, and the two would stay where they are: 25 to 50 µs a round trip instead of
-3. Yielding after 3 µs and not after 10, the two on one core take 25 instead of 32 to 57, and the kernel parts them within some milliseconds
-if the other core is idle.
+All waits of threads use one loop, `AdaptiveSpinner.spin`. A user's event loop polls once per iteration before it sleeps in its own
+selector, so that an immediate answer finds its caller awake and other coroutines run in between (`LoopSpin`).
 
-A graph with more processes than cores has one spinner all the same: its caller, for somewhat longer, by the second rule alone. Measured on
-two cores with four actors: the caller takes its results without being woken, its core does not fall asleep (in a virtual machine that is
-what makes the next wake-up slow), and the actors hand the other core to each other. Chain of four 46 to 66 µs, against 101 to 130 with the
-rules above and 68 to 151 with nobody spinning; fan-out to four 67 to 76 against 65 to 118; two actors with eight in flight 120,000 a
-second against 58,000 to 132,000.
+A process that spins for more than `YIELD_AFTER` yields its core between polls: the kernel may have put both processes on one core (a
+woken process often lands beside its waker), and the spinner would hold the core that its peer needs in order to answer.
 
-The actors of such a graph spin too, if they yield their core at every look and wait for a message that is for them alone: in a chain one
-actor computes at a time, and the others leave it the cores that they do not need (chain of four 36 to 58 µs against 59 to 108; two actors
-with eight in flight 73,000 to 201,000 a second against 76,000 to 128,000). They do not spin for what several wait for, because then all of
-them compute at once (fan-out 79 µs against 59, 10 KB to four actors 299 against 239), nor where there are more than
-`MAX_PROCESSES_PER_CORE` (chain of sixteen 609 µs against 489). A caller that waits for several outputs stops spinning when it sees more
-processes awake than cores, for then its actors compute side by side and one of them lacks the caller's core (10 KB to four actors: 333 µs
-against 365).
+A graph with more processes than cores spins as well. Its caller spins for `CALLER_WINDOW` by the second rule alone, so that it takes
+results without a wake-up and its core does not fall asleep. Its actors spin if they yield their core at every poll and wait for a
+message that is theirs alone, since in a chain one actor computes at a time. They do not spin for a message with several readers, which
+all of them would compute on together, nor above `MAX_PROCESSES_PER_CORE`. A caller that waits for several outputs stops when more
+processes are awake than cores, since one of its actors lacks its core.
 
-Waits for answers of calls go on in the same way where more processes are awake than there are cores, up to `MAX_PROCESSES_PER_CORE`: they
-yield the core after every look. Nobody is kept from computing; where all wait for each other no core falls asleep, and nobody has to be
-woken; beside others who compute a yield takes as long as these have the core, and that is a failure of spinning. Measured with a driver
-that keeps actors busy by turns on two cores (`ActorPool.map`), an item: with two actors 25 µs against 38 where the waits slept, and at FIFO
-priority 12 against 40; with four 15 against 32. A call while two or four others compute took what it had taken.
+Waits for answers of calls spin on oversubscribed cores too, up to `MAX_PROCESSES_PER_CORE`, with a yield after every poll: no process is
+kept from computing, and beside busy processes the long yield counts as a failure. Figures: bench/results.
 
-The same object serves all waits of a process; it is not locked, for a lost update costs one wait at most.
+One object serves all waits of a process without a lock: a lost update costs one wait at most.
 """
 
 from __future__ import annotations
@@ -56,19 +41,18 @@ from mray._ipc.table import SessionTable, usable_cores
 if TYPE_CHECKING:
     import asyncio
 
-#: Seconds a wait spins at most, at first; and where the waits before took so long, without more awake processes than cores for the last.
+#: Seconds that a wait spins at most: at first; after slower waits; after slower waits while every awake process has a core.
 WINDOW = 100e-6
 LONG_WINDOW = 400e-6
 LONGEST_WINDOW = 1.25e-3
-#: Such waits in a row before the window is a longer one, which is so many times as long as the longest of them.
+#: The number of such waits in a row that lengthens the window, and its ratio to the longest of them.
 NEAR_MISSES = 6
 _MARGIN = 1.2
-#: Seconds after which it yields between looks.
+#: Seconds of spinning before the process yields between polls.
 YIELD_AFTER = 3e-6
-#: Seconds a wait spins when it is the caller of a graph with more processes than cores. (A chain of 16 takes 0.3 to 0.4 ms. With a window
-#: that it does not fit into, its caller gives up spinning, and an actor of it costs half as much again as one of a chain of 8.)
+#: Seconds that the caller of a graph with more processes than cores spins: enough for a long chain.
 CALLER_WINDOW = 1e-3
-#: Processes for each core above which none takes turns in spinning: those of a graph, or all of the session that are awake.
+#: Awake processes per core, of a graph or of the session, above which waits do not take turns in spinning.
 MAX_PROCESSES_PER_CORE = 3
 #: Failures in a row before spinning pauses.
 FAILURES_BEFORE_PAUSE = 3
@@ -80,7 +64,7 @@ RECOUNT = 32
 
 
 class AdaptiveSpinner:
-    """A spinner that goes by the second rule alone."""
+    """A spinner with the second rule alone."""
 
     __slots__ = ("_failures", "_pause", "_waits", "oversubscribed", "window")
 
@@ -90,7 +74,7 @@ class AdaptiveSpinner:
         self._waits = 0
         #: Seconds that a wait may spin.
         self.window = window if settings.SPIN.get() else 0.0
-        #: Whether more processes are awake than there are cores: then it yields its core after every look.
+        #: Whether more processes are awake than there are cores; the spinner then yields after every poll.
         self.oversubscribed = oversubscribed
 
     def spin(
@@ -102,10 +86,10 @@ class AdaptiveSpinner:
         stop: Callable[[], object] | None = None,
         deadline: float | None = None,
     ) -> Any:
-        """Look until there is something or the window is over: the answer of `look` then, which is `missed` where there is nothing.
+        """Poll `look` until it answers or the window is over. Returns its answer, `missed` for none.
 
-        Does not look where the wait may not spin (see `may_spin`). When `stop()` is true between two looks, the wait ends as if it had not
-        spun. A yield may be a long one on cores that are oversubscribed: an answer later than the window counts as a failure there.
+        Does not poll where the wait may not spin (see `may_spin`). When `stop()` is true between two polls, the wait ends as if it had
+        not spun. On oversubscribed cores an answer later than the window, after a long yield, counts as a failure.
         """
         if not self.may_spin(takes_turns):
             return missed
@@ -135,11 +119,11 @@ class AdaptiveSpinner:
                 sched_yield()
 
     def goes_on(self, takes_turns: bool) -> bool:
-        """Asked by a wait that has spun for longer than the first window."""
+        """Whether a wait that has spun for longer than the first window continues."""
         return True
 
     def may_spin(self, takes_turns: bool = False) -> bool:
-        """Whether the wait that begins now should spin. `takes_turns`: also on cores that are oversubscribed, by turns with others."""
+        """Whether the wait that begins now spins. `takes_turns`: also on oversubscribed cores."""
         if self._waits:
             self._waits -= 1
             return False
@@ -160,7 +144,7 @@ class AdaptiveSpinner:
 
 
 class Spinner(AdaptiveSpinner):
-    """A spinner that goes by both rules: that of a process."""
+    """A process's spinner, with both rules."""
 
     __slots__ = ("_allowed", "_cores", "_near", "_rows", "_slowest", "_table", "_until_count")
 
@@ -171,7 +155,7 @@ class Spinner(AdaptiveSpinner):
         self._cores = usable_cores()
         self._allowed = self._cores > 1
         self._until_count = 0
-        #: Waits in a row that slept, and were over within the longest window; and the longest of them.
+        #: Waits in a row that slept and ended within the longest window; the longest of them.
         self._near = 0
         self._slowest = 0.0
 
@@ -204,7 +188,7 @@ class Spinner(AdaptiveSpinner):
         self._until_count = 0
 
     def slept(self, seconds: float) -> None:
-        """A wait that has slept, and perhaps spun before, was over after so many seconds."""
+        """A wait that has slept, and perhaps spun before, ended after `seconds`."""
         if not self.window:
             return
         if seconds > LONGEST_WINDOW:
@@ -220,7 +204,7 @@ class Spinner(AdaptiveSpinner):
 
 
 class LoopSpin:
-    """The looks of one event loop before it sleeps. For the loop's thread."""
+    """The polls of one event loop before it sleeps. In the loop's thread."""
 
     __slots__ = ("_look", "_sleep", "_spinner", "_until", "_waiting", "_window", "active")
 
@@ -229,11 +213,11 @@ class LoopSpin:
         self._waiting = waiting
         self._look = look
         self._sleep = sleep
-        #: Whether the loop looks now.
+        #: Whether the loop polls now.
         self.active = False
 
     def start(self, loop: asyncio.AbstractEventLoop, spinner: AdaptiveSpinner | None) -> None:
-        """A wait begins: look once per iteration from now on, as long as `spinner` allows."""
+        """A wait begins: poll once per iteration while `spinner` allows."""
         if self.active:
             return
         if spinner is None or not spinner.may_spin():
@@ -248,7 +232,7 @@ class LoopSpin:
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             self._look_again(loop)
-        except BaseException:  # those that wait go on waiting, and so does the loop: in its selector
+        except BaseException:  # the waits continue, and so does the loop: in its selector
             self.active = False
             self._sleep()
             raise
@@ -259,7 +243,7 @@ class LoopSpin:
         if before:
             self._look()
         if self._waiting():
-            sched_yield()  # the process that answers may be on this very core
+            sched_yield()  # the process that answers may be on this core
             self._look()
         left = self._waiting()
         if not left:
