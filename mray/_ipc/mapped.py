@@ -109,7 +109,7 @@ class OwnBytes(Claimable, bytearray):
 
     @classmethod
     def aligned(cls, payload: Any, to: int) -> memoryview:
-        """A copy that begins at a multiple of `alignment` bytes: numpy, arrow and jax share such memory."""
+        """A copy that begins at a multiple of `to` bytes: numpy, arrow and jax share such memory."""
         size = len(payload)
         own = cls(size + to)
         lead = -ctypes.addressof(_first_byte(own)) % to
