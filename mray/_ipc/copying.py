@@ -1,13 +1,12 @@
-"""Large copies, and other work that leaves the interpreter alone, by several threads while cores are free.
+"""Large copies, and other work that releases the interpreter's lock, on several threads while cores are free.
 
-One core does not keep the memory of a machine busy. So the thread that needs a copy takes pieces from its front and helpers take pieces
-from its end, until none is left (two cores of a virtual machine: 16 MiB in 0.84 ms rather than 1.16, 64 MiB in 3.9 rather than 5.9,
-256 MiB in 13.6 rather than 20; nothing is gained below 8 MiB).
+One core does not saturate the memory of a machine. So the thread that needs a copy takes pieces from its front and helper threads take
+pieces from its end.
 
-Whether that pays, the copies before have shown. Where no core was free the helpers have taken next to nothing; where other threads of the
-process compute, the interpreter's lock was long in coming back after a piece. The copies that follow are made by one thread then.
+Earlier copies decide whether helpers are worth it: without a free core they take next to nothing; beside busy threads of the process,
+the caller gets the interpreter's lock back late after a piece. Then one thread makes the following copies.
 
-Any thread. Helpers are started by such work, have no other, and end with the session, or when there has been none for a moment.
+Any thread. Helpers start with such work and end with the session, or after `IDLE` without work.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from mray._common.kept import os
 from mray._ipc.mapped import address_of
 from mray._ipc.table import usable_cores
 
-#: Bytes of a copy that more than one thread makes, at least; and those that a thread takes at a time.
+#: The least size of a copy that helpers take part in, and the size of a piece, in bytes.
 LEAST = 12 << 20
 PIECE = 256 << 10
-#: Helpers of a process, at most: three threads keep the memory of most machines busy.
+#: Helpers of a process, at most: three threads saturate most machines.
 MOST_HELPERS = 2
-#: Seconds after which a piece has waited for the interpreter's lock, rather than taken its time.
+#: Seconds from which on a piece counts as delayed by the interpreter's lock.
 LATE = 2e-3
-#: The least share of a copy that makes helpers worth their calling; and copies without them after one where they were not.
+#: The least share of a copy that makes helpers worthwhile; copies without them after one in which they were not.
 WORTH = 1 / 8
 COPIES_ALONE = 32
 #: Seconds without work after which a helper ends.
@@ -40,12 +39,12 @@ IDLE = 1.0
 
 
 class _Work(ABC):
-    """Pieces of work, whose order does not matter: the thread that needs it takes them from the front, helpers from the end."""
+    """Pieces of work in any order: the thread that needs it takes them from the front, helpers from the end."""
 
     __slots__ = ("error", "left")
 
     def __init__(self, pieces: Iterable[Any]) -> None:
-        #: The pieces that nobody has taken.
+        #: Pieces not taken yet.
         self.left = deque(pieces)
         #: The error of a helper.
         self.error: BaseException | None = None
@@ -72,7 +71,7 @@ class _Work(ABC):
             self.left.clear()
 
     def share(self, helpers: Sequence[_Helper]) -> None:
-        """Do all of it together with these helpers, which are let go of. Raises the error of a piece; others are left out then."""
+        """Do all of it together with these helpers, and release them. Raises the error of a piece; others are skipped then."""
         try:
             for helper in helpers:
                 helper.call(self)
@@ -86,7 +85,7 @@ class _Work(ABC):
 
 
 class _Calls(_Work):
-    """Functions to be called."""
+    """Functions to call."""
 
     __slots__ = ()
 
@@ -103,7 +102,7 @@ class _Calls(_Work):
 
 
 class _Copy(_Work):
-    """A copy. It has addresses only: a helper that comes late keeps no memory alive."""
+    """A copy. It has addresses only: a late helper keeps no memory alive."""
 
     __slots__ = ("_size", "_source", "_target", "helped", "was_late")
 
@@ -112,12 +111,12 @@ class _Copy(_Work):
         self._target = target
         self._source = source
         self._size = size
-        #: The bytes that helpers have copied; and whether other threads of the process have kept this one from it.
+        #: Bytes that helpers have copied; whether other threads of the process have delayed this one.
         self.helped = 0
         self.was_late = False
 
     def _take(self, most: int) -> bool:
-        """Copy so many pieces from the front, or those that are left; False if none is."""
+        """Copy up to `most` pieces from the front; False if none is left."""
         taken: list[int] = []
         with contextlib.suppress(IndexError):
             while len(taken) < most:
@@ -140,35 +139,35 @@ class _Copy(_Work):
     def help_with(self, piece: int) -> None:
         end = min(piece + PIECE, self._size)
         self._copy(piece, end)
-        self.helped += end - piece  # (of two helpers that meet here one may count nothing)
+        self.helped += end - piece  # (a race of two helpers may lose a count)
 
 
 class _Helper:
     """A thread that takes part in one piece of work after the other."""
 
     def __init__(self) -> None:
-        #: Held for the thread whose work it takes part in; and by the helper while it takes pieces.
+        #: Held for the thread whose work it takes part in, and by the helper while it takes pieces.
         self.engaged = threading.Lock()
         self._at_work = threading.Lock()
         self._called = threading.Lock()
         self._called.acquire()
-        #: The work of the last call; None once nobody waits for it.
+        #: The work of the last call; None once no thread waits for it.
         self._work: _Work | None = None
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="mray-copier", daemon=True)
         self._thread.start()
 
     def call(self, work: _Work) -> None:
-        """Have it take pieces, as soon as a core is free."""
+        """Let it take pieces as soon as a core is free."""
         self._work = work
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it has been woken, and has not looked yet
+        with contextlib.suppress(RuntimeError):  # it was woken, and has not looked yet
             self._called.release()
 
     def dismiss(self) -> None:
-        """Let go of it once the piece that it has taken is done. An interrupt of the wait is raised then."""
+        """Release it after its current piece. An interrupt of the wait is raised then."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -187,7 +186,7 @@ class _Helper:
         return self._thread.is_alive()
 
     def end(self) -> None:
-        """End it, after the piece that it has taken."""
+        """End it after its current piece."""
         self._is_over = True
         self._wake()
         self._thread.join()
@@ -196,7 +195,7 @@ class _Helper:
         while True:
             if not self._called.acquire(timeout=IDLE):
                 if self.engaged.acquire(False):
-                    return  # nobody else engages it, or calls it, any more
+                    return  # no other thread engages or calls it any more
                 continue
             if self._is_over:
                 return
@@ -213,11 +212,11 @@ class _Helpers:
     def __init__(self) -> None:
         self._starting = threading.Lock()
         self._all: list[_Helper] = []
-        #: Copies to be made without them. (Threads that count at the same time may count one too few.)
+        #: Copies to be made without helpers. (Concurrent threads may count one too few.)
         self.rest = 0
 
     def engage(self) -> list[_Helper]:
-        """Those that nobody has engaged, one fewer than there are cores at most."""
+        """Free helpers, at most one fewer than there are cores."""
         most = min(MOST_HELPERS, usable_cores() - 1)
         with self._starting, contextlib.suppress(RuntimeError):  # no thread can be started
             self._all = [helper for helper in self._all if helper.lives()]
@@ -226,7 +225,7 @@ class _Helpers:
         return [helper for helper in self._all[:most] if helper.engaged.acquire(False)]
 
     def end(self) -> None:
-        """End them all; nobody engages them any more."""
+        """End all helpers; none can be engaged afterwards."""
         for helper in self._all:
             helper.end()
 
@@ -235,7 +234,7 @@ _helpers = _Helpers()
 
 
 def copy_into(target: memoryview, source: Any) -> None:
-    """Copy `source`, contiguous bytes, into `target`, writable bytes of the same number."""
+    """Copy `source`, contiguous bytes, into `target`, writable bytes of the same length."""
     size = target.nbytes
     if size >= LEAST:
         if _helpers.rest:
@@ -250,7 +249,7 @@ def copy_into(target: memoryview, source: Any) -> None:
 
 
 def call_all(functions: Sequence[Callable[[], None]]) -> None:
-    """Call these in any order, some of them in other threads; they are about large values. Raises the first error."""
+    """Call these in any order, some in other threads, for work on large values. Raises the first error."""
     _Calls(functions).share(_helpers.engage())
 
 

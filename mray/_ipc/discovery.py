@@ -1,7 +1,7 @@
-"""Resources of the machine for this process: CPUs, memory, GPUs, and its address. No GPU library is loaded and no device is opened.
+"""Resources of the machine: CPUs, memory, GPUs, and its address. Loads no GPU library and opens no device.
 
-Runs in the driver when a session starts. CPUs and memory respect the affinity mask and the limits of the control group
-(version 1 and 2); GPUs respect the user's own CUDA_VISIBLE_DEVICES.
+Runs in the driver when a session starts. CPUs and memory respect the affinity mask and the limits of the control group (version 1 and
+2); GPUs respect the user's CUDA_VISIBLE_DEVICES.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mray._common.kept import io, os, socket
 
 GpuId = int | str
 
-#: CUDA's variable for the order in which it counts GPUs.
+#: CUDA's variable for the order of GPUs.
 ORDER = "CUDA_DEVICE_ORDER"
 
 _NVIDIA = "/proc/driver/nvidia/gpus"
@@ -20,37 +20,37 @@ _CGROUP = "/sys/fs/cgroup"
 _MEMBERSHIP = "/proc/self/cgroup"
 #: Limits above this mean "no limit" in version 1.
 _UNLIMITED = 1 << 60
-#: Version of the control groups -> files of their limits of memory, the first of which each group with such limits has.
+#: Control group version -> files of its memory limits, the first of which exists in each group with such limits.
 _MEMORY_LIMITS = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 
-#: Names and addresses by which a machine speaks to itself.
+#: Names and addresses of the loopback interface.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-#: Addresses of others, with the family of sockets for each, to ask the kernel for the route to. Nothing is sent there.
+#: External addresses, with their socket family, whose route the kernel is asked for. Nothing is sent there.
 _OUTSIDE = ((socket.AF_INET, "8.8.8.8"), (socket.AF_INET6, "2001:4860:4860::8888"))
 
 
 def node_address() -> str:
-    """The address of this machine: that of the route out; of the loopback interface where there is no route.
+    """The address of this machine on the route out; loopback without a route.
 
-    A datagram socket that is connected and sends nothing: the kernel chooses the address from its table of routes, in some 10 µs.
+    A datagram socket that is connected and sends nothing: the kernel chooses the address from its routing table.
     """
     for family, outside in _OUTSIDE:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as sock:
                 sock.connect((outside, 53))
                 return str(sock.getsockname()[0])
-        except OSError:  # no such route, or none of these sockets for this process
+        except OSError:  # no such route, or no such sockets for this process
             continue
     return LOOPBACK[0]
 
 
 def reachable(host: str | None) -> str:
-    """The address that a session gives itself, of what its user has asked for: loopback names and None mean `node_address`, as on Ray."""
+    """The session's address for what its user has asked for: loopback names and None mean `node_address`, as on Ray."""
     return node_address() if host is None or host in LOOPBACK else host
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether a name or an address is one of this machine: whether a socket may be bound to it."""
+    """Whether a socket can be bound to this name or address."""
     if host in LOOPBACK or host == socket.gethostname():
         return True
     try:
@@ -71,9 +71,9 @@ def _read(path: str) -> str:
 
 
 def _cgroup_paths(controller: str, membership: str = _MEMBERSHIP, mount: str = _CGROUP) -> list[str]:
-    """Directories of a process's control group and of those above it, for version 2 (controller "") or 1.
+    """Directories of a process's control group and of its ancestors, for version 2 (controller "") or 1.
 
-    `membership` is the file that tells in which groups the process is.
+    `membership` is the file that lists the process's groups.
     """
     own = "/"
     for line in _read(membership).splitlines():
@@ -116,8 +116,8 @@ def memory_bytes() -> int:
 
 
 def memory_groups(membership: str = _MEMBERSHIP, mount: str = _CGROUP) -> list[tuple[int, str]]:
-    """(version, directory) of the control groups whose memory a process counts towards, as far as they can be seen: this one, or that of
-    `membership`, a file like ``/proc/<pid>/cgroup``.
+    """(version, directory) of the visible control groups that a process's memory counts towards: this process, or that of `membership`, a
+    file like ``/proc/<pid>/cgroup``.
     """
     there = [(2, path) for path in _cgroup_paths("", membership, mount)]
     there += [(1, path) for path in _cgroup_paths("memory", membership, mount)]
@@ -127,8 +127,8 @@ def memory_groups(membership: str = _MEMBERSHIP, mount: str = _CGROUP) -> list[t
 def memory_limit(version: int, directory: str) -> int | None:
     """Bytes that the processes of a control group may use together; None without a limit.
 
-    The lowest of its own limits: above ``memory.high`` the kernel has its processes wait. Version 1 tells besides what groups above it
-    grant, which a container may not see.
+    The lowest of its own limits, since above ``memory.high`` the kernel throttles its processes; in version 1 also of its ancestors',
+    which a container may not see.
     """
     words = [_read(os.path.join(directory, name)) for name in _MEMORY_LIMITS[version]]
     if version == 1:
@@ -138,19 +138,19 @@ def memory_limit(version: int, directory: str) -> int | None:
 
 
 def lies_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
-    """Whether the files there are kept in memory (tmpfs), as those of /tmp are in many a distribution."""
+    """Whether the file system there is a tmpfs, as /tmp is in some distributions."""
     path = os.path.realpath(path) + "/"
     longest, kind = "", ""
     for line in _read(mounts).splitlines():
         _device, point, kind_there = line.split(" ")[:3]
         place = point.replace("\\040", " ").rstrip("/") + "/"
-        if path.startswith(place) and len(place) >= len(longest):  # of two in one place, the later one hides the earlier
+        if path.startswith(place) and len(place) >= len(longest):  # a later mount hides an earlier one at the same path
             longest, kind = place, kind_there
     return kind in ("tmpfs", "ramfs")
 
 
 class Gpu:
-    """One GPU: its number, unique name ("GPU-..."), model, and address on the PCI bus, where they are known."""
+    """One GPU: its number, unique name ("GPU-..."), model, and PCI address, where known."""
 
     __slots__ = ("address", "index", "model", "uuid")
 
@@ -162,7 +162,7 @@ class Gpu:
 
 
 def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
-    """Every NVIDIA GPU of the machine (or container), in the order of their bus addresses."""
+    """Every NVIDIA GPU of the machine (or container), by bus address."""
     gpus: list[Gpu] = []
     try:
         addresses = sorted(os.listdir(root))
@@ -175,7 +175,7 @@ def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
             facts[name.strip()] = value.strip()
         minor = facts.get("Device Minor", "")
         if minor and not os.path.exists(os.path.join(devices, "nvidia" + minor)):
-            continue  # listed for the machine, but not given to this container
+            continue  # listed for the machine, but not available in this container
         gpus.append(Gpu(len(gpus), facts.get("GPU UUID", ""), facts.get("Model", ""), address))
     if gpus:
         return gpus
@@ -188,14 +188,14 @@ def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
 
 
 def visible_ids(environment: Mapping[str, str] | None = None) -> list[GpuId] | None:
-    """The ids that CUDA_VISIBLE_DEVICES lists: ints where they are indices; ``None`` when it is not set."""
+    """The ids in CUDA_VISIBLE_DEVICES, ints for indices; None when it is not set."""
     mask = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     if mask is None:
         return None
     ids: list[GpuId] = []
     for word in mask.split(","):
         word = word.strip()
-        # CUDA itself stops reading at the first id that is none.
+        # CUDA stops reading at the first invalid id.
         if word in ("", "-1", "NoDevFiles"):
             break
         ids.append(int(word) if word.isdigit() else word)
@@ -203,19 +203,19 @@ def visible_ids(environment: Mapping[str, str] | None = None) -> list[GpuId] | N
 
 
 def with_order(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a session's processes, in which CUDA counts GPUs as `machine_gpus` does: by their place on the bus.
+    """The environment of a session's processes, in which CUDA orders GPUs as `machine_gpus` does: by bus address.
 
-    CUDA's own order begins with the fastest. Left alone where the user has said something: an order, or numbers that count in CUDA's.
+    CUDA's default order begins with the fastest. Unchanged where the user has set an order, or numbers that count in CUDA's.
     """
     order = {} if "CUDA_VISIBLE_DEVICES" in environment else {ORDER: "PCI_BUS_ID"}
     return {**order, **environment}
 
 
 def gpu_ids(asked: float | None, environment: Mapping[str, str], gpus: list[Gpu]) -> list[GpuId]:
-    """Ids of the GPUs that a session hands out, of those of the machine.
+    """The ids, among the machine's GPUs, that a session grants.
 
-    `asked` is the user's ``num_gpus``: ``None`` takes what is there. More than the user's own CUDA_VISIBLE_DEVICES lists is a
-    ValueError; more than the machine has is the user's word against ours, and taken (so programs can be tried without GPUs).
+    `asked` is the user's ``num_gpus``; None takes all. Raises ValueError for more than the user's CUDA_VISIBLE_DEVICES lists; more than
+    the machine has are granted, so that programs can be tried without GPUs.
     """
     visible = visible_ids(environment)
     if asked is None:
@@ -232,7 +232,7 @@ def gpu_ids(asked: float | None, environment: Mapping[str, str], gpus: list[Gpu]
 
 
 def accelerator_type(model: str) -> str | None:
-    """``H200`` of "NVIDIA H200", ``V100`` of "Tesla V100-SXM2-16GB"; ``None`` when the model has no such word."""
+    """``H200`` of "NVIDIA H200", ``V100`` of "Tesla V100-SXM2-16GB"; None for other models."""
     words = model.split()
     if len(words) < 2:
         return None
@@ -245,9 +245,9 @@ def accelerator_type(model: str) -> str | None:
 
 
 def is_named(gpu: Gpu, name: GpuId) -> bool:
-    """Whether an id in CUDA_VISIBLE_DEVICES is of this GPU: its number, the beginning of its uuid, or the older name of a part of it.
+    """Whether an id in CUDA_VISIBLE_DEVICES names this GPU: its number, a prefix of its uuid, or the older name of a part of it.
 
-    The newer names of parts (``MIG-`` and a uuid of their own) do not tell whose they are.
+    The newer names of parts (``MIG-`` and a uuid) do not identify their GPU.
     """
     if isinstance(name, int):
         return gpu.index == name
@@ -257,7 +257,7 @@ def is_named(gpu: Gpu, name: GpuId) -> bool:
 
 
 def accelerator_types(ids: list[GpuId], gpus: list[Gpu]) -> list[str]:
-    """The types of those of the machine's GPUs that have these ids, each once."""
+    """The distinct types of the machine's GPUs with these ids."""
     types = []
     for gpu in gpus:
         if any(is_named(gpu, name) for name in ids):

@@ -1,12 +1,12 @@
-"""Doorbells: how a process that sleeps is told to look again.
+"""Doorbells: how a sleeping process is made to poll.
 
-Each process has one, made by itself: an eventfd that its reactor watches beside its sockets (edge-triggered, so that a wake-up costs no
-read), and the STATE word of its row in the session's table. A process that publishes something for it calls `Doorbell.ring`, which costs no
-system call while the process is awake. A doorbell is a hint to look again and never the state itself; ringing once too often is harmless.
+Each process creates its own: an eventfd that its reactor watches beside its sockets (edge-triggered, so that a wake-up needs no read),
+and the STATE word of its row in the session's table. A process that publishes something for it calls `Doorbell.ring`, which needs no
+system call while the process is awake. A doorbell is only a hint to poll; one ring too many is harmless.
 
-Not the rule: named POSIX semaphores (`mray._ipc.semaphore`). A thread that waits on one cannot wait for its sockets as well, so each ring
-passes through a second thread; and a semaphore has a name that a crash leaves behind. An eventfd travels over a unix socket and has none.
-But each end keeps a descriptor of it. Where there are none left, semaphores do it, and a ring's readers are rung one by one.
+Not the default: named POSIX semaphores (`mray._ipc.semaphore`). A thread that waits on one cannot wait for its sockets, so each ring
+passes through a second thread, and a crash leaves the semaphore's name behind. An eventfd travels over a unix socket and has no name,
+but each end retains a descriptor. Where descriptors run out, semaphores are used, and a ring's readers are rung one by one.
 
 Fork: a child must not ring or close in its parent's name; `mray._ipc.reactor` drops everything after a fork.
 """
@@ -22,17 +22,17 @@ from mray._ipc.table import AWAKE, DOZING, ROW_WORDS, STATE, SessionTable
 
 
 class Wakeup:
-    """An eventfd that wakes the processes that watch it; -1 in its place: there is none."""
+    """An eventfd that wakes the processes that watch it; -1: none."""
 
     __slots__ = ("fd",)
 
     fd: int
 
     def wake(self) -> None:
-        """Wake them, whether they sleep or not."""
+        """Wake them, asleep or not."""
         try:
             os.eventfd_write(self.fd, 1)
-        except OSError:  # the program has closed it; its reactor tells the waiting threads (`mray._ipc.closed_descriptors`)
+        except OSError:  # the program has closed it; its reactor notifies the waiting threads (`mray._ipc.closed_descriptors`)
             pass
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class Doorbell(Wakeup):
 
     @property
     def sleeper(self) -> tuple[Sequence[int], int]:
-        """Where its process says whether it sleeps: words, and the place of the one."""
+        """The words, and the index, at which its process publishes whether it sleeps."""
         return self._words, self._index
 
     def ring(self) -> None:
@@ -66,7 +66,7 @@ class Doorbell(Wakeup):
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
         fence()
         state = self._words[self._index]
-        if state > AWAKE and state != DOZING:  # PARKED, or nonsense: it may sleep
+        if state > AWAKE and state != DOZING:  # PARKED, or an impossible value: it may sleep
             # POINT sleeper seen
             self.wake()
 
@@ -74,8 +74,8 @@ class Doorbell(Wakeup):
 class GroupDoorbell(Wakeup):
     """One doorbell for all readers of a ring, as its writer holds it.
 
-    An eventfd that every reader watches beside its own: one system call wakes them all, and the writer is not put aside by the first of
-    them before it has woken the last. (Four readers that sleep, on two cores: 50 µs until all have answered, 61 µs with a doorbell each.)
+    An eventfd that every reader watches beside its own: one system call wakes them all, and the first of them does not preempt the
+    writer before it has woken the last.
     """
 
     __slots__ = ("_doorbells", "_indices", "_words", "is_shared")
@@ -87,7 +87,7 @@ class GroupDoorbell(Wakeup):
         self.rings(doorbells)
 
     def rings(self, doorbells: Sequence[Doorbell]) -> None:
-        """From now on these are the readers'."""
+        """Set the readers' doorbells."""
         self._doorbells = tuple(doorbells)
         self._indices = tuple(doorbell.sleeper[1] for doorbell in doorbells)
         if doorbells:

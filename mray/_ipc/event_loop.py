@@ -1,10 +1,10 @@
-"""An asyncio event loop on the thread that reads: its selector waits in the reactor.
+"""An asyncio event loop on the reading thread: its selector waits in the reactor.
 
     main thread of an async actor:  run ─▶ loop ─▶ LoopSelector.select ─▶ Reactor.wait_until ─▶ sockets, doorbells, timers
                                                                  ▲                             and the loop's own descriptors
 
-So a message wakes the thread that will answer it, and no other; and while a coroutine computes, the background reader reads as it does
-everywhere. The epoll that has the descriptors of the user's sockets lies inside the reactor's own, and reports when something new comes.
+So a message wakes only the thread that will answer it, and while a coroutine computes, the background reader reads as usual. The epoll
+with the descriptors of the user's sockets lies inside the reactor's own, and reports new events.
 
 Imports asyncio: for processes that have a loop.
 """
@@ -21,7 +21,7 @@ from mray._common.bridge import follow
 from mray._common.clock import monotonic
 from mray._ipc.reactor import Reactor
 
-#: Seconds after which a loop that has been kept from running is due.
+#: Seconds after which a loop that was kept from running is due.
 FAIRNESS = 1e-3
 
 
@@ -40,21 +40,21 @@ class LoopSelector(selectors.EpollSelector):
         super().__init__()
         self._reactor = reactor
         self._before_sleep = before_sleep
-        #: Whether something has come for the loop since it last looked; and whether that may be descriptors of the user.
+        #: Whether there is an event for the loop since its last poll; whether it may concern the user's descriptors.
         self.woken = False
         self._readable = False
         #: Called in each iteration of the loop, after reading.
         self.after_read: Callable[[], object] = _nothing
-        #: Whether somebody else wants the thread.
+        #: Whether other work wants the thread.
         self.wanted: Callable[[], object] = _never
         self.spins = True
         self.stop: Callable[[], None] = _nothing
-        #: Callbacks that the loop is going to call: reading may add one (of a future that is done), and nothing else tells.
+        #: Callbacks that the loop is going to call: reading may add one (of a future that is done) without a notification.
         self.ready: Sized = ()
         reactor.watch_edge(self.fileno(), self._on_readable)
 
     def notify(self) -> None:
-        """Something has come for the loop. Any thread: the one that reads, or one that then wakes the reader."""
+        """There is an event for the loop. Any thread: the one that reads, or one that then wakes the reader."""
         self.woken = True
 
     def _on_readable(self, _events: int) -> None:
@@ -71,21 +71,21 @@ class LoopSelector(selectors.EpollSelector):
                 timeout = 0
             else:
                 reactor.wait_until(self._is_due, timeout, spin=self.spins, before_sleep=self._before_sleep)
-            # Before looking: what comes from here on sets it again.
+            # Before polling: a later event sets it again.
             self.woken = False
             events: list[tuple[selectors.SelectorKey, int]] = []
             if self._readable:
                 self._readable = False
                 events = super().select(0)
                 if events:
-                    self._readable = True  # they are reported for as long as they are not read
+                    self._readable = True  # they are reported until they are read
             self.after_read()
             if self.wanted():
                 self.stop()
                 return events
             if events or self.ready or timeout is not None:
                 return events
-            # All that has come was done while reading: an iteration of the loop would find nothing.
+            # All events were handled while reading: an iteration of the loop would find nothing.
 
     def close(self) -> None:
         self._reactor.forget(self.fileno())
@@ -93,12 +93,12 @@ class LoopSelector(selectors.EpollSelector):
 
 
 class _ActorLoop(asyncio.SelectorEventLoop):
-    """A loop that runs for as long as it is not closed, to those that ask, though the thread leaves it for other work now and then.
+    """A loop that reports itself as running until it is closed, though the thread leaves it for other work.
 
-    Other threads ask before they hand it a callback, and take one that does not run for one that never will again.
+    Other threads check that before they hand it a callback, and take a loop that does not run for a dead one.
     """
 
-    #: Whether it is neither being made nor closed.
+    #: Whether it is between creation and closing.
     _lasts = False
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
@@ -109,7 +109,7 @@ class _ActorLoop(asyncio.SelectorEventLoop):
         return self._lasts or super().is_running()
 
     def _check_running(self) -> None:
-        """RuntimeError in a coroutine or callback of a loop; between its turns the thread may run it."""
+        """Raise RuntimeError in a coroutine or callback of a loop; between its turns the thread may run it."""
         if super().is_running():
             raise RuntimeError("This event loop is already running")
         try:
@@ -142,7 +142,9 @@ class MainLoop:
         self._selector.after_read = callback
 
     def run_while_idle(self, wanted: Callable[[], object], *, spin: bool = True) -> None:
-        """Run the loop until `wanted()`; one turn at least. Without `spin` it sleeps at once, for callers that have spun themselves."""
+        """Run the loop until `wanted()`, for one turn at least. Without `spin` it sleeps immediately, for callers that have spun
+        themselves.
+        """
         selector = self._selector
         selector.wanted = wanted
         selector.spins = spin
@@ -154,7 +156,7 @@ class MainLoop:
             self._left = monotonic()
 
     def is_due(self) -> bool:
-        """Whether the loop has something to do, or has not run for so long that it may have."""
+        """Whether the loop has work, or has not run for so long that it may have."""
         return self._selector.woken or monotonic() - self._left > FAIRNESS
 
 
@@ -166,5 +168,5 @@ _of_thread = _OfThread()
 
 
 def main_loop() -> Any:
-    """The event loop that an async actor has on the calling thread, if that is its main one; else None."""
+    """The event loop of an async actor, if this is its main thread; else None."""
     return None if _of_thread.main is None else _of_thread.main.loop

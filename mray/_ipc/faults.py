@@ -1,12 +1,12 @@
-"""Faults: exceptions in what a process does about a message, a timer or an event of the kernel, which user code did not raise.
+"""Faults: exceptions in mray's handling of a message, a timer or a kernel event, which user code did not raise.
 
-In every process. Such an exception ends something, with itself as the cause of the error that the waiting side gets; a line in a log beside
-somebody who waits for ever helps nobody. The smallest thing that can be named ends:
+In every process. Such an exception ends the smallest thing that can be named, and is the cause of the error that its waiters get:
 
-    a request, a call                its asker is answered with the error (`mray._runtime.connections.dispatch`, `mray._runtime.node.node`)
-    the conversation                 FAULT tells the peer why; whatever waits at either end fails (`mray._ipc.connection`)
-    the process                      where nobody can be told: a timer, a callback, what the node says (`Reactor.on_fault`)
-    the session                      the node's own decision: its books are not to be trusted any more
+    a request, a call                its caller is answered with the error (`mray._runtime.connections.dispatch`,
+    `mray._runtime.node.node`)
+    the connection                   FAULT tells the peer why; whatever waits at either end fails (`mray._ipc.connection`)
+    the process                      where no peer is concerned: a timer, a callback, a message of the node (`Reactor.on_fault`)
+    the session                      the node's own decision: its records can no longer be trusted
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from mray._common import messages
 from mray._common.kept import os
 
-#: Numbers among the messages that are no codes of messages.
+#: Constants of the messages module that are no message codes.
 _NO_CODES = frozenset({"PICKLED", "PACKED", "SEGMENT", "FAILED", "TENSORS", "NOTE_STREAM"})
 _NAMES = {code: name for name, code in vars(messages).items() if name.isupper() and code.__class__ is int and name not in _NO_CODES}
 
@@ -25,7 +25,7 @@ def message_name(code: object) -> str:
 
 
 def fault_line(what: str, error: BaseException) -> str:
-    """A line for whoever waits: what failed, where and with what."""
+    """One line for waiters: what failed, where and with what error."""
     return f"{what} failed in process {os.getpid()}: {_last_line(error)}"
 
 
@@ -37,7 +37,7 @@ def fault_text(what: str, error: BaseException) -> str:
 
 
 def fault(what: str, error: BaseException) -> Exception:
-    """An error of this process that says so, with the cause attached."""
+    """An error of this process with that text and the cause attached."""
     failure = RuntimeError(fault_line(what, error))
     failure.__cause__ = error
     return failure

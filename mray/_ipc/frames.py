@@ -1,15 +1,16 @@
-"""Frames that other processes have marshalled: checked before `marshal` reads them.
+"""Checks of marshalled frames from other processes, before `marshal` reads them.
 
-`marshal` believes the counts that it reads: five bytes that announce a tuple of two thousand million items make it allocate, and touch,
-sixteen gigabytes. So what comes from elsewhere is looked through first: everything announced must be there, nothing may be nested deeply,
-and only values that messages are made of may occur. That takes some microseconds, and is done
+`marshal` believes the counts that it reads: five bytes that announce a huge tuple make it allocate gigabytes. So a frame is checked
+first: everything announced must be present, nothing may be nested deeply, and only values that messages consist of may occur. This is
+done
 
-* by who has accepted a connection, until its owner knows the peer, and by the node always (`Connection.is_unknown`, `checks_frames`);
+* by a process that has accepted a connection, until it knows the peer, and always by the node (`Connection.is_unknown`,
+  `checks_frames`);
 * for everything else that is read rarely: packets of the zygote, answers to observers, variables of workers, descriptions of arrays.
 
-Between a driver and its workers, calls would feel it. Their messages are not changed on the way: a stream that is damaged has
-lost its place, since some code has written to a descriptor that is not its own. That is seen at once, because every message begins as a
-short tuple does (`MESSAGE_STARTS`), and its code and fields are looked at when it fails (`mray._common.protocol`).
+Calls between a driver and its workers would be slower by it, so their frames are not checked. A damaged stream (a program has written to
+a descriptor of mray) is detected since every message begins as a short tuple does (`MESSAGE_STARTS`), and its code and fields are
+checked when its handler fails (`mray._common.protocol`).
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ import marshal
 from struct import Struct
 from typing import Any
 
-#: How a frame can begin: as a tuple of less than 256 fields.
+#: The first byte of a frame: a tuple of less than 256 fields.
 MESSAGE_STARTS = frozenset({ord(")"), ord(")") | 0x80})
 #: Bytes of a frame of an unknown peer at most.
 MOST_BYTES = 4 * 1024 * 1024
 _MOST_DEPTH = 64
-#: Values at most of a message written out in full: a few hundred bytes can refer to each other so that walking them takes for ever.
+#: Values of a fully expanded message at most: a few hundred bytes can refer to each other so that walking them never ends.
 _MOST_VALUES = 16 * 1024 * 1024
 
 _U32 = Struct("<I")
 _REFERENCED = 0x80
 _PLAIN = frozenset(b"NTF")
-#: Bytes that follow the type, where that says how many.
+#: Bytes that follow a type of fixed size.
 _FIXED = {ord("i"): 4, ord("r"): 4, ord("g"): 8}
-#: Bytes of the count of the bytes that follow it.
+#: Bytes of the count of the bytes that follow.
 _COUNTED = {ord("z"): 1, ord("Z"): 1, ord("a"): 4, ord("A"): 4, ord("u"): 4, ord("t"): 4, ord("s"): 4}
-#: Bytes of the count of the values that follow it.
+#: Bytes of the count of the values that follow.
 _NESTED = {ord(")"): 1, ord("("): 4, ord("["): 4, ord("<"): 4, ord(">"): 4}
 _LONG = ord("l")
 _REFERENCE = ord("r")
@@ -43,14 +44,14 @@ _END = ord("0")
 
 
 def decode_unknown(body: bytes) -> tuple[Any, ...]:
-    """The message of a frame of a peer that is not known yet; ValueError if it is none."""
+    """Check and decode a frame of an unknown peer. Raises ValueError."""
     if len(body) > MOST_BYTES:
         raise ValueError(f"{len(body)} bytes are too much for a first message")
     return decode_message(body)
 
 
 def decode_message(body: bytes) -> tuple[Any, ...]:
-    """The message of a frame; ValueError if it is none."""
+    """Decode a frame. Raises ValueError."""
     message = decode(body)
     if message.__class__ is not tuple or not message:
         raise ValueError("a message is a tuple")
@@ -58,7 +59,7 @@ def decode_message(body: bytes) -> tuple[Any, ...]:
 
 
 def decode(body: bytes) -> Any:
-    """Unmarshal builtin values; ValueError if it is damaged. Takes no more memory than some times its length."""
+    """Check and unmarshal builtin values. Raises ValueError. Takes memory in proportion to the length."""
     end = _check(body)
     if end != len(body):
         raise ValueError(f"{len(body) - end} bytes follow the value")
@@ -69,9 +70,9 @@ def decode(body: bytes) -> Any:
 
 
 def decode_short(body: bytes) -> tuple[Any, ...]:
-    """The tuple of less than 256 items that a peer of ours has marshalled, where looking through it would take too long.
+    """Decode a tuple of less than 256 items from a known peer, without the check.
 
-    ValueError, EOFError or TypeError if it is damaged. (Only longer tuples reserve memory that they do not fill.)
+    Raises ValueError, EOFError or TypeError if it is damaged. (Only longer tuples reserve memory that they do not fill.)
     """
     if not body or body[0] not in MESSAGE_STARTS:
         raise ValueError("that is no short tuple")
@@ -84,7 +85,9 @@ def to_text(value: Any) -> str:
 
 
 def from_text(name: str, text: str, kind: type | tuple[type, ...]) -> Any:
-    """Read a text of `to_text`: of this type, or a tuple with items of these types. ValueError if the variable `name` is damaged."""
+    """Decode a text of `to_text`: a value of this type, or a tuple of these types. Raises ValueError, naming the variable, if it is
+    damaged.
+    """
     try:
         value = decode(base64.b85decode(text))
     except ValueError as error:
@@ -99,15 +102,15 @@ def from_text(name: str, text: str, kind: type | tuple[type, ...]) -> Any:
 
 
 def _check(body: bytes) -> int:
-    """Look through one value; where it ends. ValueError."""
+    """Check one value and return its end. Raises ValueError."""
     size = len(body)
     at = 0
-    # How many values are still to come at each depth; -1: a dict, which ends with a mark.
+    # The number of values still to come at each depth; -1: a dict, which ends with a mark.
     open_values = [1]
-    # How many values there are within, those counted again that are referred to again; and which number refers to it, or -1.
+    # Values within at each depth, references expanded; the reference number of each, or -1.
     weights = [0]
     numbers = [-1]
-    # Of what may be referred to again: 1, or the weight of what has values within; 0 until that has ended.
+    # By reference number: 1, or the weight of a container; 0 until its end.
     referred: list[int] = []
     while open_values:
         left = open_values[-1]
@@ -150,7 +153,7 @@ def _check(body: bytes) -> int:
 
 
 def _end(body: bytes, at: int, kind: int) -> int:
-    """Where a value ends that has none within."""
+    """The end of a value that contains no others."""
     if kind in _PLAIN:
         return at
     if (width := _FIXED.get(kind)) is not None:
@@ -169,7 +172,7 @@ def _end(body: bytes, at: int, kind: int) -> int:
 
 
 def _weight(body: bytes, at: int, referred: list[int]) -> int:
-    """Of what is referred to here."""
+    """The weight of a reference."""
     number, _end = _count(body, at, 4)
     if number >= len(referred) or not referred[number]:
         raise ValueError("refers to what is not there yet")
@@ -177,7 +180,7 @@ def _weight(body: bytes, at: int, referred: list[int]) -> int:
 
 
 def _close(open_values: list[int], weights: list[int], numbers: list[int], referred: list[int]) -> None:
-    """The innermost value has ended."""
+    """The innermost container has ended."""
     open_values.pop()
     weight, number = weights.pop(), numbers.pop()
     if number >= 0:

@@ -1,25 +1,26 @@
-"""Introductions: how a process of a session comes to a connection with another, or with the node. In every client.
+"""Introductions: how a process of a session connects to another, or to the node. In every client.
 
-Nobody but the node has a socket with a name: names in a directory can be taken away while a session lives. Two processes are connected by
-the node, which makes a pair of sockets and gives an end to each.
+Only the node has a named socket, since names in a directory can be removed while a session lives. The node connects two processes: it
+creates a pair of sockets and gives an end to each.
 
 ::
 
-    A ──INTRODUCE (X)──▶ node ──an end──▶ X, where it is taken in as if X had been called by name (`mray._ipc.listener.ChannelAcceptor`)
+    A ──INTRODUCE (X)──▶ node ──an end──▶ X, which accepts it as if A had connected to it (`mray._ipc.listener.ChannelAcceptor`)
       ◀──INTRODUCED, an end──
 
-Each process has two channels to the node for this, beside their conversation: one on which it asks, and one through which others come. They
-are pairs of packet sockets that come with the node's WELCOME, as descriptors. Asking blocks the thread that asks, for as long as the node
-takes: it runs no user code and answers at once, and if it dies the channel hangs up.
+Each process has two channels to the node for this, beside its connection: it asks on one, and receives ends on the other. They are pairs
+of packet sockets whose descriptors come with the node's WELCOME. Asking blocks the calling thread until the node, which runs no user
+code, has answered; if the node dies the channel hangs up.
 
-No lock is held meanwhile: a handler of a signal, or a finalizer, runs in the thread that asks, and may ask as well or want a lock of one
-who does. Each thread takes its own answer; one that stays in front belongs to a thread that is held up so, and is laid aside for it.
+No lock is held meanwhile: a signal handler or a finalizer may run in the thread that asks, and ask as well or want a lock of another
+asking thread. Each thread takes its own answer; an answer that stays in front belongs to a thread that is blocked this way, and is set
+aside for it.
 
-An observer, which has no channels, is handed over instead: it connects to the node by name, says PASS_ON, and the node gives its very
-connection to the process that it names.
+An observer has no channels: it connects to the node by name and sends PASS_ON, and the node hands that connection over to the named
+process.
 
-Rejected: listeners without names, reached through ``/proc/<pid>/fd`` (a process that has given up rights may not be looked into), and
-names in the abstract namespace, which are open to every user.
+Rejected: listeners without names, reached through ``/proc/<pid>/fd`` (access to a process that has dropped privileges may be denied),
+and names in the abstract namespace, which are open to every user.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from mray._ipc.limits import exhausted
 NODE = ""
 #: The name of its listener, in the session's directory.
 NODE_SOCKET = "node.sock"
-#: Descriptors that come with WELCOME: of the session's table, and of the channels for asking and for those who come.
+#: Descriptors that come with WELCOME: of the session's table, of the channel for asking, and of the channel for incoming connections.
 _WELCOME_FDS = 3
 _PACKET = 4096
 _HEADER_BYTES = 4
-#: Seconds after which a thread looks again whether it has been answered, and whether another has taken its answer.
+#: Seconds between two checks for the thread's answer, which another thread may have taken.
 _LOOK_SECONDS = 0.01
 _MOMENT = 0.001
 
 
 class Introductions:
-    """The channels of this process, and how it asks for the others. Thread-safe."""
+    """The channels of this process, and its requests. Thread-safe."""
 
     def __init__(
         self, channel: socket.socket, incoming: socket.socket, guard: InterruptGuard, find: Callable[[OSError], Exception]
     ) -> None:
-        """`incoming` is the other channel, which a reactor watches; `find`: the error to raise when this one fails (see
+        """`incoming` is the channel that a reactor watches; `find` returns the error to raise when a channel fails (see
         `mray._ipc.closed_descriptors`).
         """
         self._channel = channel
@@ -66,15 +67,15 @@ class Introductions:
         self._guard = guard
         self._left = False
         self._numbers = itertools.count(1)
-        #: By question that somebody waits with: the answer and its descriptors, once they are there.
+        #: By number of a pending question: its answer and descriptors, once they have arrived.
         self._answers: dict[int, list[tuple[Message, list[int]]]] = {}
 
     def to(self, process: str, timeout: float | None = None) -> tuple[socket.socket, int]:
         """A connection to a process, or to the `NODE`, and its pid.
 
-        ConnectionRefusedError when there is no such process (any more); ConnectionResetError when the node is dead; TimeoutError when it
-        has not answered after `timeout` seconds (None: it is waited for); another OSError when this process or the node has no
-        descriptor for it.
+        Raises ConnectionRefusedError when the process does not exist (any more); ConnectionResetError when the node is dead;
+        TimeoutError without an answer after `timeout` seconds (None: no limit); another OSError when this process or the node lacks a
+        descriptor.
         """
         pid, fds = self._ask(process, True, timeout)
         if not fds:
@@ -86,7 +87,7 @@ class Introductions:
         return sock, pid
 
     def know(self, process: str) -> bool:
-        """Whether the node knows a process, and has not yet taken away what it owned. False after the node's death."""
+        """Whether the node knows a process, and has not removed yet what it owned. False after the node's death."""
         try:
             self._ask(process, False)
         except OSError:
@@ -98,7 +99,7 @@ class Introductions:
         number = next(self._numbers)
         answers = self._answers[number] = []
         try:
-            if timeout is not None and not self._is_ready(select.POLLOUT, timeout):  # full of questions that it has not read
+            if timeout is not None and not self._is_ready(select.POLLOUT, timeout):  # full of unread questions
                 raise _too_late(timeout)
             self._channel.send(marshal.dumps((m.INTRODUCE, number, process, connect)))
             in_front = 0
@@ -117,7 +118,7 @@ class Introductions:
             raise self._find(error) from error
         finally:
             del self._answers[number]
-            for _answer, unwanted in answers:  # an interrupt came with it
+            for _answer, unwanted in answers:  # an interrupt arrived with it
                 _close(unwanted)
         if not answer:
             raise ConnectionResetError(errno.ECONNRESET, "the node process has ended")
@@ -126,9 +127,9 @@ class Introductions:
         raise OSError(*answer[2:])
 
     def _read(self, number: int, in_front: int) -> int:
-        """Wait a moment, and take the answer that is in front unless another thread is about to; `in_front`: which one was, last time.
+        """Wait a moment, and take the front answer unless another thread is about to; `in_front`: the number that was in front before.
 
-        Returns which one is. ConnectionResetError when the node is dead.
+        Returns the number in front. Raises ConnectionResetError when the node is dead.
         """
         if not self._is_ready(select.POLLIN, _LOOK_SECONDS):
             return 0
@@ -137,7 +138,7 @@ class Introductions:
             if of in (number, in_front) or of not in self._answers:
                 packet, fds, _cut = receive_fds(self._channel, _PACKET, 1, socket.MSG_DONTWAIT)
                 answers = self._answers.get(_number(packet))
-                if answers is None:  # of one who was interrupted while he waited
+                if answers is None:  # of a thread that was interrupted while it waited
                     _close(fds)
                 else:
                     answers.append((decode_message(packet), fds))
@@ -148,7 +149,7 @@ class Introductions:
         return of
 
     def _is_ready(self, event: int, seconds: float) -> bool:
-        """Wait for the channel to be. One that is closed is: using it says so."""
+        """Wait until the channel is ready. A closed one is: using it raises."""
         fd = self._channel.fileno()
         if fd < 0:
             return True
@@ -157,16 +158,15 @@ class Introductions:
         return bool(self._guard.sleep(poll.poll, seconds * 1000))
 
     def close(self) -> None:
-        """The process leaves its session, or is a fork of one that has. Closing twice is safe."""
+        """The process leaves its session, or is a fork of one that has. Idempotent."""
         self._left = True
         self._channel.close()
         self._incoming.close()
 
 
 def receive_welcome(sock: socket.socket) -> tuple[Message, list[int]]:
-    """The first message of the node, and the descriptors that come with it. Blocks; EOFError when it hangs up.
-
-    OSError when this process has no descriptors for them.
+    """The node's first message and its descriptors. Blocks; raises EOFError when the node hangs up, OSError when this process lacks
+    descriptors.
     """
     head, fds, _cut = receive_fds(sock, _HEADER_BYTES, _WELCOME_FDS)
     head += _exactly(sock, _HEADER_BYTES - len(head))
@@ -182,7 +182,7 @@ def _too_late(timeout: float) -> TimeoutError:
 
 
 def _number(packet: bytes) -> int:
-    """Which question it answers."""
+    """The number of the question that a message answers."""
     if not packet:
         raise ConnectionResetError(errno.ECONNRESET, "")
     number: int = decode_message(packet)[1]
@@ -195,7 +195,7 @@ def _close(fds: list[int]) -> None:
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes:
-    """The next so many bytes."""
+    """The next `size` bytes."""
     data = bytearray()
     while len(data) < size:
         more = sock.recv(size - len(data))

@@ -1,4 +1,4 @@
-"""Limits that a process has reached, in texts that say what to do. Any process of a session."""
+"""Resource limits that a process has reached, as error texts that say what to do. Any process of a session."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from collections.abc import Iterator
 from mray._common.kept import os
 from mray.exceptions import RaySystemError
 
-#: Error numbers of a process that may open no more files, or send no more of them, or for which the system has no room for more.
+#: Error numbers for lack of descriptors: open files, descriptors in flight, or the system's limit.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
-#: So many descriptors a process leaves free, where it can do without keeping them, for those that it needs for a moment.
+#: Descriptors that a process leaves free for short needs, where it has an alternative.
 SPARE = 16
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether an error is this process's own want of descriptors, and says nothing about its peer."""
+    """Whether an error is this process's own lack of descriptors, and says nothing about its peer."""
     return error.errno in _NO_DESCRIPTOR
 
 
 def lacks_descriptor(error: BaseException) -> bool:
-    """As `is_exhausted`, of an error that may as well be a want of memory for something else."""
+    """As `is_exhausted`, of an error that may also be a lack of memory."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether it may be well in a moment: what there are too many of also comes to its end."""
+    """Whether the shortage may pass by itself."""
     return error.errno == errno.EAGAIN or is_exhausted(error)
 
 
 def advice(error: OSError) -> str:
-    """The resource that is exhausted, and how to get more of it; of other errors, their text."""
+    """The exhausted resource, and how to get more of it; for other errors, their text."""
     text = os.strerror(error.errno or 0)
     if error.errno == errno.EMFILE:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -53,13 +53,13 @@ def advice(error: OSError) -> str:
 
 
 def exhausted(error: BaseException, what: str) -> OSError:
-    """The same error, which says `what` could not be done, and what to do."""
+    """The same error with a text that says `what` could not be done, and what to do."""
     assert isinstance(error, OSError)
     return OSError(error.errno, f"{advice(error)}. {what}")
 
 
 def kept(fd: int) -> int:
-    """A new descriptor that this process would keep, though it can do without. OSError, and it is closed, if it is among the last ones."""
+    """Return a new descriptor that this process would like to retain. Raises OSError, and closes it, if it is among the last free ones."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if fd >= soft - SPARE:  # the lowest free number
         os.close(fd)
@@ -69,9 +69,9 @@ def kept(fd: int) -> int:
 
 @contextlib.contextmanager
 def above_limit() -> Iterator[None]:
-    """For what must not fail for want of a descriptor: until it is done, this process may have as many as its hard limit allows.
+    """Context manager: raise the soft limit of descriptors to the hard limit, for what must not fail.
 
-    Also a decorator. The soft limit has been lowered for this, or by somebody who knows nothing of us. Three quick system calls.
+    Also a decorator. Three quick system calls.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
@@ -81,13 +81,13 @@ def above_limit() -> Iterator[None]:
     try:
         yield
     finally:
-        if resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard):  # else somebody has changed it meanwhile
+        if resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard):  # else the program has changed it meanwhile
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager
 def explaining(what: str) -> Iterator[None]:
-    """`what` is told of an error inside that is a want of descriptors, processes, memory or length of files, and what to do."""
+    """Context manager: add `what` and advice to an error inside that is a lack of descriptors, processes, memory or file size."""
     try:
         yield
     except OSError as error:

@@ -1,13 +1,13 @@
-"""Acceptors: they take connections in, at a listening socket or through a channel from the node. In any process of a session.
+"""Acceptors: they accept connections at a listening socket, or through a channel from the node. In any process of a session.
 
-A peer that connects waits in the socket until it is accepted, which takes a descriptor. A process that has none left must not keep it
-waiting for as long as that lasts: it says so, and hangs up.
+A peer that connects waits in the socket until it is accepted, which takes a descriptor. A process without a free one does not keep it
+waiting: it refuses the peer, and hangs up.
 
 ::
 
     connects ──────────────────────────▶ acceptor: EMFILE
                                           the spare descriptor is closed, and the connection takes its place
-    OSError: process X (pid) has none ◀── REFUSED, hang-up; the spare is taken again
+    OSError: process X (pid) has none ◀── REFUSED, hang-up; the spare is opened again
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REST_SECONDS = 0.05
 
 
 def listen_at(path: str, backlog: int = _BACKLOG) -> socket.socket:
-    """A socket that listens at `path`, and that only our user may connect to, whatever the umask. Inherited by nobody."""
+    """A non-inheritable socket that listens at `path`, to which only this user may connect, whatever the umask."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with socket_name(path) as name:
@@ -44,10 +44,10 @@ def listen_at(path: str, backlog: int = _BACKLOG) -> socket.socket:
 
 
 class Acceptor(ABC):
-    """Accepts connections for a reactor; keeps a spare descriptor for the moment when there is no other."""
+    """Accepts connections for a reactor; holds a spare descriptor."""
 
     def __init__(self, reactor: Watching, source: socket.socket, welcome: Callable[[socket.socket], None], who: str) -> None:
-        """`welcome` takes each connection of our own user; `who` is the name of this process. The owner of the source closes it."""
+        """`welcome` receives each connection of this user; `who` is the name of this process. The owner of the source closes it."""
         self._reactor = reactor
         self._source = source
         self._welcome = welcome
@@ -59,7 +59,9 @@ class Acceptor(ABC):
 
     @abstractmethod
     def _take(self) -> socket.socket:
-        """The next peer. BlockingIOError: there is none; EOFError: nor will be; another OSError: it waits on, for want of a descriptor."""
+        """The next peer. Raises BlockingIOError without one, EOFError at the end, another OSError when it waits on for lack of a
+        descriptor.
+        """
 
     def _ready(self, _events: int) -> None:
         self._take_spare()
@@ -72,7 +74,7 @@ class Acceptor(ABC):
                 self._reactor.forget(self._source.fileno())
                 return
             except OSError:
-                # No other peer could be refused either. Do not look all the time.
+                # No other peer could be refused either, so pause.
                 self._rest()
                 return
             if sock is None:
@@ -83,7 +85,7 @@ class Acceptor(ABC):
                 sock.close()
 
     def _take_or_refuse(self) -> socket.socket | None:
-        """The next peer; None when it had to be refused. BlockingIOError when none waits, OSError when one has to go on waiting."""
+        """The next peer; None if it had to be refused. Raises BlockingIOError when none waits, OSError when one must wait on."""
         try:
             return self._take()
         except OSError as error:
@@ -94,19 +96,19 @@ class Acceptor(ABC):
         with self._take_somehow() as sock:
             if peer_is_ours(sock):
                 sock.setblocking(False)
-                with contextlib.suppress(OSError):  # a peer that has gone need not be told
+                with contextlib.suppress(OSError):  # the peer may have hung up
                     sock.send(encode((REFUSED, want.errno, self._why(want))))
         self._take_spare()
         return None
 
     def _take_somehow(self) -> socket.socket:
-        """Take, if need be above this process's own limit for the time of the answer."""
+        """Accept, if need be above this process's soft limit until the peer is answered."""
         try:
             return self._take()
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
-        with above_limit():  # it has been lowered below what was open already: the spare's place is above it
+        with above_limit():  # the limit was lowered below what was open: the spare's number is above it
             return self._take()
 
     def _why(self, error: OSError) -> str:
@@ -128,27 +130,27 @@ class Acceptor(ABC):
             self._spare = -1
 
     def close(self) -> None:
-        """The process leaves its session, or is a fork of one that has. Closing twice is safe."""
+        """The process leaves its session, or is a fork of one that has. Idempotent."""
         self._let_spare_go()
 
 
 class ListenerAcceptor(Acceptor):
-    """A listening socket: a peer that knows its name may connect."""
+    """A listening socket, to which a peer that knows its name may connect."""
 
     def _take(self) -> socket.socket:
         return self._source.accept()[0]
 
 
 class ChannelAcceptor(Acceptor):
-    """The channel through which the node passes on connections to this process (see `mray._ipc.introductions`)."""
+    """The channel through which the node passes connections to this process (see `mray._ipc.introductions`)."""
 
     def _take(self) -> socket.socket:
-        # The packet stays where it is until its descriptor has been got: what the kernel has no room for it drops.
+        # Peek first: the kernel drops a descriptor that it has no room for with its packet.
         try:
             packet, fds, _cut = receive_fds(self._source, 1, 1, socket.MSG_PEEK)
             if packet and not fds:
                 os.close(os.eventfd(0))
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # there was none a moment ago
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # none was free a moment ago
             if packet:
                 self._source.recv(1)
         except ConnectionError:

@@ -1,9 +1,8 @@
 """Output of workers: bytes from a pipe become lines with the name of the task or actor that printed them.
 
-The node reads; workers write. The name changes inside a worker (a task, then another one, then an actor with a ``repr``), so the
-worker says it in the stream itself: a marker, the name, a line end (`name_marker`), which are taken out. A marker may stand in the
-middle of a line. Notes travel the same way (`note`): what a worker tells the driver beside what it prints, about a progress bar or a
-breakpoint; they end no line.
+The node reads; workers write. The name changes inside a worker, so the worker writes it into the stream: a marker, the name, a line end
+(`name_marker`), which the node removes. A marker may stand in the middle of a line. Notes travel the same way (`note`): messages of a
+worker to the driver about a progress bar or a breakpoint; they end no line.
 """
 
 from __future__ import annotations
@@ -14,22 +13,24 @@ _START = b"\x00\x01mray-"
 MARKER = _START + b"name:"
 _NOTE = _START + b"note:"
 
-#: A line longer than this is passed on in pieces.
+#: A longer line is passed on in pieces.
 LONGEST_LINE = 1 << 20
-#: Bytes of the longest note: with its marker it is written in one piece (PIPE_BUF).
+#: Bytes of the longest note, which with its marker is written atomically (PIPE_BUF).
 LONGEST_NOTE = 4000
-#: The part of a worker's output that is kept for the error of its crash: bytes, and of them lines.
+#: The end of a worker's output that the error of its crash shows: bytes, and of them lines.
 TAIL_BYTES = 4096
 _TAIL_LINES = 40
 
 
 def name_marker(name: str) -> bytes:
-    """The mark that a worker writes, in one piece, before its first output under a new name."""
+    """The marker that a worker writes, in one piece, before its first output under a new name."""
     return MARKER + name.replace("\n", " ").encode("utf-8", "replace")[:3000] + b"\n"
 
 
 def note(text: str) -> bytes:
-    """The mark that a worker writes, in one piece, to send the driver a text; ValueError when it is too long or has several lines."""
+    """The marker that a worker writes, in one piece, to send the driver a text. Raises ValueError when it is too long or has several
+    lines.
+    """
     raw = text.encode("utf-8", "replace")
     if len(raw) > LONGEST_NOTE or b"\n" in raw:
         raise ValueError(f"a note is one line of at most {LONGEST_NOTE} bytes")
@@ -37,7 +38,7 @@ def note(text: str) -> bytes:
 
 
 def last_lines(tail: bytes) -> bytes:
-    """The end of a worker's output, as long as an error may show it."""
+    """The end of a worker's output, as far as an error shows it."""
     lines = tail.splitlines()
     if len(tail) == TAIL_BYTES and len(lines) > 1:
         del lines[0]  # its beginning is cut off
@@ -60,24 +61,24 @@ class LineSplitter:
 
     def __init__(self) -> None:
         self.name = ""
-        #: Notes that have arrived and that nobody has taken yet.
+        #: Notes that have arrived and were not taken yet.
         self.notes: list[bytes] = []
         self._rest = b""
-        #: Whether the beginning of the present line has been passed on.
+        #: Whether the beginning of the current line has been passed on.
         self._is_open = False
 
     @property
     def holds(self) -> bool:
-        """Whether there is the beginning of a line that has no end yet."""
+        """Whether it holds the beginning of an unfinished line."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[tuple[str, bytes]]:
-        """The whole lines that are there now, as (name, text with its line ends); equal names come as one text."""
+        """The lines finished so far, as (name, text with its line ends); consecutive lines of one name come as one text."""
         data = self._rest + data
         lines: list[tuple[str, bytes]] = []
         if _START[:1] in data:
             data = self._take_marks(data, lines)
-        # A mark that has no end yet has no line end behind it either: it stays.
+        # An unfinished marker has no line end behind it either, so it stays.
         end = data.rfind(b"\n") + 1
         if len(data) - end > LONGEST_LINE:
             end = len(data)
@@ -88,7 +89,7 @@ class LineSplitter:
         return lines
 
     def piece(self) -> list[tuple[str, bytes]]:
-        """The beginning of a line whose end does not come, as far as it is no mark and no piece of a character."""
+        """The beginning of an overlong line, without an unfinished marker or character."""
         end = _whole_characters(self._rest[: _mark_at(self._rest)])
         text, self._rest = self._rest[:end], self._rest[end:]
         if not text:
@@ -97,7 +98,7 @@ class LineSplitter:
         return [(self.name, text)]
 
     def _take_marks(self, data: bytes, lines: list[tuple[str, bytes]]) -> bytes:
-        """Take the marks out of the text; what stands before a change of name goes to `lines`. Returns the text behind."""
+        """Remove the markers from the text, and return the text behind them; text before a change of name goes to `lines`."""
         start = 0
         while True:
             at = data.find(_START, start)
@@ -118,14 +119,14 @@ class LineSplitter:
                 start = at + 1
 
     def finish(self) -> list[tuple[str, bytes]]:
-        """The rest at the end of the stream: a line without an end, without the piece of a mark that may stand behind it."""
+        """The rest at the end of the stream: a line without an end, without an unfinished marker."""
         rest, self._rest = self._rest[: _mark_at(self._rest)], b""
         is_open, self._is_open = self._is_open, False
         return [(self.name, rest + b"\n")] if rest or is_open else []
 
 
 def _mark_at(rest: bytes) -> int:
-    """Where a mark begins that has not come to its end; the length of the text if none does."""
+    """The start of an unfinished marker; the length of the text if there is none."""
     at = rest.rfind(_START[:1])
     if at >= 0 and (rest[at:].startswith((MARKER, _NOTE)) or (len(rest) - at > 1 and MARKER.startswith(rest[at:]))):
         return at
@@ -133,7 +134,7 @@ def _mark_at(rest: bytes) -> int:
 
 
 def _whole_characters(text: bytes) -> int:
-    """The length without the first bytes of a character in UTF-8 whose others have not come."""
+    """The length without an unfinished UTF-8 character."""
     for back in range(1, min(len(text), 3) + 1):
         byte = text[-back]
         if byte >= 0xC0:  # the first of two, three or four

@@ -1,8 +1,7 @@
-"""The session's table for one process: it writes to its own row, and cannot write to the others.
+"""The session's table for one process: it can write to its own row only.
 
-In drivers and workers, when they join. The kernel sees to it: a write to the row of another process, which only a program that writes to
-memory that is not its own does, ends this process with SIGSEGV. Not in `mray._ipc.table`, since the node does without ctypes, and writes
-to each row.
+In drivers and workers, when they join. Enforced by page protection: a wild write of a program to another row ends this process with
+SIGSEGV. Not in `mray._ipc.table`, since the node does without ctypes, and writes to each row.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def keep_to(table: SessionTable, row: int) -> None:
-    """From now on this process can write to this row only. (Where the kernel has no room for the mappings, to all.)"""
+    """Make this row the only writable one of this process. (Where the kernel has no room for the mappings, all stay writable.)"""
     start, size = address_of(table.segment.memory), table.segment.size
     _protect(start, row * PAGE, mmap.PROT_READ)
     _protect(start + (row + 1) * PAGE, size - (row + 1) * PAGE, mmap.PROT_READ)

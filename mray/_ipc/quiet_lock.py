@@ -1,10 +1,10 @@
-"""A lock that user code may want at any moment, even in the middle of what it guards.
+"""A lock that user code may want at any moment, even inside of what it guards.
 
-The garbage collector may run at any allocation of any thread, and with it finalizers of the user's, which may call anything: `get` in
-``__del__`` of a garbage cycle, say. In a thread that owns the lock such a call finds what the lock guards half changed, and waits for ever
-for an answer that nobody asked for. So the collector is off while the lock is owned. The garbage goes a little later.
+The garbage collector may run at any allocation of any thread, and with it the user's finalizers, which may call anything, `get` for
+instance. In a thread that owns the lock such a call would find the guarded state half changed, and wait forever. So the collector is off
+while the lock is owned, and garbage is collected a little later.
 
-Rejected: to run the collector ourselves (it costs what it costs, more often); to serve such calls in another thread (it would wait for the
+Rejected: running the collector explicitly (its cost is paid more often); serving such calls in another thread (it would wait for the
 lock).
 """
 
@@ -21,19 +21,19 @@ class QuietLock:
     __slots__ = ("_collects", "_depth", "inner")
 
     def __init__(self) -> None:
-        #: The lock itself, for a stretch that a finalizer may find at any point.
+        #: The lock itself, for code that a finalizer may interrupt anywhere.
         self.inner: Any = threading.RLock()
         self._depth = 0
-        #: Whether the collector is to be on again when the lock is free.
+        #: Whether the collector is to be enabled when the lock is free.
         self._collects = False
 
     def abandon(self) -> None:
-        """In a forked child, in whose parent another thread may own it: the collector is on there."""
+        """In a forked child, in whose parent another thread may own it: enable the collector."""
         if self._collects:
             enable()
 
     def is_owned(self) -> bool:
-        """Whether the thread that asks owns it."""
+        """Whether the calling thread owns it."""
         return bool(self.inner._is_owned())  # noqa: SLF001  (Python's)
 
     def is_owned_by(self, ident: int) -> bool:
@@ -46,7 +46,7 @@ class QuietLock:
             disable()
         self.inner.acquire()
         if not self._depth:
-            if not collects and isenabled():  # the owner before has put it on again
+            if not collects and isenabled():  # the previous owner has enabled it
                 disable()
                 collects = True
             self._collects = collects

@@ -1,7 +1,7 @@
-"""Removing what carries a session's name.
+"""Removing everything that carries a session's name.
 
-A survivor calls this: the node at an orderly end, the zygote when the node is gone, the driver when both are, and the next
-`init` for sessions that nobody lives to clean (their lock is free). Calling it twice, or from two processes at once, is safe.
+Called by a survivor: the node at an orderly exit, the zygote after the node's death, the driver when both are dead, and the next `init`
+for sessions without survivors (their lock is free). Idempotent, also from two processes concurrently.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ from mray._ipc.segment import SEMAPHORE, SHM, unlink
 LOCK = "lock"
 #: File beside the sessions that names the persistent one.
 ADDRESS = "address"
-#: How the links beside the sessions begin by which a session is found by its port, and the link in its directory that leads to its own.
+#: The prefix of the links beside the sessions that map a port to a session; and the link in its directory that names its own.
 PORT = "port-"
 PORT_LINK = "port"
-#: Names a session's directory for every process that the session starts, however indirectly.
+#: Names the session's directory for every process that descends from the session.
 SESSION_VARIABLE = "MRAY_SESSION_DIR"
-#: Folder of a session's directory with the objects that memory had no room for; a link if the user wants them elsewhere.
+#: Folder of spilled objects in a session's directory; a link if the user wants them elsewhere.
 SPILLED = "spilled"
-#: The prefix of such a folder elsewhere, before the session's name, and the link in it that leads back to the session.
+#: The prefix of such a folder elsewhere, followed by the session's name; the link in it that leads back to the session.
 _SPILL_PREFIX = "mray_spilled_objects_"
 _SESSION_LINK = ".session"
-#: How often it is looked whether those that were killed are gone, and the seconds in between: some cannot be, while a disk hangs.
+#: The number of polls for the exit of killed processes, and the seconds between: some cannot exit while a disk hangs.
 _KILL_LOOKS = 200
 _KILL_LOOK = 0.005
-#: For so many of these the zygote is left to clean by itself: who kills it and dies then would leave everything behind.
+#: Polls for which the zygote is left to clean up by itself: a survivor that kills it and then dies would leave everything behind.
 _ZYGOTE_LOOKS = 100
-#: How the names of sessions begin that have one process. That is in the rest, and no lock says whether they live.
+#: The prefix of the names of sessions of one process, which have no lock.
 LOCAL = "session_local_"
-#: How names of CUDA's interprocess events begin.
+#: The prefix of names of CUDA's interprocess events.
 _EVENTS = "cuda.shm."
-#: Digits of the last part of a session directory's name: those that nobody guesses, and those of the namespace of its pids.
+#: Digits of the last part of a session directory's name: unguessable ones, and those of its pid namespace.
 _SECRET_DIGITS, _MARK_DIGITS = 8, 4
-#: Descriptors of the locks that this process has taken and not released.
+#: Descriptors of the locks that this process holds.
 _taken: set[int] = set()
-#: Folders of a session's ``logs`` that are not removed with it.
+#: Folders of a session's ``logs`` that outlive it.
 KEPT_LOGS = ("nsight", "profiles")
 
 
 def segment_prefix(session: str) -> str:
-    """The prefix of the names of a session's shared memory (as `mray._ipc.segment` wants them, with the slash)."""
+    """The prefix of the names of a session's shared memory, with the slash."""
     return f"/mray-{session}-"
 
 
 def session_of(directory: str) -> str:
-    """The random part of a session directory's name; it names the session's shared memory."""
+    """The random part of a session directory's name, which names the session's shared memory."""
     return directory.rstrip("/").rpartition("_")[2]
 
 
 def new_session_mark() -> str:
-    """The last part of a new session directory's name: nobody guesses it, and its last four digits are of the namespace of its pids."""
+    """The last part of a new session directory's name: unguessable, with four digits for its pid namespace."""
     return os.urandom(_SECRET_DIGITS // 2).hex() + f"{namespace_mark():0{_MARK_DIGITS}x}"
 
 
 def is_of_this_namespace(directory: str) -> bool:
-    """Whether pids of this session are pids here too: containers may share its files and names, and have other processes."""
+    """Whether pids of this session are valid here: containers may share its files and names, but not its processes."""
     mark = session_of(directory)[_SECRET_DIGITS:]
     return len(mark) != _MARK_DIGITS or mark == f"{namespace_mark():04x}"
 
 
 def can_be_seen(session: str) -> bool:
-    """Whether the processes of a session, if it has any, can be seen from here. `session`: the last part of its directory's name."""
+    """Whether the processes of a session would be visible here. `session`: the last part of its directory's name."""
     if session.startswith(LOCAL):
         return local_process(session) is not None
     return sees_all() or is_of_this_namespace(session)
@@ -81,7 +81,7 @@ def _names_in(place: str, start: str) -> list[str]:
 
 @above_limit()
 def unlink_segments(session: str) -> None:
-    """Take away every shared-memory name of the session."""
+    """Unlink every shared-memory name of the session."""
     prefix = segment_prefix(session)[1:]
     for name in (*_names_in(SHM, prefix), *_names_in(SHM, SEMAPHORE + prefix)):
         with contextlib.suppress(OSError):
@@ -89,9 +89,8 @@ def unlink_segments(session: str) -> None:
 
 
 def events_by_pid(place: str = SHM) -> dict[int, list[str]]:
-    """Names in shared memory of CUDA's interprocess events, by the process that made them: ``cuda.shm.<user>.<pid>.<number>``, in hex.
-
-    The driver removes them when the process ends in order, and nobody does otherwise. Of this user only.
+    """Names of this user's CUDA interprocess events by pid: ``cuda.shm.<user>.<pid>.<number>``, in hex. The driver removes them only at an
+    orderly exit.
     """
     return _events_among(_names_in(place, _EVENTS), place)
 
@@ -107,7 +106,7 @@ def _events_among(names: Iterable[str], place: str = SHM) -> dict[int, list[str]
 
 
 def _unlink_events(pids: Collection[int], names: Iterable[str]) -> None:
-    """These processes were ours and are dead: take away the names of their events. Events that are open elsewhere stay so."""
+    """Unlink the event names of these dead processes. Events that are open elsewhere stay open."""
     for pid, events in _events_among(names).items():
         if pid in pids:
             for name in events:
@@ -117,7 +116,7 @@ def _unlink_events(pids: Collection[int], names: Iterable[str]) -> None:
 
 @above_limit()
 def remove_session(directory: str) -> str | None:
-    """Remove names and directory; the session's processes are dead. Returns where profiles have been moved to, if there are any."""
+    """Remove names and directory of a session whose processes are dead. Returns the new location of profiles, if there are any."""
     _reopen(directory)
     withdraw(directory)
     forget_port(directory)
@@ -137,9 +136,9 @@ def has_objects(directory: str, owner: str) -> bool:
 
 @above_limit()
 def remove_leftovers(directory: str, process: str, pid: int = 0) -> dict[str, list[str]]:
-    """A process is dead: take away the objects that it owned, and its CUDA events. Returns the objects that it made for others, by owner.
+    """Remove the objects that a dead process owned, and its CUDA events. Returns the objects that it created for others, by owner.
 
-    An object's name says for whom it was made, and by whom (see `mray._objects.store`).
+    An object's name contains its owner and its creator (see `mray._objects.store`).
     """
     prefix, spilled = segment_prefix(session_of(directory))[1:], os.path.join(directory, SPILLED)
     there = _names_in(SHM, "")
@@ -159,10 +158,7 @@ def remove_leftovers(directory: str, process: str, pid: int = 0) -> dict[str, li
 
 
 def spill_elsewhere(directory: str, parent: str) -> None:
-    """Have a session's objects that memory has no room for lie in a directory of their own below `parent`.
-
-    Sweeps what sessions that are gone have left there. Raises OSError when there can be no such directory.
-    """
+    """Create a directory for a session's spilled objects below `parent`, and sweep those of dead sessions there. Raises OSError."""
     os.makedirs(parent, 0o700, exist_ok=True)
     for name in _names_in(parent, _SPILL_PREFIX):
         if _is_left_over(os.path.join(parent, name)):
@@ -174,10 +170,10 @@ def spill_elsewhere(directory: str, parent: str) -> None:
 
 
 def _is_left_over(place: str) -> bool:
-    """Whether this is a directory of our own user with objects of a session that is gone."""
+    """Whether this is a directory of this user with objects of a dead session."""
     try:
-        # In a directory of somebody else's, a link might take the place of a folder while it is being removed. That of a session in another
-        # container may lead to nothing here: its node holds the directory.
+        # In another user's directory, a link might replace the folder during its removal. The link of a session in another container may
+        # dangle here: its node holds the directory.
         is_ours = os.lstat(place).st_uid == os.getuid()
         return is_ours and not os.path.exists(os.readlink(os.path.join(place, _SESSION_LINK))) and not is_held(place)
     except OSError:
@@ -185,17 +181,17 @@ def _is_left_over(place: str) -> bool:
 
 
 def remove_spilled(directory: str) -> None:
-    """Remove the objects on disk of a session that is dead, wherever they lie."""
+    """Remove the objects on disk of a dead session, wherever they lie."""
     try:
         place = os.readlink(os.path.join(directory, SPILLED))
     except OSError:
-        return  # in its own directory, which goes as a whole, or nowhere
+        return  # in its own directory, which is removed as a whole, or nowhere
     if os.path.basename(place) == _SPILL_PREFIX + session_of(directory):
         _remove_tree(place)
 
 
 def is_published(directory: str) -> bool:
-    """Whether this is the persistent session that others find (see `mray._joining.address`)."""
+    """Whether this is the persistent session that others find (see `mray._runtime.joining.address`)."""
     directory = directory.rstrip("/")
     try:
         with io.open(os.path.join(os.path.dirname(directory), ADDRESS), encoding="utf-8", errors="replace") as file:
@@ -205,25 +201,25 @@ def is_published(directory: str) -> bool:
 
 
 def withdraw(directory: str) -> None:
-    """If this is the persistent session that others find, it is found no more."""
+    """Withdraw the address of the persistent session, if it is this one."""
     if is_published(directory):
         parent = os.path.dirname(directory.rstrip("/"))
         with contextlib.suppress(OSError), address_lock(parent):
-            if is_published(directory):  # still: the next one may have been started meanwhile
+            if is_published(directory):  # still: the next one may have started meanwhile
                 os.unlink(os.path.join(parent, ADDRESS))
 
 
 def forget_port(directory: str) -> None:
-    """A session is found no more by its port."""
+    """Remove the link of a session's port."""
     with contextlib.suppress(OSError):
         place = os.readlink(os.path.join(directory, PORT_LINK))
         with address_lock(os.path.dirname(place)):
-            if os.readlink(place) == directory.rstrip("/"):  # still: it may be the port of another by now
+            if os.readlink(place) == directory.rstrip("/"):  # still: the port may be another's by now
                 os.unlink(place)
 
 
 def _sweep_port(place: str) -> None:
-    """Take away the link of a session that is gone without having removed it."""
+    """Remove the port link of a dead session."""
 
     def is_left() -> bool:
         return not os.path.exists(place) or is_held(os.path.join(place, LOCK)) is False
@@ -236,13 +232,13 @@ def _sweep_port(place: str) -> None:
 
 
 def address_lock(parent: str) -> contextlib.AbstractContextManager[None]:
-    """Nobody else changes the file with the address while this is entered."""
+    """Context manager: hold the lock on the address file."""
     return while_locked(parent, os.O_DIRECTORY)
 
 
 @contextlib.contextmanager
 def while_locked(path: str, flags: int) -> Iterator[None]:
-    """Hold the lock of a file or directory, which is opened with these flags; waits for it. The end of the process releases it."""
+    """Context manager: wait for and hold the lock of a file or directory, opened with these flags. The process's exit releases it."""
     fd = _locked(path, flags, fcntl.LOCK_EX)
     try:
         yield
@@ -251,7 +247,7 @@ def while_locked(path: str, flags: int) -> Iterator[None]:
 
 
 def _keep_profiles(directory: str) -> str | None:
-    """A profiler's file is the one that its user waits for: it outlives the session, beside the sessions."""
+    """Move profiles beside the sessions, since they outlive their session."""
     parent, name = os.path.split(directory.rstrip("/"))
     target = os.path.join(parent, "profiles", name.removeprefix("session_"))
     kept = None
@@ -266,7 +262,7 @@ def _keep_profiles(directory: str) -> str | None:
 
 
 def _remove_tree(directory: str) -> None:
-    """Remove a directory of ours with what is in it; others may do the same at the same time."""
+    """Remove a directory of this user with its contents; others may do the same concurrently."""
     _reopen(directory)
     with contextlib.suppress(OSError):
         with os.scandir(directory) as entries:
@@ -280,14 +276,14 @@ def _remove_tree(directory: str) -> None:
 
 
 def _reopen(directory: str) -> None:
-    """Take back the rights to a directory of ours that somebody has taken away."""
+    """Restore the rights to a directory of this user."""
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        with contextlib.suppress(OSError):  # it is gone, or not ours
+        with contextlib.suppress(OSError):  # removed, or another user's
             os.chmod(directory, 0o700)
 
 
 def kill_processes(directory: str) -> None:
-    """End whatever still runs of a session whose node is dead (SIGKILL), and see it gone: it might be making a file, or forking."""
+    """Kill all processes of a session whose node is dead, and wait for their exit: one might be creating a file, or forking."""
     ended: set[int] = set()
     for look in range(_KILL_LOOKS):
         pids = with_variable(SESSION_VARIABLE, directory)
@@ -304,17 +300,17 @@ def kill_processes(directory: str) -> None:
 
 @above_limit()
 def clean_after_node(directory: str) -> None:
-    """The node is dead: end every process of the session but this one, then remove its names."""
+    """The node is dead: kill every process of the session but this one, then remove its names."""
     kill_processes(directory)
     # POINT session ended
     remove_session(directory)
 
 
 def hold(directory: str) -> tuple[int, ...]:
-    """As the node: descriptors that keep cleaners away from the directory, and say that its session lives though its lock is gone; and from
-    that of spilled objects, where that lies elsewhere.
+    """For the node: descriptors that keep cleaners away from the directory and show that the session lives even if its lock is removed;
+    also of the directory of spilled objects elsewhere.
 
-    systemd-tmpfiles passes over directories on which somebody holds an flock. Nothing is held where there can be no such lock.
+    systemd-tmpfiles skips directories with an flock. Returns none where such a lock is impossible.
     """
     held = []
     for place in (directory, os.path.join(directory, SPILLED)):
@@ -324,14 +320,14 @@ def hold(directory: str) -> tuple[int, ...]:
 
 
 def lives_unlocked(directory: str) -> bool:
-    """Whether a session lives whose lock somebody has removed, with its directory perhaps, which may have been made again since."""
+    """Whether a session lives whose lock was removed, perhaps with its directory, which may have been recreated."""
     return is_held(directory) or bool(with_variable(SESSION_VARIABLE, directory))
 
 
 def is_held(path: str) -> bool | None:
-    """Whether a process holds the lock of this directory or file; None where it is not there, or can have none."""
+    """Whether a process holds the lock of this directory or file; None where it does not exist, or cannot be locked."""
     try:
-        # Shared: else two that look at the same time would take each other for the holder.
+        # Shared: two concurrent checks would take each other for the holder.
         release(_locked(path, os.O_RDONLY, fcntl.LOCK_SH | fcntl.LOCK_NB))
     except BlockingIOError:
         return True
@@ -341,7 +337,9 @@ def is_held(path: str) -> bool | None:
 
 
 def _locked(path: str, flags: int, how: int) -> int:
-    """A descriptor that holds the lock. OSError when it is not there or can have no lock: BlockingIOError when others hold it (LOCK_NB)."""
+    """A descriptor that holds the lock. Raises OSError when it does not exist or cannot be locked, BlockingIOError when others hold it
+    (LOCK_NB).
+    """
     fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     _taken.add(fd)
     try:
@@ -353,13 +351,13 @@ def _locked(path: str, flags: int, how: int) -> int:
 
 
 def release(lock: int) -> None:
-    """Let go of a lock: it is free when the processes that have got the same descriptor have, too."""
+    """Release a lock, which is free when all processes with the same descriptor have released it."""
     _taken.discard(lock)
     os.close(lock)
 
 
 def _after_fork() -> None:
-    """The child of a fork would hold its parent's locks for as long as it lives."""
+    """Close the parent's locks in the child of a fork."""
     while _taken:
         os.close(_taken.pop())
 
@@ -368,7 +366,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def keep_young(directory: str) -> None:
-    """Touch a session's directory, the one that it lies in and what is in it: cleaners that go by age find nothing old."""
+    """Touch a session's directory, its parent and its contents, for cleaners that go by age."""
     with contextlib.suppress(OSError):
         os.utime(os.path.dirname(directory))
     with contextlib.suppress(OSError):
@@ -381,7 +379,7 @@ def keep_young(directory: str) -> None:
 
 
 def take_lock(directory: str) -> int | None:
-    """Lock a session directory; the descriptor, or ``None`` when somebody of the session lives."""
+    """Lock a session directory. Returns the descriptor, or None while the session lives."""
     if not os.path.exists(os.path.join(directory, LOCK)) and lives_unlocked(directory):
         return None
     try:
@@ -391,12 +389,12 @@ def take_lock(directory: str) -> int | None:
 
 
 def new_lock(directory: str) -> int:
-    """As `take_lock`; the OSError that it comes to."""
+    """As `take_lock`, but raises the OSError."""
     return _locked(os.path.join(directory, LOCK), os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sweep(parent: str) -> None:
-    """Clean every session under `parent` that nobody holds the lock of, and those of one process whose process is gone."""
+    """Clean every session under `parent` whose lock is free, and those of one process whose process is dead."""
     sweep_local()
     for name in _names_in(parent, "session_"):
         directory = os.path.join(parent, name)
@@ -414,12 +412,12 @@ def sweep(parent: str) -> None:
 
 # ---------------------------------------------------------------------------------- sessions of one process
 def local_name(number: int) -> str:
-    """The name of a session that is this process. (Another machine's share of the same memory has other processes: the namespace tells.)"""
+    """The name of this process's session of one process, with its pid namespace."""
     return f"{LOCAL}{namespace():x}_{os.getpid()}_{start_of(os.getpid()):x}_{number:x}"
 
 
 def local_process(name: str) -> int | None:
-    """The process that such a session is: its pid, 0 if it is gone, None if it cannot be seen from here."""
+    """The pid of such a session's process; 0 if it is dead, None if it is not visible here."""
     try:
         where, pid, start, _number = name.removeprefix(LOCAL).split("_")
         if int(where, 16) != namespace():
@@ -430,18 +428,18 @@ def local_process(name: str) -> int | None:
 
 
 def local_is_dead(name: str) -> bool:
-    """Whether the process of such a session is gone; False if it cannot be seen from here."""
+    """Whether the process of such a session is dead; False if it is not visible here."""
     return local_process(name) == 0
 
 
 def remove_local(directory: str) -> None:
-    """Such a session is over: its names, and the folder where its groups meet."""
+    """Remove the names of such a session, and the folder in which its groups meet."""
     unlink_segments(os.path.basename(directory))
     _remove_tree(directory)
 
 
 def sweep_local() -> None:
-    """Take away the names in shared memory of such sessions whose process is gone."""
+    """Unlink the names in shared memory of such sessions whose process is dead."""
     start = segment_prefix(LOCAL)[1:-1]
     before = len(start) - len(LOCAL)
     for session in {name[before:].partition("-")[0] for name in _names_in(SHM, start)}:

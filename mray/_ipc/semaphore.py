@@ -1,19 +1,17 @@
-"""Doorbells made of named POSIX semaphores, which keep no descriptor: the other row of `mray._ipc.doorbell`.
+"""Doorbells made of named POSIX semaphores, which need no descriptor: the alternative to `mray._ipc.doorbell`.
 
 ::
 
     process that rings                       process that sleeps
-    makes a semaphore, tells its name ─────▶ opens it, and takes its name away: no more processes need that
+    creates a semaphore, sends its name ───▶ opens it, and unlinks its name
     ring: posts it ────────────────────────▶ thread of a `Relay`, which waits for it ── own eventfd ──▶ thread that reads
-    (ends) ────────────────────────────────▶ thread that hears of it ── posts the semaphore ──▶ the relay ends
+    (exits) ───────────────────────────────▶ thread that is notified ── posts the semaphore ──▶ the relay ends
 
-A thread waits for one semaphore, and for no socket besides. So each process that rings has a semaphore of its own, and each semaphore a
-thread in the process that sleeps. A process that can keep no more eventfds of others, because of `ulimit -n`, gets by with them; or all do
-(``MRAY_SEMAPHORES``). Each wake-up passes through one more thread: in a round trip of two, nothing that could be measured.
+A thread waits for one semaphore, and for no socket besides. So each ringing process has a semaphore, and each semaphore a thread in the
+sleeping process. Used by a process whose `ulimit -n` leaves no room for eventfds of others, or by all (``MRAY_SEMAPHORES``).
 
-A process that dies in between leaves a name of the session, which goes with its maker (`mray._ipc.reaper`). The C library itself makes
-the file under a random name first, for some microseconds: one that a process leaves by dying right then cannot be told from those of
-other programs, and stays.
+A process that dies in between leaves a name of the session, which its creator's cleaner removes (`mray._ipc.reaper`). The C library
+first creates the file under a random name: one that is left by a death in that moment cannot be told from other programs', and stays.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ from mray._ipc.table import SessionTable
 
 
 class SemaphoreDoorbell(Doorbell):
-    """A doorbell whose process is told by a semaphore."""
+    """A doorbell whose process is woken by a semaphore."""
 
     __slots__ = ("_semaphore",)
 
     def __init__(self, prefix: str, table: SessionTable, tell: Callable[[str], int]) -> None:
-        """`tell` its process the semaphore's name, which begins with `prefix`: waits until that has opened it, and returns its row."""
+        """`tell` sends the process the semaphore's name, which begins with `prefix`, waits until it has opened it, and returns its row."""
         name = f"{prefix}bell-{new_nonce():x}"
         self._semaphore = _semaphore(name, posix_ipc.O_CREX, mode=0o600)
         try:
@@ -49,13 +47,13 @@ class SemaphoreDoorbell(Doorbell):
     def wake(self) -> None:
         try:
             self._semaphore.release()
-        except (posix_ipc.Error, OSError):  # it is closed; or has been rung more often than it counts
+        except (posix_ipc.Error, OSError):  # closed, or rung more often than it counts
             pass
 
     def close(self) -> None:
         try:
             self._semaphore.close()
-        except (AttributeError, posix_ipc.Error):  # there never was one, or it is closed
+        except (AttributeError, posix_ipc.Error):  # never created, or closed
             pass
 
 
@@ -63,7 +61,7 @@ class Relay:
     """Calls `wake` whenever another process posts a semaphore, in a thread of its own, until `end`."""
 
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
-        """FileNotFoundError when there is no semaphore of this name."""
+        """Raises FileNotFoundError when there is no semaphore of this name."""
         self._semaphore = _semaphore(name)
         # POINT semaphore opened
         unlink_semaphore(name)
@@ -88,12 +86,12 @@ class Relay:
         self._semaphore.close()
 
     def end(self) -> None:
-        """The process that posts is gone, or this one leaves its session. Any thread, once."""
+        """The process that posts has exited, or this one leaves its session. Any thread, once."""
         self._is_over = True
         self._semaphore.release()
 
     def join(self) -> None:
-        """Wait until it has ended: it calls nothing any more."""
+        """Wait until its thread has ended."""
         self._thread.join()
 
 
@@ -105,5 +103,5 @@ def _semaphore(name: str, flags: int = 0, **options: Any) -> Any:
     except OSError as error:
         if error.errno is not None:
             raise
-        # as it comes for want of a descriptor, which is needed for the moment
+        # raised for lack of a descriptor, which is needed for a moment
         raise exhausted(OSError(errno.EMFILE, ""), f"The semaphore {name} could not be opened.") from error

@@ -1,10 +1,10 @@
-"""The sessions of this user on this machine, as their directories tell.
+"""The sessions of this user on this machine, found by their directories.
 
-Any process: a driver that joins one, commands, observers. Nothing is asked; a session is alive as long as a process of it holds its lock.
+Any process: a joining driver, commands, observers. No session is asked; it is alive while one of its processes holds its lock.
 
-A session is found by ``host:port`` too, which is what programs for Ray expect of an address and take apart. Its port is a number that no
-other living session of the user has: a link beside the sessions, ``port-<port>-<host>``, leads to its directory. Nobody listens there.
-Rejected: a socket that is bound, by which the kernel would keep the number, and which would be one of the network in every session.
+A session is also found by ``host:port``, which programs for Ray expect of an address. Its port is a number that no other live session of
+the user has: a link beside the sessions, ``port-<port>-<host>``, leads to its directory. No socket listens there. Rejected: a bound
+socket, by which the kernel would reserve the number, since it would be a network socket in every session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mray._common.kept import os
 from mray._ipc.discovery import is_of_this_machine
 from mray._ipc.reaper import LOCAL, LOCK, PORT, PORT_LINK, address_lock, is_held, lives_unlocked, local_is_dead
 
-#: The ports that sessions choose from by themselves.
+#: The ports that sessions choose from.
 _PORTS = range(10_000, 60_000)
 
 
@@ -37,7 +37,7 @@ def session_parents() -> list[str]:
 
 
 def is_private(path: str) -> bool:
-    """Whether this is a directory of our user that no other user may enter. Any other may be a trap: nothing in it is opened."""
+    """Whether this is a directory of this user that no other user may enter. Others may be traps, and are not read."""
     try:
         facts = os.lstat(path)
     except OSError:
@@ -46,10 +46,10 @@ def is_private(path: str) -> bool:
 
 
 def sessions() -> list[str]:
-    """Directories of the sessions of this user that are alive, the oldest first.
+    """Directories of this user's live sessions, the oldest first.
 
-    Sessions with a `_temp_dir` of their own are not among them; their directory has to be named. Nor are sessions of one process, which
-    answer no other process.
+    Without sessions that have a `_temp_dir`, whose directory must be named, and without sessions of one process, which answer no other
+    process.
     """
     return [directory for directory, alive in all_sessions() if alive and not os.path.basename(directory).startswith(LOCAL)]
 
@@ -66,7 +66,7 @@ def all_sessions() -> list[tuple[str, bool]]:
 
 
 def is_alive(directory: str) -> bool:
-    """Whether a process of the session holds its lock; of a session of one process, whether that process lives."""
+    """Whether a process of the session holds its lock; for a session of one process, whether that process lives."""
     if (name := os.path.basename(directory)).startswith(LOCAL):
         return not local_is_dead(name)
     held = is_held(os.path.join(directory, LOCK))
@@ -75,7 +75,7 @@ def is_alive(directory: str) -> bool:
 
 # --------------------------------------------------------------------------------------------------- host:port
 def take_port(parent: str, directory: str, host: str, port: int = 0) -> bool:
-    """Have ``host:port`` name a session from now on; False if another one that lives has this port. 0: one that none has.
+    """Make ``host:port`` name a session; False if another live one has this port. 0: any free one.
 
     `parent` is the private directory for the link, one of `session_parents` if others are to find it.
     """
@@ -95,7 +95,7 @@ def take_port(parent: str, directory: str, host: str, port: int = 0) -> bool:
 
 
 def _taken(parent: str) -> dict[int, str]:
-    """The ports of sessions, to the links that lead to them."""
+    """The ports of sessions, with the links that lead to them."""
     found = {}
     with os.scandir(parent) as entries:
         for entry in entries:
@@ -106,7 +106,7 @@ def _taken(parent: str) -> dict[int, str]:
 
 
 def join_host(host: str, port: int | str) -> str:
-    """``host:port``, with brackets around an address of version 6."""
+    """``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -119,7 +119,7 @@ def split_host(address: str) -> tuple[str, int] | None:
 
 
 def address_of(directory: str) -> str:
-    """The address of a session: ``host:port``; its directory where it could not be given a port."""
+    """The address of a session: ``host:port``, or its directory if it has no port."""
     try:
         name = os.path.basename(os.readlink(os.path.join(directory, PORT_LINK)))
     except OSError:
@@ -129,7 +129,7 @@ def address_of(directory: str) -> str:
 
 
 def directory_at(address: str, temp_dir: str | None = None) -> str | None:
-    """The directory of the session that lives at ``host:port``, on this machine; None if none does, and for another form of address."""
+    """The directory of the live session at ``host:port`` on this machine; None for none, and for another form of address."""
     split = split_host(address)
     if split is None:
         return None
@@ -146,7 +146,7 @@ def directory_at(address: str, temp_dir: str | None = None) -> str | None:
 
 
 def parents_elsewhere() -> list[str]:
-    """The folders of this user's sessions below temporary directories of their own, as far as their ports lead there."""
+    """The folders of this user's sessions below other temporary directories, found by their ports."""
     found = []
     for parent in filter(is_private, session_parents()):
         with contextlib.suppress(OSError):

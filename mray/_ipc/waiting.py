@@ -1,4 +1,4 @@
-"""Waiters for the reactor of their process: other threads, and callbacks whose time comes."""
+"""Waiters for the reactor of their process: other threads, and timers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Waiter:
         self.lock.acquire()
 
     def wake(self) -> None:
-        """Have it look again."""
-        with contextlib.suppress(RuntimeError):  # waked twice before it woke: once is enough
+        """Make it poll."""
+        with contextlib.suppress(RuntimeError):  # woken twice before it woke
             self.lock.release()
 
 
 class Timers(list[tuple[float, int, Callable[[], None]]]):
-    """A heap of callbacks by their time. (As a list, so that asking whether there are any enters no function.)"""
+    """A heap of callbacks by time. (A list, so that asking whether there are any enters no function.)"""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -45,7 +45,7 @@ class Timers(list[tuple[float, int, Callable[[], None]]]):
         return max(due, 0.0) if timeout is None or due < timeout else timeout
 
     def take_due(self) -> list[Callable[[], None]]:
-        """Those whose time has come, taken out."""
+        """Remove and return the callbacks that are due."""
         now = monotonic()
         due = []
         while self and self[0][0] <= now:

@@ -1,7 +1,4 @@
-"""The side of the reactor that connections and acceptors need, which it watches.
-
-The reactor makes connections and acceptors, so they know it by this contract only.
-"""
+"""The part of the reactor that connections and acceptors use. The reactor creates them, so they know it by this contract only."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from mray._ipc.closed_descriptors import ClosedDescriptors
 
 
 class Watching(Protocol):
-    """The side of `mray._ipc.reactor.Reactor` that is turned to what it watches."""
+    """The interface of `mray._ipc.reactor.Reactor` for watched sources."""
 
     closed_descriptors: ClosedDescriptors
 
@@ -20,16 +17,16 @@ class Watching(Protocol):
         """Call `callback(events)` in the reading thread whenever `fd` is readable or hangs up."""
 
     def forget(self, fd: int) -> None:
-        """Stop watching a descriptor, before it is closed; safe when it is not watched."""
+        """Stop watching a descriptor, before it is closed; ignored when it is not watched."""
 
     def watch_writable(self, fd: int, wanted: bool) -> None:
-        """Report when the socket takes bytes again."""
+        """Report when the socket accepts bytes again."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in the reading thread after `seconds`."""
 
     def defer(self, callback: Callable[[], object]) -> None:
-        """Have the reading thread call `callback` soon. Takes no lock."""
+        """Call `callback` in the reading thread soon. Takes no lock."""
 
     def forget_ring(self, connection: Any) -> None:
-        """Look into its ring no more."""
+        """Stop polling its ring."""
