@@ -86,7 +86,7 @@ class Backend(RefBackend):
         return False
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait as `get` does, for something that callbacks of `on_ready` and `on_death` bring about; the predicate's last value.
+        """Wait as `get` does, for something that callbacks of `then` and `on_death` bring about; the predicate's last value.
 
         The predicate is called often and in other threads: it must be quick. Any other code that makes it true must call `wake`.
         """

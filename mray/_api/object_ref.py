@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 from mray._api.type_variables import T
-from mray._common.bridge import call_in, called, own_loop, settle
+from mray._common.bridge import Cancel, call_in, called, own_loop, settle
 from mray._common.ids import OBJECT_SIZE, TASK_SIZE, BaseID, JobID, TaskID
 from mray._common.log import logger
 
@@ -52,9 +52,8 @@ class RefBackend(ABC):
         return self.get((ref,), timeout)[0]
 
     @abstractmethod
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
-        """Call `callback` once, in any thread, when the value (or error) is there; at once if it is. Returns a function that takes it back,
-        unless it is on its way.
+    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Cancel:
+        """Call `callback` once, in any thread, when the value (or error) is there, immediately if it is.
 
         Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking one.
         """
@@ -67,7 +66,7 @@ class RefBackend(ABC):
         def ready() -> None:
             call_in(loop, settle, future, lambda: self.get([ref], 0)[0])
 
-        self.on_ready(ref, ready)
+        self.then(ref, ready)
         return future
 
     def thread_future_of(self, ref: ObjectRef) -> concurrent.futures.Future[Any]:
@@ -75,7 +74,7 @@ class RefBackend(ABC):
         import concurrent.futures  # noqa: PLC0415  (`import mray` is to stay cheap)
 
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        self.on_ready(ref, lambda: self.settle(future, ref))
+        self.then(ref, lambda: self.settle(future, ref))
         return future
 
     def settle(self, future: concurrent.futures.Future[Any], ref: ObjectRef) -> None:
@@ -176,7 +175,7 @@ class ObjectRef(BaseID, Generic[T]):
             except Exception:  # the program's mistake: nothing of the session waits for it
                 logger.exception("a callback for %r raised an exception", self)
 
-        backend.on_ready(self, settle)
+        backend.then(self, settle)
 
     def _on_ready(self, callback: Callable[[BaseException | None], None]) -> Callable[[], None]:
         """Call back with None once the value is there, without reading it; in any thread. Returns a function that takes that back."""
@@ -191,12 +190,12 @@ class ObjectRef(BaseID, Generic[T]):
             waits = False
             take_back()
 
-        take_back = _current_backend().on_ready(self, settle)
+        take_back = _current_backend().then(self, settle)
         return forget
 
     async def _ready(self) -> ObjectRef[T]:
         """Wait until the value, or its error, is there, without reading it. Returns the ref."""
-        await called(partial(_current_backend().on_ready, self))
+        await called(partial(_current_backend().then, self))
         return self
 
     def __eq__(self, other: object) -> bool:

@@ -205,7 +205,7 @@ class ObjectRefGenerator(Generic[T_co]):
     async def _next_async(self, timeout_s: float | None = None) -> ObjectRef:
         """As `_next_sync` without blocking the event loop; the end is StopAsyncIteration."""
         while (ref := self._take(StopAsyncIteration)) is None:
-            if not await called(partial(current_backend().on_ready, self._stream.peek(1)[0]), _limit(timeout_s)):
+            if not await called(partial(current_backend().then, self._stream.peek(1)[0]), _limit(timeout_s)):
                 return ObjectRef.nil()
         return ref
 

@@ -17,6 +17,7 @@ from mray._backends.call_spans import CallSpans
 from mray._backends.graph_rows import GRAPHS, PICTURES, PROGRAMS, graphs_of, pictures_of, programs_of
 from mray._common import messages as m
 from mray._common.beside import GPUS
+from mray._common.bridge import Cancel
 from mray._common.causes import Cause
 from mray._common.kept import os
 from mray._graph.actor.loop import GraphService
@@ -207,12 +208,12 @@ class Host:
     def end_group_doorbell(self, key: str) -> None:
         self._client.wakeups.end_group(key)
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
+    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Cancel:
         client = self._client
         with client.lock:
             return client.actors.of(bytes.fromhex(actor)).on_death(callback, doing, (m.DEAD, m.RESTARTING))
 
-    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Cancel:
         """Call `callback(error)` in the reading thread when a process is gone; returns what ends the watch. OSError if it is gone already.
 
         `actor` is the actor that lives there, in hex digits, or "": of an actor the error says how it died.

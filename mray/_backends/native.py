@@ -120,7 +120,7 @@ class NativeBackend(PlacementCalls, Backend):
     set_tensor_target = of_part("client.tensors.set_target")
     wait = of_part("client.objects.wait")
     has_left = of_part("client.objects.long_lists.has")
-    on_ready = of_part("client.objects.on_ready")
+    then = of_part("client.objects.then")
     on_out_of_scope = of_part("client.objects.on_out_of_scope")
     read_along = of_part("client.reactor.wake_background_reader")
     flush = of_part("client.reactor.flush")
@@ -219,7 +219,7 @@ class NativeBackend(PlacementCalls, Backend):
         from mray._api.futures import ReadingFuture  # noqa: PLC0415  (it imports concurrent.futures, which few programs need)
 
         future = ReadingFuture(self)
-        self.on_ready(ref, lambda: self.settle(future, ref), soon=False)
+        self.then(ref, lambda: self.settle(future, ref), soon=False)
         return future
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:

@@ -11,7 +11,7 @@ REFUSED on one that does not within `GRACE`: never by itself. The computation is
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from mray._channel.board import (
 )
 from mray._channel.group_host import GroupHost
 from mray._channel.rendezvous import GroupMember, Meeting
+from mray._common.bridge import Cancel
 from mray._common.clock import now
 from mray._common.log import logger
 from mray._ipc.limits import is_exhausted
@@ -98,7 +99,7 @@ class Group:
         self._boards: dict[int, Board] = {self.rank: self._board}
         self._members: dict[int, GroupMember] = {self.rank: own}
         self._doorbells: dict[int, Doorbell] = {}
-        self._watches: dict[int, Callable[[], None]] = {}
+        self._watches: dict[int, Cancel] = {}
         #: Rank, words and doorbell of all others; complete once the group is.
         self._peers: list[tuple[int, memoryview, Doorbell]] = []
         #: Steps that this member has arrived at.

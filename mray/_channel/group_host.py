@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from mray._common.bridge import Cancel
     from mray._ipc.doorbell import Doorbell
     from mray._ipc.segment import Ask
 
@@ -32,13 +33,13 @@ class GroupHost(Protocol):
     def ask_of(self, process: str) -> Ask:
         """A function that gets segments from the process that offers them, this one included."""
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Callable[[], None]:
+    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Cancel:
         """Call `callback(error)` in the reading thread when the actor's process dies; returns the function that ends the watch.
 
         The error's text has the sentence `doing`.
         """
 
-    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Cancel:
         """As `watch_actor`, for any process; `actor`: the actor in it, or "". OSError if it is gone already."""
 
     def failure(self, error: BaseException, name: str) -> bytes:

@@ -2,8 +2,8 @@
 
     any thread: callback ──▶ `call_in` ──▶ the loop's thread ──▶ future of the coroutine that waits
 
-Something that can be waited for is a `Waitable`, or has at least a function like its `then`: a coroutine awaits `called(then)`. A loop that
-is closed is told nothing: no coroutine waits there any more.
+Something that can be waited for is a `Waitable`, or one of many by its key (`then(key, callback)`). A coroutine awaits `called(then)`; a
+closed loop is not called, because no coroutine waits in it.
 
 `import mray` is to stay cheap: asyncio is imported where somebody awaits, and so has it loaded.
 """
@@ -17,23 +17,24 @@ from typing import Any, Protocol
 
 from mray._common.clock import is_pretended, monotonic
 
-#: Calls back once, in any thread; at once where there is nothing to wait for. Returns a function that takes the callback back, as far as it
-#: can: one that is on its way may still come.
-Then = Callable[[Callable[[], Any]], Callable[[], object]]
+#: Takes a callback back, from any thread, any number of times. One that is on its way may still come.
+Cancel = Callable[[], object]
+#: The method `then` of a `Waitable`.
+Then = Callable[[Callable[..., Any]], Cancel]
 
 
 def nothing() -> None:
-    """Takes back a callback that has come."""
+    """Take back a callback that has come."""
 
 
 class Waitable(Protocol):
     """Something that threads, coroutines and callbacks can wait for."""
 
     def ready(self) -> bool:
-        """Whether it is there. Any thread."""
+        """Whether there is nothing to wait for. Any thread; quick."""
 
-    def then(self, callback: Callable[[], Any]) -> object:
-        """Call back once, in any thread, when it is `ready`, at once if it is; the callback must not wait."""
+    def then(self, callback: Callable[..., Any]) -> Cancel:
+        """Call back once, in any thread, when it is `ready`, immediately if it is; the callback must not wait."""
 
 
 def running_loop() -> Any:
@@ -100,16 +101,29 @@ def settle(future: Any, answer: Callable[[], Any]) -> None:
         tell(future, value)
 
 
+def call_of(loop: Any, then: Then) -> tuple[Any, Cancel]:
+    """A future of the loop that runs in this thread, set to True by the call of `then`; and what takes the callback back."""
+    future = loop.create_future()
+    thread = threading.get_ident()
+
+    def callback(*_facts: object) -> None:
+        if threading.get_ident() == thread:
+            tell(future, True)
+        else:
+            call_in(loop, tell, future, True)
+
+    return future, then(callback)
+
+
 async def called(then: Then, timeout: float | None = None) -> bool:
     """Await the call of `then`; False: it has not come within so many seconds. A coroutine that waits no more leaves nothing behind."""
     loop = running_loop()
-    future = loop.create_future()
-    forget = then(partial(call_in, loop, tell, future, True))
-    timer = None if timeout is None else call_later(loop, timeout, partial(tell, future, False))
+    future, cancel = call_of(loop, then)
+    timer = None if timeout is None or future.done() else call_later(loop, timeout, partial(tell, future, False))
     try:
         return bool(await future)
     finally:
-        forget()
+        cancel()
         if timer is not None:
             timer.cancel()
 

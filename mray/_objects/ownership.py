@@ -18,9 +18,11 @@ Guards are finalizers: they take no locks and hand their work to the reactor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from mray._common.bridge import Cancel
 from mray._common.messages import FAILED
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class Entry:
     target: Any = None
     sent: Any = None
 
-    def is_ready(self) -> bool:
+    def ready(self) -> bool:
         """Whether the value is there."""
         return self.form is not None
 
@@ -94,25 +96,25 @@ class Entry:
             else:
                 waiters(self)  # type: ignore[operator]
 
-    def add_waiter(self, waiter: Waiter) -> bool:
-        """Have `waiter` called at completion; False (and not called) if the value is there already. Client's lock held."""
-        if self.form is not None:
-            return False
+    def then(self, waiter: Waiter) -> Cancel:
+        """Call `waiter` with this entry at completion, now if it is complete; returns `forget`. Client's lock held."""
         waiters = self.waiters
-        if waiters is None:
+        if self.form is not None:
+            waiter(self)
+        elif waiters is None:
             self.waiters = waiter
         elif type(waiters) is list:
             waiters.append(waiter)
         else:
             self.waiters = [waiters, waiter]  # type: ignore[list-item]
-        return True
+        return partial(self.forget, waiter)
 
     def part(self) -> None:
         """The value's living reading keeps the memory that it has: others map the segment anew."""
         self.mapping = self.kept = None
 
-    def remove_waiter(self, waiter: Waiter) -> bool:
-        """Undo `add_waiter`; False, and nothing happens, if it is not there any more. Client's lock held."""
+    def forget(self, waiter: Waiter) -> bool:
+        """Undo `then`; False, and nothing happens, if it has been undone or the waiter was called. Client's lock held."""
         waiters = self.waiters
         if type(waiters) is list and waiter in waiters:
             waiters.remove(waiter)
@@ -199,15 +201,16 @@ class Countdown:
 
     def watch(self, entry: Entry) -> None:
         """Count this entry, if it is still pending."""
-        if entry.add_waiter(self._done):
+        if entry.form is None:
             self.left += 1
+            entry.then(self._done)
 
     def end(self, entries: Iterable[Entry]) -> None:
         """Nobody waits any more: leave nothing with those that are still pending, which may be waited for a thousand times."""
         if self.left:
             for entry in entries:
                 if entry.form is None:
-                    entry.remove_waiter(self._done)
+                    entry.forget(self._done)
 
     def _done(self, _entry: Entry) -> None:
         self.left -= 1

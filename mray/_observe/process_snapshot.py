@@ -266,10 +266,10 @@ def _waits(client: Client) -> list[dict[str, Any]]:
             frame: FrameType | None = innermost
             while frame is not None:
                 if frame.f_code in codes and frame.f_locals.get("self") is client.objects:
-                    entries = frame.f_locals.get("entries") or ()
-                    pending = [entry for entry in tuple(entries) if entry.form is None]
-                    on = [_source_of(entry) for entry in pending[:MOST_AWAITED]]
-                    found.append({"thread": names.get(ident, ""), "count": len(pending), "on": on})
+                    if entries := tuple(frame.f_locals.get("entries") or ()):
+                        pending = [entry for entry in entries if entry.form is None]
+                        on = [_source_of(entry) for entry in pending[:MOST_AWAITED]]
+                        found.append({"thread": names.get(ident, ""), "count": len(pending), "on": on})
                     break
                 frame = frame.f_back
     return found

@@ -348,8 +348,8 @@ class MemberPool:
                 raise
             return
         job.ref = answer
-        here = [get_ident()]  # answered inside `on_ready`: the loop that sends goes on by itself
-        self.backend.on_ready(answer, lambda: self._answered(worker, job, answer, get_ident() not in here), soon=False)
+        here = [get_ident()]  # answered inside `then`: the loop that sends goes on by itself
+        self.backend.then(answer, lambda: self._answered(worker, job, answer, get_ident() not in here), soon=False)
         here.clear()
 
     def _answered(self, worker: PoolWorker, job: PoolJob, answer: ObjectRef, go_on: bool) -> None:
@@ -420,7 +420,7 @@ class MemberPool:
         self.workers.append(worker)
         self.backend.on_death(worker.handle, _teller(self._died, worker))
         ready = worker.handle.begin.remote(self._initializer[1], self._initargs)
-        self.backend.on_ready(ready, lambda: self._ready(worker, ready), soon=False)
+        self.backend.then(ready, lambda: self._ready(worker, ready), soon=False)
 
     def _ready(self, worker: PoolWorker, answer: ObjectRef) -> None:
         error, pid, _died = self._outcome(answer)

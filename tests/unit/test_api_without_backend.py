@@ -90,7 +90,7 @@ class NotingBackend(Backend):
         ready = [ref for ref in refs if ref.binary() in self.values][:num_returns]
         return ready, [ref for ref in refs if ref not in ready]
 
-    def on_ready(self, ref: mray.ObjectRef, callback: Callable[[], None]) -> None:
+    def then(self, ref: mray.ObjectRef, callback: Callable[[], None]) -> None:
         if ref.binary() in self.values:
             callback()
         else:

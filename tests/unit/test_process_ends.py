@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -99,6 +99,18 @@ def test_a_conversation_that_breaks_is_no_end_of_its_process():
     assert told == [broken, KILLED]
 
 
+def test_a_callback_of_an_answer_is_called_once_unless_it_is_taken_back():
+    called: list[str] = []
+    answer = Requests(Ends()).send(cast("Any", SimpleNamespace(closed=True, process="")), m.QUERY, "spilled", [])
+    cancel = answer.then(lambda: called.append("taken back"))
+    answer.then(lambda: called.append("before"))
+    cancel()
+    cancel()
+    answer.set(None)
+    answer.then(lambda: called.append("after"))()
+    assert called == ["before", "after"]
+
+
 def test_a_request_to_a_node_that_has_hung_up_gets_how_the_session_has_ended():
     requests = Requests(Ends())
     node: Any = SimpleNamespace(closed=True, process="")
@@ -188,7 +200,7 @@ def test_who_asks_for_an_owner_that_went_with_the_session_is_told_of_the_session
     entry.owner, entry.object_id = "8c62cb31", b"x"
     with endpoint.lock:
         borrowing.fail(FailObjects([entry], None))
-    assert said and not entry.is_ready()
+    assert said and not entry.ready()
     endpoint.fail_everything(node_error("it was killed"))
     assert isinstance(unpickle_error(entry.payload), NodeDiedError)
 

@@ -344,12 +344,25 @@ def test_an_entry_calls_every_waiter_once_and_the_first_value_stays():
     entry = Entry()
     calls = []
     for number in range(3):
-        assert entry.add_waiter(lambda done, number=number: calls.append((number, done.payload)))
+        entry.then(lambda done, number=number: calls.append((number, done.payload)))
     entry.complete(0, b"first")
     entry.complete(0, b"second")
     assert calls == [(0, b"first"), (1, b"first"), (2, b"first")]
-    assert not entry.add_waiter(lambda _entry: calls.append("late"))
-    assert entry.payload == b"first"
+    entry.then(lambda done: calls.append(("late", done.payload)))
+    assert calls.pop() == ("late", b"first")
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_a_callback_of_an_entry_that_is_taken_back_is_not_called(others):
+    entry = Entry()
+    calls = []
+    for number in range(others):
+        entry.then(lambda _entry, number=number: calls.append(number))
+    cancel = entry.then(calls.append)
+    assert cancel()
+    assert not cancel()
+    entry.complete(0, b"")
+    assert calls == [*range(others)]
 
 
 def test_a_get_can_answer_when_one_has_failed_or_all_have_come():
@@ -387,7 +400,7 @@ def test_a_failure_between_two_looks_of_several_threads_is_seen():
     first = Entry()
     completion = Completion([first, Pending()])
     Entry().complete(FAILED, b"of another call")
-    assert not first.is_ready()
+    assert not first.ready()
     assert completion.is_reached() or completion.is_reached()
     assert completion.failed is first
 

@@ -50,7 +50,7 @@ class Handle:
 
 
 class Backend:
-    def on_ready(self, ref: Answer, callback: Callable[[], None], *, soon: bool = True) -> None:
+    def then(self, ref: Answer, callback: Callable[[], None], *, soon: bool = True) -> None:
         ref.callback = callback
 
     def on_death(self, handle: Handle, callback: Callable[[BaseException], None]) -> None: ...

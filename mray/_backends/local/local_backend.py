@@ -240,12 +240,12 @@ class LocalBackend(Backend):
         return self._here.wait(refs, num_returns, timeout)  # type: ignore[no-any-return]
 
     @_holding_token
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
+    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
         process = self._process()
         if ref._entry.form is not None:
             callback()
             return nothing
-        forget: Callable[[], object] = process.backend.on_ready(ref, lambda: process.call_soon(callback), soon=soon)
+        forget: Callable[[], object] = process.backend.then(ref, lambda: process.call_soon(callback), soon=soon)
         return forget
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:

@@ -50,7 +50,7 @@ class WaitCalls:
         #: Why nothing is answered any more: the session has ended.
         self.ended: RaySystemError | None = None
 
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
+    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
         entry = rays_ref(ref)
         self._start_caller()
         number = next(self._numbers)

@@ -81,8 +81,8 @@ class NativeWithin(NativeBackend):
             raise ValueError("wait() of refs of two sessions, the cluster's and the one within this worker: wait for each by itself.")
         return self.outer.wait(refs, num_returns, timeout)
 
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
-        return self.client.objects.on_ready(ref, callback, soon) if _is_own(ref) else self.outer.on_ready(ref, callback, soon=soon)
+    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
+        return self.client.objects.then(ref, callback, soon) if _is_own(ref) else self.outer.then(ref, callback, soon=soon)
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         return super().future_of(ref) if _is_own(ref) else self.outer.future_of(ref)

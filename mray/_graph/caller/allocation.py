@@ -18,6 +18,7 @@ from typing import Any
 
 from mray._channel.select import DEVICE
 from mray._common import settings
+from mray._common.bridge import Cancel
 from mray._common.kept import os
 from mray._graph.channel_ends import ChannelEnds, open_ends
 from mray._graph.communicators import Invitation, Membership
@@ -57,7 +58,7 @@ class Allocation:
         self._workers = {} if workers is None else workers
         self._keep = keep
         #: The functions that end the watches over the actors and the copiers.
-        self._watches: list[Callable[[], None]] = []
+        self._watches: list[Cancel] = []
         self.processes = {DRIVER: host.process, **processes}
         #: The processes that have had a copy of the graph.
         self._copiers: set[str] = set()

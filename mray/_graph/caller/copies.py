@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mray._channel.select import SHM
-from mray._common.bridge import in_thread
+from mray._common.bridge import Cancel, in_thread
 from mray._graph.caller.allocation import Allocation
 from mray._graph.caller.handle import restore_graph
 from mray._graph.graph_messages import COPY
@@ -40,8 +40,6 @@ from mray._objects.remote_error import unpickle_error
 from mray.exceptions import OwnerDiedError, RayChannelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mray._graph.caller.compiled import CompiledGraph
     from mray._graph.caller.handle import GraphHandle
     from mray._graph.host import GraphHost
@@ -182,7 +180,7 @@ class GraphCopy:
         if (over := self._reason()) is not None:  # meanwhile
             self._copy.end_with(over)
 
-    def _ask_owner(self) -> Callable[[], None]:
+    def _ask_owner(self) -> Cancel:
         """Have the owner tell of the graph's end; returns the function that ends the watch over the owner itself."""
         host, handle = self._host, self._handle
         try:

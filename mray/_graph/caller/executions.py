@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from mray._channel.base import NOTHING, ChannelWriter, Failed
 from mray._channel.fan_out import FanOutWriter
+from mray._common.bridge import Cancel
 from mray._common.clock import now
 from mray._common.places import is_amidst
 from mray._graph.caller.allocation import Allocation
@@ -603,48 +604,35 @@ class Completions:
         """Whether there are callbacks."""
         return bool(self._wanted or self._room or self._due)
 
-    def when_finished(self, index: int, callback: Callback) -> Callback:
-        """Call back when execution `index` may be finished, at once if it may. Returns the function that takes that back, at any time."""
+    def then(self, index: int | None, callback: Callback) -> Cancel:
+        """Call back once when execution `index` may be finished (None: when one more may be submitted), immediately if it may."""
         graph = self._of()
         assert graph is not None
         with self._lock:
-            waits = index >= graph.results.finished and not graph.state
-            if waits:
+            if index is None:
+                if waits := not graph.may_submit():
+                    self._room.append(callback)
+                    graph.room_wanted += 1
+            elif waits := index >= graph.results.finished and not graph.state:
                 if not self._wanted:
                     self._seen = graph.results.finished
                 self._wanted.setdefault(index, []).append(callback)
                 self._furthest = max(self._furthest, index)
         if not waits:
             callback()
-        return partial(self._discard, index, callback)
+        return partial(self._forget, index, callback)
 
-    def _discard(self, index: int, callback: Callback) -> None:
-        with self._lock:
-            callbacks = self._wanted.get(index)
-            if callbacks is not None and callback in callbacks:
-                callbacks.remove(callback)
-                if not callbacks:
-                    del self._wanted[index]
-
-    def when_room(self, callback: Callback) -> Callback:
-        """As `when_finished`, when one more execution may be submitted."""
-        graph = self._of()
-        assert graph is not None
-        with self._lock:
-            waits = not graph.may_submit()
-            if waits:
-                self._room.append(callback)
-                graph.room_wanted += 1
-        if not waits:
-            callback()
-        return partial(self._discard_room, callback)
-
-    def _discard_room(self, callback: Callback) -> None:
+    def _forget(self, index: int | None, callback: Callback) -> None:
         with self._lock:
             graph = self._of()
-            if callback in self._room and graph is not None:
-                self._room.remove(callback)
+            callbacks = self._room if index is None else self._wanted.get(index, [])
+            if graph is None or callback not in callbacks:
+                return
+            callbacks.remove(callback)
+            if index is None:
                 graph.room_wanted -= 1
+            elif not callbacks:
+                del self._wanted[index]
 
     def run_here(self, service: Service) -> None:
         """Run the actor's part in its main thread, which waits for the graph itself. In an actor of the graph."""

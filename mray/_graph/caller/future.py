@@ -78,7 +78,7 @@ class CompiledDAGFuture(Unique):
 
     def _sleep(self, watcher: LoopWatcher) -> Generator[Any, None, None]:
         graph = self._graph
-        return watcher.sleep(graph.completions, partial(graph.completions.when_finished, self._index), graph.spinner)
+        return watcher.sleep(graph.completions, self._index, graph.spinner)
 
     def __str__(self) -> str:
         return f"CompiledDAGFuture({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"
@@ -93,7 +93,7 @@ class CompiledDAGFuture(Unique):
 @coroutine
 def _room(graph: Executions, timeout: float | None) -> Generator[Any, None, None]:
     """Wait until one more execution may be submitted, or `timeout` seconds have passed."""
-    yield from watcher_of(graph.host).sleep(graph.completions, graph.completions.when_room, graph.spinner, timeout)
+    yield from watcher_of(graph.host).sleep(graph.completions, None, graph.spinner, timeout)
 
 
 async def submit_when_there_is_room(graph: Executions, value: Any) -> int:

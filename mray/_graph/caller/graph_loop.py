@@ -11,15 +11,14 @@ All other events of this process (deaths, results that another thread has read) 
 from __future__ import annotations
 
 import select
-import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mray._common.bridge import call_in, call_in_loop, call_later, running_loop, tell
+from mray._common.bridge import call_in, call_in_loop, call_later, call_of, running_loop, tell
 from mray._common.clock import monotonic
-from mray._graph.caller.executions import Callback, Completions
+from mray._graph.caller.executions import Completions
 from mray._graph.host import GraphHost
 from mray._ipc.limits import explaining
 from mray._ipc.spin import YIELD_AFTER, AdaptiveSpinner, LoopSpin
@@ -66,31 +65,15 @@ class LoopWatcher:
         return True
 
     def sleep(
-        self,
-        completions: Completions,
-        then: Callable[[Callback], Callback],
-        spinner: AdaptiveSpinner,
-        timeout: float | None = None,
+        self, completions: Completions, index: int | None, spinner: AdaptiveSpinner, timeout: float | None = None
     ) -> Generator[Any, None, None]:
-        """Suspend the coroutine until it is called back, or `timeout` seconds have passed.
-
-        `then(callback)` has it called, at once where there is no need to wait, and returns the function that takes that back.
-        """
+        """Suspend the coroutine until `completions.then(index, ...)` calls back, or `timeout` seconds have passed."""
         loop = self._loop()
         assert loop is not None
-        future = loop.create_future()
-        thread = threading.get_ident()
-
-        def callback() -> None:
-            if threading.get_ident() == thread:
-                tell(future, None)
-            else:
-                call_in(loop, tell, future, None)
-
-        cancel = then(callback)
+        future, cancel = call_of(loop, partial(completions.then, index))
         if future.done():
             return
-        timer = None if timeout is None else call_later(loop, timeout, partial(tell, future, None))
+        timer = None if timeout is None else call_later(loop, timeout, partial(tell, future, False))
         self._awaited.add(completions)
         self._waiting.add(future)
         try:

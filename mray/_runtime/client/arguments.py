@@ -117,7 +117,9 @@ class Arguments:
             entry = ref._entry
             if entry.form is None:
                 self._borrowing.fetch(entry)
-            waiting += entry.add_waiter(ready)
+            if entry.form is None:
+                waiting += 1
+                entry.then(ready)
         call.waiting = waiting
         if waiting:
             self.waiting.add(call)

@@ -108,7 +108,7 @@ class AwaitedRefs:
         entry = waiter.entry
         if entry.form is None:
             with self._client.lock:
-                self._count -= entry.remove_waiter(waiter)
+                self._count -= entry.forget(waiter)
 
     def _wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> bool:
         """Have `waiter` called when the value comes; False when it is there."""
@@ -118,8 +118,9 @@ class AwaitedRefs:
             client.borrowing.revive(entry)
             if entry.form is None and entry.owner is not None:
                 client.borrowing.fetch(entry)
-            if not entry.add_waiter(waiter):
+            if entry.form is not None:
                 return False
+            entry.then(waiter)
         self._count += 1
         self._reactor.waits += 1
         if not self._flushes and self._reactor.has_unsent:

@@ -81,8 +81,7 @@ class LongList:
         came = self._came
         with lock:
             for entry in new:
-                if not entry.add_waiter(came):
-                    came(entry)
+                entry.then(came)
         return True
 
     def split(self, places: list[int]) -> tuple[list[ObjectRef], list[ObjectRef]]:
@@ -101,7 +100,9 @@ class LongList:
         arrived, came = self._arrived, self._came
         while arrived and len(found) < number:
             place = bisect_left(self._numbers, heappop(arrived))
-            if not self._entries[place].add_waiter(came):
+            if self._entries[place].form is None:
+                self._entries[place].then(came)
+            else:
                 found.append(place)
         return found
 
@@ -115,7 +116,7 @@ class LongList:
         came = self._came
         for entry in self.entries:
             if entry.form is None:
-                entry.remove_waiter(came)
+                entry.forget(came)
 
     def _came(self, entry: Entry) -> None:
         heappush(self._arrived, self.entries[entry])

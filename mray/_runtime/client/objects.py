@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import compress
 from types import CodeType
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
-from mray._common.bridge import nothing
+from mray._common.bridge import Cancel, nothing
 from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._objects.ownership import MOST_SURVEYED, Completion, Countdown, Entry, Survey, split_ready, why_unknown
@@ -120,11 +120,7 @@ class Objects:
             self._borrowing.revive_all(entries)  # which counts as waiting
         for entry in entries:
             if entry.form is None:
-                try:
-                    self._await_all(entries, timeout)
-                except KeyboardInterrupt:
-                    self._cancelling.interrupted(entries)
-                    raise
+                self._await_all(entries, timeout)
                 break
         forms = {entry.form for entry in entries}
         if forms == _PICKLED:
@@ -148,12 +144,7 @@ class Objects:
         entry = ref._entry
         if type(entry) is self._client.entry and entry.form != m.FAILED and entry.owner is None:
             if entry.form is None:
-                entries = (entry,)
-                try:
-                    self._await_all(entries, timeout)
-                except KeyboardInterrupt:
-                    self._cancelling.interrupted(entries)
-                    raise
+                self._await_all((entry,), timeout)
             if entry.form == m.PICKLED:
                 return deserialize(m.PICKLED, entry.payload)
             if entry.form == m.SEGMENT and timeout is None:
@@ -163,7 +154,7 @@ class Objects:
     @classmethod
     def waiting_codes(cls) -> tuple[CodeType, ...]:
         """The code in which threads wait for values: those of a local variable `entries`."""
-        return cls._await_all.__code__, cls.wait.__code__, cls._wait_again.__code__
+        return (cls.wait_as_user.__code__,)
 
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
         if self.warns:
@@ -175,12 +166,12 @@ class Objects:
             if entry.owner is not None and not entry.fetching:
                 with self._client.lock:
                     most_absences = self._ask_for(entries)
-            ready = self.wait_as_user(entry.is_ready, timeout, most_absences)
+            ready = self.wait_as_user(entry.ready, timeout, most_absences, entries)
         else:
             with self._client.lock:
                 most_absences = self._ask_for(entries)
             completion = Completion(entries)
-            ready = self.wait_as_user(completion.is_reached, timeout, most_absences)
+            ready = self.wait_as_user(completion.is_reached, timeout, most_absences, entries)
             if completion.failed is not None:
                 for entry in entries:
                     mark_handled(entry)
@@ -203,32 +194,36 @@ class Objects:
                     self._borrowing.fetch(entry, asks)
         return self._borrowing.absences + spare if asks and spare >= 0 else None
 
-    def wait_as_user(self, predicate: Callable[[], bool], timeout: float | None, most_absences: int | None = None) -> bool:
-        """Wait on behalf of user code: a task gives its CPUs back meanwhile.
+    def wait_as_user(
+        self, predicate: Callable[[], bool], timeout: float | None, most_absences: int | None = None, entries: Iterable[Entry] = ()
+    ) -> bool:
+        """Wait on behalf of user code, perhaps for these entries; a task gives its CPUs back meanwhile.
 
         Not while values come that are there already: a further worker would be started for each. With `most_absences` the task keeps its
         CPUs until the owners have reported so many values absent, and for `GRACE_SECONDS` at most.
         """
         reactor = self._client.reactor
-        if timeout == 0:
-            return reactor.wait_until(predicate, 0)
-        if most_absences is not None:
-            borrowing = self._borrowing
-            deadline = None if timeout is None else monotonic() + timeout
-            reactor.wait_until(
-                lambda: predicate() or borrowing.absences > most_absences, GRACE_SECONDS if timeout is None else min(timeout, GRACE_SECONDS)
-            )
-            if predicate():
-                return True
-            if deadline is not None:
-                timeout = max(0.0, deadline - monotonic())
-        unblock = self._client.resident.block()
-        if unblock is None:
-            return reactor.wait_until(predicate, timeout)
+        unblock = None
         try:
+            if timeout == 0:
+                return reactor.wait_until(predicate, 0)
+            if most_absences is not None:
+                borrowing = self._borrowing
+                deadline = None if timeout is None else monotonic() + timeout
+                grace = GRACE_SECONDS if timeout is None else min(timeout, GRACE_SECONDS)
+                reactor.wait_until(lambda: predicate() or borrowing.absences > most_absences, grace)
+                if predicate():
+                    return True
+                if deadline is not None:
+                    timeout = max(0.0, deadline - monotonic())
+            unblock = self._client.resident.block()
             return reactor.wait_until(predicate, timeout)
+        except KeyboardInterrupt:
+            self._cancelling.interrupted(entries)
+            raise
         finally:
-            unblock()
+            if unblock is not None:
+                unblock()
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """See `mray.wait`."""
@@ -257,10 +252,7 @@ class Objects:
                     countdown.watch(entry)
         try:
             if countdown.left > most_left:
-                self.wait_as_user(lambda: countdown.left <= most_left, timeout, most_absences)
-        except KeyboardInterrupt:
-            self._cancelling.interrupted(entries)
-            raise
+                self.wait_as_user(lambda: countdown.left <= most_left, timeout, most_absences, entries)
         finally:
             with self._client.lock:
                 countdown.end(entries)
@@ -282,14 +274,12 @@ class Objects:
                         most_absences = self._ask_for(tuple(entries), len(entries) - num_returns)
                         listed.asks = False
             if len(places) < num_returns:
-                self.wait_as_user(lambda: listed.count >= num_returns, timeout, most_absences)
+                self.wait_as_user(lambda: listed.count >= num_returns, timeout, most_absences, entries)
                 with self._client.lock:
                     places = listed.take(num_returns)
             ready, rest = listed.split(places)
-        except BaseException as error:
+        except BaseException:
             self.long_lists.end(listed)
-            if isinstance(error, KeyboardInterrupt):
-                self._cancelling.interrupted(entries)
             raise
         self.long_lists.keep(listed)
         return self._handled(ready), rest
@@ -314,8 +304,8 @@ class Objects:
         ready = set(self.wait(known, num_returns, timeout)[0])
         return [ref for ref in refs if ref in ready], [ref for ref in refs if ref not in ready]
 
-    def on_ready(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> Callable[[], object]:
-        """Call back once, from the reading thread and without the lock, when the value is there. See `Backend.on_ready`."""
+    def then(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> Cancel:
+        """Call back once, from the reading thread and without the lock, when the value is there. See `Backend.then`."""
         entry, client = ref._entry, self._client
         if type(entry) is not client.entry:
             callback()  # which asks for the value, and gets the error
@@ -327,18 +317,17 @@ class Objects:
                     self._borrowing.fetch(entry)
 
                 def came(_entry: Entry) -> None:
-                    client.reactor.defer(partial(self.on_ready, ref, callback, soon))  # the value may have been lost again meanwhile
+                    client.reactor.defer(partial(self.then, ref, callback, soon))  # the value may have been lost again meanwhile
 
-                if entry.add_waiter(came):
-                    if soon and not self.reads_always:
-                        client.reactor.wake_background_reader()
-                    return partial(self._forget, entry, came)
+                if soon and not self.reads_always:
+                    client.reactor.wake_background_reader()
+                return partial(self._cancel, entry.then(came))
         callback()
         return nothing
 
-    def _forget(self, entry: Entry, waiter: Callable[[Entry], None]) -> None:
+    def _cancel(self, cancel: Cancel) -> None:
         with self._client.lock:
-            entry.remove_waiter(waiter)
+            cancel()
 
     def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
         """Call back with the object's id, from the reading thread and without the lock, once no process holds a ref of it."""

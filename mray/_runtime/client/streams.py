@@ -85,7 +85,7 @@ class StreamReader:
         self._is_paced = stream.told_from > 0
         #: The entry that gets all refs at the end, for num_returns="dynamic".
         self._gathered: Entry | None = None
-        entry.add_waiter(self._ended)
+        entry.then(self._ended)
 
     def _follow(self, instructions: do.Instructions) -> None:
         for instruction in instructions:

@@ -11,8 +11,10 @@ for the node's word, and is told once, with all that there is to tell::
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from mray._common.bridge import Cancel, nothing
 from mray._common.causes import Cause
 from mray._common.messages import CAUSE_CRASH
 from mray._common.record import Record
@@ -56,7 +58,7 @@ class Ends:
         record = self._ended.get(process)
         return None if record is None else Ended(process, Cause(*record[1:]), record[0])
 
-    def then(self, process: str, callback: Callback) -> Callable[[], None]:
+    def then(self, process: str, callback: Callback) -> Cancel:
         """Call back once, with the lock, when a process has ended or a conversation with it breaks: now, if it has ended.
 
         Any number of times: an equal callback takes the other's place. Returns what ends that, without the lock.
@@ -64,9 +66,9 @@ class Ends:
         end = self.of(process)
         if end is not None:
             callback(end)
-            return lambda: None
+            return nothing
         self._callbacks.setdefault(process, {})[callback] = None
-        return lambda: self._forget(process, callback)
+        return partial(self._forget, process, callback)
 
     def _forget(self, process: str, callback: Callback) -> None:
         """Any thread, also a finalizer: what `then` is about to add to stays where it is, though it may be empty."""

@@ -5,9 +5,12 @@ In every client. The client's lock is held, except where it says otherwise.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from mray._common.bridge import Cancel
 from mray._ipc.connection import Connection
 from mray._runtime.connections.ends import Ended, Ends
 from mray._runtime.connections.part import Part
@@ -28,10 +31,15 @@ class Answer:
     def ready(self) -> bool:
         return self._is_set
 
-    def then(self, callback: Callable[[], object]) -> None:
+    def then(self, callback: Callable[[], object]) -> Cancel:
         self._callbacks.append(callback)
         if self._is_set:
             self._call_back()
+        return partial(self._forget, callback)
+
+    def _forget(self, callback: Callable[[], object]) -> None:
+        with contextlib.suppress(ValueError):  # it has been called
+            self._callbacks.remove(callback)
 
     def result(self) -> Any:
         """The value; raises the error in its place. Call when `ready`."""

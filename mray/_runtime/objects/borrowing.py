@@ -338,9 +338,9 @@ class Borrowing(Part):
         self.revive(entry)
         if entry.owner is not None:
             self.fetch(entry)
-        if not entry.add_waiter(answer):
-            answer(entry)
-        elif asks:
+        is_absent = entry.form is None
+        entry.then(answer)
+        if is_absent and asks:
             connection.send((m.ABSENT, object_id))
 
     def _on_free_segment(self, _connection: Connection, names: list[str], again: bool = True) -> None:

@@ -35,7 +35,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     lambda backend, ref: backend.get([ref], None),
     lambda backend, ref: backend.wait([ref], 1, None),
     lambda backend, ref: backend.cancel(ref, False, True),
-    lambda backend, ref: backend.on_ready(ref, lambda: None),
+    lambda backend, ref: backend.then(ref, lambda: None),
     lambda backend, ref: next(backend.wait_in_loop(ref)),
     lambda backend, ref: mray.remote(lambda value: value).remote(ref),
 ], ids=["get", "wait", "cancel", "future", "await", "argument"])  # fmt: skip
