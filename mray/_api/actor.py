@@ -505,7 +505,7 @@ def method(*args: Any, **options: Any) -> Any:
     """Decorate a method of an actor class with options: ``@mray.method(num_returns=2)``.
 
     Options: num_returns, concurrency_group, max_task_retries, retry_exceptions, enable_task_events, tensor_transport,
-    _generator_backpressure_num_objects. ``handle.m.options`` takes the same.
+    _generator_backpressure_num_objects. ``handle.method.options`` takes the same.
 
     ``tensor_transport`` leaves the tensors of what the method returns with its actor until they are needed: nothing is copied at first, and
     they go straight to the actor that is given the ref; to the same one by reference. ``"gloo"`` and ``"shm"`` are for tensors of the CPU,

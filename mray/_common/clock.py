@@ -1,8 +1,8 @@
 """The clocks of mray: seconds of the machine, and the moment by which waits end.
 
 Any thread of any process. Tests pretend another time: freezegun replaces the functions of `time` in that module and wherever a module has
-imported them, others do so by `mock`. A time limit would never pass then, and a wait for a death that has a limit of its own would wait
-for ever. So nobody but this module asks `time`, and this one asks an instance of it that nobody else knows, at the same price.
+imported them, others do so by `unittest.mock`. A time limit would never pass then, and a wait for a death that has a limit of its own
+would wait for ever. So nobody but this module asks `time`, and this one asks an instance of it that nobody else knows, at the same price.
 
 `now` is for deadlines alone. It is the machine's `monotonic`, except where one process runs a whole session and time passes as that
 session decides (`mray._backends.local`); what measures, and what spins for microseconds, asks the machine.

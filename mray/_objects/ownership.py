@@ -6,7 +6,7 @@ acts: the owner gives the memory back, a borrower tells the owner.
 
     owner's process                                borrower's process
     ObjectRef --+                                  ObjectRef --+
-    call      --+--> Entry -> SegmentGuard         array ------+--> Entry -> BorrowGuard -- RELEASE --> owner
+    call      --+--> Entry -> Guard                array ------+--> Entry -> Guard -- RELEASE --> owner
     borrowers --+
 
 Rejected: counts in messages for each copy of a ref. Two processes would have to agree on a number; here each tells only whether it holds

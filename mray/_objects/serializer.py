@@ -17,8 +17,7 @@ the bytes gets arrays that are views of them::
 Tensors may be written to by whoever gets them, arrays may not. A buffer that lies in memory which the reader can map itself
 need not be among the bytes (`Serialized.divert`).
 
-Refs and actor handles inside a value are noted while it is pickled (`noting_refs`), because whoever keeps the bytes must keep
-them alive.
+Refs and actor handles inside a value are collected while it is pickled, since the owner of the bytes keeps them alive.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ the same names and for the same readers, and stays where it is. Nothing is ever 
 
 Rejected: to move the longest unread values out, and to bring them back when they are read, as Ray does. A segment that a process has mapped
 would have to stay; owner and borrowers would have to agree on the new place; and it would gain nothing: a file's pages are the page cache,
-so a new value on disk is written and read at the speed of memory while there is memory (put 3 times the limit and read it back: see
-``bench/bench_spill.py``), when memory gets short it is the kernel that chooses what has not been used for long, and a value that dies young
-is never written to the disk at all. Files are not pooled: it is when memory is short that there are any.
+so a new value on disk is written and read at the speed of memory while there is memory; when memory gets short it is the kernel that
+chooses what has not been used for long, and a value that dies young is never written to the disk at all. Files are not pooled: it is when
+memory is short that there are any.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ stream, what other streams have queued behind it waits as well. A queue holds `C
 finds it full waits, and so does each call of another thread meanwhile.
 
 The error of a piece of work stays: the devices of the process do nothing any more, and each call raises it, as with CUDA. Events are never
-completed then; what this module itself keeps account of in the order of a stream (`Stream.submit`) is done nonetheless.
+completed then; what this module itself keeps account of in the order of a stream (`NullStream.submit`) is done nonetheless.
 
 Work may be submitted by finalizers, which run between any two byte codes: nothing here holds a lock that they need.
 """

@@ -32,7 +32,7 @@ class RayDeprecationWarning(DeprecationWarning):
 
 
 if not sys.warnoptions:
-    # Shown once per module, which Python does for plain DeprecationWarnings in ``__main__`` only.
+    # Shown once per module, which Python does for plain `DeprecationWarning` in ``__main__`` only.
     warnings.filterwarnings("module", category=RayDeprecationWarning)
 
 

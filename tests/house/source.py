@@ -81,3 +81,34 @@ def places_in(node: ast.AST, sought: Callable[[ast.AST], bool], path: tuple[str,
 def top_package(module: str) -> str:
     """``torch`` of ``torch.cuda.nccl``."""
     return module.partition(".")[0]
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, text) of every docstring in `tree`."""
+    for node in nodes(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, text
+
+
+def comments(tree: ast.Module, source: str) -> Iterator[tuple[int, str]]:
+    """(line, text without its sign) of every comment in `tree`, whose text is `source`."""
+    spans = [node for node in nodes(tree) if isinstance(node, (ast.Constant, ast.JoinedStr)) and _is_text(node)]
+    within: dict[int, list[tuple[int, int]]] = {}
+    for span in spans:
+        last = span.end_lineno or span.lineno
+        for line in range(span.lineno, last + 1):
+            begin = span.col_offset if line == span.lineno else 0
+            within.setdefault(line, []).append((begin, (span.end_col_offset or 0) if line == last else 1 << 30))
+    for number, line in enumerate(source.split("\n"), 1):
+        raw = line.encode()  # columns of a syntax tree are those of bytes
+        at = raw.find(b"#")
+        while at >= 0 and any(begin <= at < end for begin, end in within.get(number, ())):
+            at = raw.find(b"#", at + 1)
+        if at >= 0:
+            yield number, raw[at:].decode().lstrip("#:").strip()
+
+
+def _is_text(node: ast.Constant | ast.JoinedStr) -> bool:
+    return isinstance(node, ast.JoinedStr) or isinstance(node.value, (str, bytes))

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.house.sizes import BESIDE_THE_KERNEL
+from tests.house.rooms import beside_the_kernel
 from tests.house.source import functions, imports, modules, mray_imports, nodes, top_package
 
 #: Optional packages: imported inside the function that needs them.
@@ -78,7 +78,7 @@ print(*mray.get(graph.execute(1)), *(name for name in sys.modules if name.starts
     loaded = {name.removeprefix("mray.").replace(".", "/") for name in said.split()}
     assert "_graph/actor/loop" in loaded
     by_mray_dag = {"_picture/plot", "_picture/graphviz"}
-    assert not {name for name in loaded if any(name.startswith(f"{room}/") for room in BESIDE_THE_KERNEL if room != "dag")} - by_mray_dag
+    assert not {name for name in loaded if any(name.startswith(f"{room}/") for room in beside_the_kernel() if room != "dag")} - by_mray_dag
 
 
 def test_optional_packages_are_imported_where_they_are_needed() -> None:

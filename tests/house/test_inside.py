@@ -15,14 +15,14 @@ from types import FunctionType, ModuleType
 import pytest
 
 import mray._inside as inside
-from tests.house.sizes import BESIDE_THE_KERNEL
+from tests.house.rooms import beside_the_kernel
 from tests.house.source import ROOT, modules, mray_imports, nodes
 
 RECORD = Path(__file__).with_name("inside.txt")
 #: Names behind the door, at most.
 MOST = 130
 NAMES = [each.name for each in pkgutil.iter_modules(inside.__path__)]
-BESIDE = tuple(f"mray/{room}" for room in (*BESIDE_THE_KERNEL, "libraries.py", "as_ray.py", "_trace", "_backends/session_trace.py"))
+BESIDE = tuple(f"mray/{room}" for room in (*beside_the_kernel(), "libraries.py", "as_ray.py", "_trace"))
 
 
 def door(name: str) -> ModuleType:

@@ -4,7 +4,7 @@
 
     driver                                             a worker of Ray, on any node
     mray's verbs ─▶ RayBackend ─▶ ray ═══════════════▶ wrapper ─▶ user's function or actor ─▶ mray's verbs ─▶ RayBackend ─▶ ray
-                    refs, options, errors               (`wrappers`: unpickled first, installs the backend (`backend.arrive`))
+                    refs, options, errors               (`wrappers`: unpickled first, installs the backend (`ray_backend.arrive`))
                     translated
 
 The only place of the package that imports ray. A `mray.ObjectRef` wraps a ``ray.ObjectRef`` and is pickled around it, so that Ray's own

@@ -4,7 +4,7 @@ coverage.py measures processes that Python starts, and processes that a measured
 measured, and often ends by SIGKILL, which leaves no time to write. So the driver sends the way it is measured, each worker measures itself
 alike, and gets a moment to write its lines before it is ended::
 
-    driver: request() ──options──▶ worker: Measurement.begin … runs … SAVE, or its own end ──▶ writes its file
+    driver: request() ──options──▶ worker: begin() … runs … SAVE, or its own end ──▶ writes its file
        collect() ◀─────────────── the files, beside the driver's, once the session is over
 
 The driver adds the lines in these files to its own: reports need no `coverage combine`, and pytest-cov shows all lines. The lines of a
