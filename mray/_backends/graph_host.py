@@ -25,7 +25,7 @@ from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.copies import GraphCopy, end_copy, note_copier
 from mray._graph.caller.graph_loop import LoopWatcher
 from mray._graph.gpu_edges import SETTLING, GpuEdges
-from mray._graph.graph_messages import AT_ONCE, ATTACH, COPY, ENDED, REPORT
+from mray._graph.graph_messages import ATTACH, COPY, ENDED, READING, REPORT, VERBS
 from mray._ipc.connection import Connection
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
@@ -171,7 +171,7 @@ class Host:
                 attach = self.service.attaching(payload)
                 self._client.ends.then(connection.process, self._owner_ended)
                 self.in_a_thread(lambda: answer(attach))
-            elif verb in AT_ONCE:
+            elif VERBS.get(verb) == READING:
                 answer(partial(self.service.handle, verb, payload, None))
             else:
                 self._client.ends.then(connection.process, self._owner_ended)

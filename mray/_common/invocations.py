@@ -1,6 +1,6 @@
 """CALL and TASK, the two messages that ask a worker to run something, and the values in its answers, as records whose fields have names.
 
-They travel as plain tuples (see `mray._common.protocol`); the worker that is going to run a call makes the record of it.
+They travel as plain tuples (see `mray._common.messages`); the worker that is going to run a call makes the record of it.
 """
 
 from __future__ import annotations

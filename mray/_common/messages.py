@@ -1,183 +1,409 @@
-"""The words that processes of a session say to each other.
+"""The table of messages: what processes of a session send each other, from whom to whom, with which fields.
 
-A message is a flat tuple of builtin values whose first item is one of the codes below. It crosses a
-connection as ``marshal`` (which builds no objects of the user and runs no code): user values travel
-inside as ``bytes`` that only the addressee unpickles, in the thread that wants the value.
+A message is a flat tuple of builtin values: its code and its fields. It crosses a connection as ``marshal``, which builds no objects of the
+user and runs no code: a value of the user travels as ``bytes``, which the thread that wants the value unpickles.
 
-Every code is declared once, with the fields that follow it. ``process`` is a process id of ours
-(16 hex digits), ``pid`` the kernel's.
+Each message is declared once: the code, the roles that may exchange it, and the names and schemas (`mray._common.schema`) of its fields.
+`mray._common.protocol` checks messages against this table. Their handlers are in `mray._runtime.connections.dispatch` (drivers and
+workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (messages of the zygote), `mray._runtime.processes.zygote`,
+`mray._observe.observer` and `mray._runtime.node.introducer`.
 
-Value triples
--------------
-A value in a message is three consecutive fields ``form, payload, refs``:
-
-* ``PICKLED``: payload is a pickle.
-* ``PACKED``:  payload is a pickle with its out-of-band buffers behind it (`mray._objects.serializer`).
-* ``SEGMENT``: payload is ``(segment name, length, producer process)``; the value lies in shared memory, PACKED (or PICKLED: length is
-negative).
-* ``FAILED``:  payload is the pickle of the exception that `get` raises.
-* ``TENSORS``: the tensors have stayed in the process that made them; payload is what is described in
-`mray._gpu.tensor_transport`.
-
-``refs`` is ``None`` or the list of ``(object id, owner process)`` that are pickled inside the value;
-an actor handle inside a value stands there as ``(actor id, "")``.
+A field ``process`` is a process id of ours (16 hex digits), ``pid`` the kernel's. ``number`` and ``request`` identify a request to its
+sender and come back in the answer; 0 asks for no answer.
 """
 
 from __future__ import annotations
 
+import math
+from types import NoneType
+from typing import Any
+
+from mray._common.record import Record
+from mray._common.schema import ANY, Maybe, check_of, keyed, row
+
 # ------------------------------------------------------------------------------------- value forms
+#: The payload is a pickle.
 PICKLED = 0
+#: The payload is a pickle with its out-of-band buffers behind it (`mray._objects.serializer`).
 PACKED = 1
+#: The payload is ``(segment name, length, producer process)``; the value lies in shared memory, PACKED (or PICKLED: length is negative).
+#: A large argument that belongs to its call alone has the id of the object that holds it as a fourth item.
 SEGMENT = 2
+#: The payload is the pickle of the exception that `get` raises.
 FAILED = 3
+#: The tensors have stayed in the process that made them; `mray._gpu.tensor_transport` describes the payload.
 TENSORS = 4
 
-# --------------------------------------------------------------------------- first on any connection
-HELLO = 1  # role, process, pid    role: one of the ROLE_ words; both ends send it first
-#            a driver that joins a session which is not its own adds its job: a dict, see `mray._runtime.node.jobs`
+# ------------------------------------------------------------------------------------------ schemas
+_OPTIONAL_TEXT = (str, NoneType)
+_OPTIONAL_DICT = (NoneType, dict)
+#: The refs inside a pickle, with the processes that own them; an actor handle stands there as ``(actor id, "")``.
+_REFS = (NoneType, [row(bytes, str)])
+#: A value: three fields in a row.
+VALUE: dict[str, Any] = {"form": int, "payload": ANY, "refs": _REFS}
+
+_is_refs = check_of(_REFS)
+_is_place = row(str, int, str)
+_is_own_place = row(str, int, str, bytes)
+
+
+def fits_form(form: Any, payload: Any) -> bool:
+    """Whether a payload is of a form."""
+    if form in (PICKLED, PACKED, FAILED):
+        return payload.__class__ is bytes
+    if form == SEGMENT:
+        return _is_place(payload) or _is_own_place(payload)
+    return bool(form == TENSORS) and payload.__class__ in (tuple, list)
+
+
+def _is_value(value: Any) -> bool:
+    """Form, payload and refs."""
+    return value.__class__ in (tuple, list) and len(value) == 3 and fits_form(value[0], value[1]) and _is_refs(value[2])
+
+
+def _is_quantity(value: Any) -> bool:
+    return value.__class__ in (int, float) and math.isfinite(value)
+
+
+def _is_index(value: Any) -> bool:
+    return value.__class__ is int and value >= -1
+
+
+_VALUES = [_is_value]
+#: The values of refs that are arguments themselves: `mray._common.invocations.ArgumentValue`.
+_ARGUMENTS = (NoneType, [(row((int, str), int, ANY), row((int, str), int, ANY, bytes, str))])
+_RESOURCES: Any = {str: _is_quantity}
+_ENV = ({str: str}, NoneType)
+#: The id of a placement group, and the index of a bundle.
+_GROUP = (NoneType, row(bytes, _is_index))
+_AFFINITY = (NoneType, str, [int])
+#: `mray._common.causes.Cause`.
+_CAUSE = row(str, str, int, (int, NoneType), (bytes, NoneType))
+#: `mray._decide.scheduler.records` describes demands and actors, `mray._decide.scheduler.placement` placement groups.
+_DEMAND = keyed({"resources": _RESOURCES}, {"env": _ENV, "label": str, "group": _GROUP, "affinity": _AFFINITY, "hasty": bool})
+_ACTOR = keyed(
+    {},
+    {
+        "resources": (NoneType, _RESOURCES),
+        "placement": (NoneType, _RESOURCES),
+        "env": _ENV,
+        "label": str,
+        "group": _GROUP,
+        "affinity": _AFFINITY,
+        "hasty": bool,
+        "name": _OPTIONAL_TEXT,
+        "namespace": _OPTIONAL_TEXT,
+        "max_restarts": (int, NoneType),
+        "class_name": _OPTIONAL_TEXT,
+        "refusal": _OPTIONAL_TEXT,
+    },
+)
+_PLACEMENT = keyed(
+    {"bundles": [_RESOURCES], "strategy": str},
+    {"name": _OPTIONAL_TEXT, "namespace": _OPTIONAL_TEXT, "job": _OPTIONAL_TEXT, "impossible": _OPTIONAL_TEXT},
+)
+#: `mray._runtime.node.jobs`.
+_JOB_SPEC = keyed(
+    {"namespace": str, "runtime_env": dict, "log_to_driver": ANY, "terminal": ANY, "logging_config": ANY, "place": (NoneType, dict)},
+    {"env": _ENV, "eager_install": ANY, "entrypoint": _OPTIONAL_TEXT},
+)
+
+# ---------------------------------------------------------------------------- senders and receivers
 ROLE_DRIVER = "driver"
 ROLE_WORKER = "worker"
 ROLE_NODE = "node"
 ROLE_ZYGOTE = "zygote"
-ROLE_OBSERVER = "observer"  # looks on: asks the node for what `mray._runtime.node.snapshot` tells, and belongs to nothing
-DESCRIPTOR = 2  # key                 instead of HELLO: send me this descriptor, then hang up; key: see `mray._runtime.client.descriptors`
-REFUSED = 3  # errno, text              to whoever has just connected: you are not let in, for want of a descriptor say; the hang-up follows
-PROTOCOL_ERROR = 4  # text                last: a message of yours was invalid, and why
-PASS_ON = 5  # process                  to the node, instead of HELLO: give this connection to that process; answered by PASSED or REFUSED
-PASSED = 6  # -                        from now on that process hears what is said here
-FAULT = 7  # text                   last: what you have said made sense, and I have failed at it; the exception, in words
-OFFER_RING = 8  # name, row              a page with rings for this connection, from the process of that row (`mray._ipc.ring_pair`)
-TAKE_RING = 9  # taken, row             ... which the other process has mapped, or not
-RETIRE_RING = 39  # -                  this end writes into the ring pair no more, and the other is to do the same
-NUDGE = 38  # -                        look into your ring
+#: Reads the state of a session (`mray._runtime.node.snapshot`) without being part of it.
+ROLE_OBSERVER = "observer"
+_D, _W, _N, _Z, _O = ROLE_DRIVER, ROLE_WORKER, ROLE_NODE, ROLE_ZYGOTE, ROLE_OBSERVER
 
-# ------------------------------------------------------------------------------- peer to peer: calls
-FUNCTION = 10  # function id, pickle                     precedes the first call that uses it, once per connection
-FUNCTION_OVER = 29  # function id                         no call that uses it comes over this connection, unless FUNCTION comes again
-CALL = 11  # task id, method name, num_returns, form, payload, refs, arguments, options
-#            a method of the actor that lives at the other end
-#            `arguments`: None or a list of (form, payload) in the order of the placeholders among the arguments
-#            `options`: None or a dict of what is rarely set ("retry", "group", "trace", ...)
-TASK = 12  # task id, function id, num_returns, form, payload, refs, arguments, options, name
-REPLY = 13  # task id, form, payload, refs                a call or task with one return value
-REPLIES = 14  # task id, list of (form, payload, refs)     one with several (or none)
-LEASED = 15  # lease id, resources, gpu ids, num_cpus       what the tasks that follow may use
-RECLAIM = 16  # most                                     give back at most so many tasks that have not started
-GIVEN_BACK = 17  # list of task ids                         tasks that will not run here: push them elsewhere
-CANCEL = 18  # task id, force, recursive
-ATTEMPT = 19  # task id                                   an application error that the caller asked to be retried
-LEAVING = 24  # -                                         this worker ends after the task that it runs: keep the lease, push no more
-CANCEL_OBJECT = 23  # object id, force, recursive            a borrower asks the owner to cancel the call that makes it
+#: The role of the sender, and that of the receiver.
+Way = tuple[str, str]
+Ways = frozenset[Way]
+#: A driver or a worker calls what lives in a worker, and is answered.
+CALLING: Ways = frozenset({(_D, _W), (_W, _W)})
+ANSWERING: Ways = frozenset({(_W, _D), (_W, _W)})
+#: Drivers and workers own objects and borrow each other's. (A persistent session has several drivers.)
+PEERS: Ways = CALLING | ANSWERING | {(_D, _D)}
+TO_NODE: Ways = frozenset({(_D, _N), (_W, _N)})
+DRIVER_TO_NODE: Ways = frozenset({(_D, _N)})
+WORKER_TO_NODE: Ways = frozenset({(_W, _N)})
+FROM_NODE: Ways = frozenset({(_N, _D), (_N, _W)})
+NODE_TO_DRIVER: Ways = frozenset({(_N, _D)})
+NODE_TO_WORKER: Ways = frozenset({(_N, _W)})
+NODE_TO_ZYGOTE: Ways = frozenset({(_N, _Z)})
+ZYGOTE_TO_NODE: Ways = frozenset({(_Z, _N)})
+#: An observer asks the node, or through it a driver or a worker, and is answered.
+OBSERVER_TO_NODE: Ways = frozenset({(_O, _N)})
+NODE_TO_OBSERVER: Ways = frozenset({(_N, _O)})
+OBSERVING: Ways = frozenset({(_O, _D), (_O, _W)})
+OBSERVED: Ways = frozenset({(_D, _O), (_W, _O)})
+#: Messages that end a conversation, of any role.
+EVERYBODY: Ways = PEERS | TO_NODE | FROM_NODE | OBSERVER_TO_NODE | NODE_TO_OBSERVER | OBSERVING | OBSERVED
 
-# --------------------------------------------------------------------- peer to peer: streams of a generator
-STREAM_ITEMS = 20  # task id, first, list of (form, payload, refs)   items that were yielded, from number `first` (0, 1, ...); REPLY ends it
-#             none, where the producer has begun and waits for some of these to be taken
-STREAM_TAKEN = 21  # task id, count                         so many have been taken; said where the producer is to wait for it
-STREAM_STOP = 22  # task id                                 nobody reads it any more
 
-# ------------------------------------------------------- peer to peer: tensors that stay with their maker
-TENSORS_FETCH = 25  # number, object id, through host       send me the tensors
-TENSORS_BROUGHT = 26  # number, form, payload, lease       form: PICKLED, PACKED, SEGMENT or FAILED
-#                   lease: id of an object that is lent, b"", or a list of numbers of device memory that is;
-#                   then the payload is the list of what is said of each tensor (`mray._device.exports`)
-TENSORS_FREE = 27  # object ids                            nobody needs them any more
-TENSORS_DONE = 28  # number, note, point                   device memory that was lent may be used again after that point (no note: now)
+class Declared(Record):
+    """One message: the roles that may exchange it, and the names and schemas of the fields behind its code."""
 
-# ---------------------------------------------------------------------------- peer to peer: ownership
-BORROW = 30  # number, object ids                     I hold these refs; answer BORROWED when number > 0
-BORROWED = 31  # number
-RELEASE = 32  # object ids                            I hold them no more
-FETCH = 33  # object id [, asks]                        send me OBJECT once it is ready; ABSENT too, if it is not and I ask
-OBJECT = 34  # object id, form, payload, refs
-FREE_SEGMENT = 35  # names [, reuse]                   segments you produced that nobody needs any more; False: nor is to use again
-ABSENT = 37  # object id                                what you have fetched is not there yet
-UNPIN = 36  # task id                                   the refs inside that reply are borrowed: drop your pins
+    ways: Ways
+    fields: dict[str, Any]
 
-# --------------------------------------------------------------------------------- graphs (peer to peer)
-GRAPH = 40  # number, verb, payload                     verb: "allocate" | "stop" | "report" | "execute" | "received"; answered by GRAPHED
-GRAPHED = 41  # number, ok, payload                      payload: a pickle, of the exception when not ok
 
-# -------------------------------------------------------------------------------- of observers to a peer
-ASK = 45  # number, sections                           also first on a connection, instead of HELLO
-TOLD = 46  # number, answer                              section -> (ok, rows or a text), see `mray._observe.process_snapshot`
+#: Every message, by its code.
+MESSAGES: dict[int, Declared] = {}
 
-# ----------------------------------------------------------------------------------- client to the node
-LEASE_REQUEST = 50  # request, demand                       demand: a dict, see `mray._decide.scheduler.records`
-LEASE_CANCEL = 51  # request                               no more needed; a grant that crosses it is returned
-LEASE_RETURN = 52  # lease id
-LEASE_BREAK = 63  # lease id, text                        ... whose worker is to end: the conversation with it has broken, and why
-BLOCKED = 53  # -                                        this worker's task waits: its CPUs are free; or the worker ends, and waits
-UNBLOCKED = 54  # -
-ACTOR_CREATE = 55  # request, actor id, spec                  spec: a dict, see `mray._decide.scheduler.records`
-ACTOR_SUBSCRIBE = 56  # actor id                              answered by ACTOR_STATE now and at each change
-ACTOR_HOLD = 57  # number, actor ids                        this process holds handles of these; answered by HELD if number > 0
-ACTOR_DROP = 58  # actor ids                               ... and no more
-ACTOR_KILL = 59  # request, actor id, no_restart             answered by ANSWER, once the signal is sent, if request > 0
-NAME_LOOKUP = 60  # request, name, namespace               answered by ANSWER with the actor's public spec
-QUERY = 61  # request, what, arguments                    what: "cluster_resources", "available_resources", "nodes", "actors", ...
-#             from an observer: "snapshot", "stacks", "last calls"
-FENCE = 68  # request                               answered by ANSWER, behind all that the node has sent before
-MAKE_ROOM = 49  # request                           ask all others for the memory that they keep for reuse; answered by ANSWER
-SHUTDOWN = 62  # -                                        a driver: end all of its work, and with a session of its own the session
-RESET = 64  # -                                           a driver to its own session: end my work, hang up, and await me anew
-SPILLED = 69  # -                                        an object was written to disk: the session's table says how much is there
-GROUP_CREATE = 65  # request, placement group id, spec        spec: `mray._decide.scheduler.placement`; answered by ANSWER at once
-GROUP_AWAIT = 66  # request, placement group id               answered once it is created, is removed, or can never be created
-GROUP_REMOVE = 67  # request, placement group id
 
-# ----------------------------------------------------------------------------------- worker to the node
-ACTOR_READY = 70  # actor id                              its constructor returned
-ACTOR_FAILED = 71  # actor id, pickle of the exception    its constructor raised
-EXITING = 72  # cause kind, text[, name, calls]            this worker ends on purpose (see CAUSE_ words); its last calls, for the timeline
-KILL_ME = 74  # -                                        end the work of this worker on its GPUs, then kill it
-SETTING_UP = 73  # what                                    code of the user's begins to run before it serves, a hook; "": it is over
+def _message(code: int, ways: Ways, /, **fields: Any) -> int:
+    assert code not in MESSAGES, f"code {code} has a message already"
+    MESSAGES[code] = Declared(ways, fields)
+    return code
 
-# ----------------------------------------------------------------------------------- node to a client
-WELCOME = 80  # facts: dict                                facts of the session; with the descriptors of its table and of channels
-LEASE_GRANT = 81  # request, lease id, worker process, resources, gpu ids, and if it is pinned the CPUs, and other accelerators
-LEASE_REFUSED = 82  # request, text                        this machine can never satisfy it
-LEASE_RECALL = 84  # lease id                               others wait: return it as soon as it is idle
-ACTOR_STATE = 85  # actor id, state, process, incarnation, cause
-#                   state: one of the following; cause: None or
-#                   (kind, text, pid, signal or exit status or None, payload or None)
-#                   payload: the pickled exception of CAUSE_INIT; the last lines of a worker that crashed, UTF-8
+
+# ------------------------------------------------------------------------------- on any connection
+#: Both ends send it first; a driver that joins a session which is not its own adds its job.
+HELLO = _message(1, PEERS | TO_NODE | OBSERVER_TO_NODE, role=str, process=str, pid=int, job_spec=Maybe((NoneType, _JOB_SPEC)))
+#: Instead of HELLO: send this descriptor, then hang up; `mray._runtime.client.descriptors` describes keys.
+DESCRIPTOR = _message(2, PEERS, key=str)
+#: The receiver has just connected and is not let in, for lack of a descriptor for example; the hang-up follows.
+REFUSED = _message(3, EVERYBODY, errno=int, text=str)
+#: Last: a message of the receiver was invalid, and why.
+PROTOCOL_ERROR = _message(4, EVERYBODY, text=str)
+#: Instead of HELLO: pass this connection on to that process; answered by PASSED or REFUSED.
+PASS_ON = _message(5, OBSERVER_TO_NODE, process=str)
+#: The process of PASS_ON reads what follows.
+PASSED = _message(6, NODE_TO_OBSERVER)
+#: Last: a message of the receiver was valid, and its handler has failed; the exception, in words.
+FAULT = _message(7, EVERYBODY, text=str)
+#: A segment with a ring pair for this connection, from the process of that row of the session's table (`mray._ipc.ring_pair`).
+OFFER_RING = _message(8, PEERS, name=str, row=int)
+#: Whether the sender has mapped the ring pair that was offered.
+TAKE_RING = _message(9, PEERS, taken=bool, row=int)
+#: The sender writes into the ring pair no more, and the receiver is to stop, too.
+RETIRE_RING = _message(39, PEERS)
+#: Read the ring.
+NUDGE = _message(38, PEERS)
+
+# ------------------------------------------------------------------------------------------- calls
+#: The code of a function, ahead of the first call that uses it on a connection.
+FUNCTION = _message(10, CALLING, function_id=bytes, pickled=bytes)
+#: No call on this connection uses the function until FUNCTION comes again.
+FUNCTION_OVER = _message(29, CALLING, function_id=bytes)
+_CALLED: dict[str, Any] = {"num_returns": int, **VALUE, "arguments": _ARGUMENTS, "options": _OPTIONAL_DICT}
+#: Call a method of the receiver's actor; `mray._common.invocations` describes the fields.
+CALL = _message(11, CALLING, task_id=bytes, method=str, **_CALLED)
+#: Call a function; `mray._common.invocations` describes the fields.
+TASK = _message(12, CALLING, task_id=bytes, function_id=bytes, **_CALLED, name=str)
+#: The value of a call with one return value.
+REPLY = _message(13, ANSWERING, task_id=bytes, **VALUE)
+#: The values of a call with several return values, or with none.
+REPLIES = _message(14, ANSWERING, task_id=bytes, values=_VALUES)
+#: The tasks that follow run under this lease, with these resources, and with these options of the lease.
+LEASED = _message(15, CALLING, lease_id=int, resources=_RESOURCES, gpus=list, options=_OPTIONAL_DICT)
+#: Give back tasks that have not started, at most this number; answered by GIVEN_BACK.
+RECLAIM = _message(16, CALLING, most=int)
+#: These tasks do not run here.
+GIVEN_BACK = _message(17, ANSWERING, task_ids=[bytes])
+#: Cancel a call, and its children too if `recursive`; `force` kills a worker that runs it.
+CANCEL = _message(18, CALLING, task_id=bytes, force=bool, recursive=bool)
+#: A call that the caller wants to be retried has raised.
+ATTEMPT = _message(19, ANSWERING, task_id=bytes)
+#: The worker exits after the task that it runs: the caller keeps the lease and sends no more tasks.
+LEAVING = _message(24, ANSWERING)
+#: A borrower asks the owner of an object to cancel the call that returns it.
+CANCEL_OBJECT = _message(23, PEERS, object_id=bytes, force=bool, recursive=bool)
+
+# -------------------------------------------------------------------------- streams of a generator
+#: Yielded items, from number `first` on; without items, the producer waits until some are taken. REPLY ends the stream.
+STREAM_ITEMS = _message(20, ANSWERING, task_id=bytes, first=int, values=_VALUES)
+#: The reader has taken `count` items; sent only where the producer waits for that.
+STREAM_TAKEN = _message(21, CALLING, task_id=bytes, count=int)
+#: Nobody reads the stream any more.
+STREAM_STOP = _message(22, CALLING, task_id=bytes)
+
+# -------------------------------------------------------------- tensors that stay with their maker
+#: Send the tensors of an object; answered by TENSORS_BROUGHT.
+TENSORS_FETCH = _message(25, PEERS, number=int, object_id=bytes, through_host=bool)
+#: The tensors, PICKLED, PACKED or in a SEGMENT, or why not (FAILED). `lease` is the id of a lent object, b"", or the numbers of lent device
+#: memory, which the payload then describes tensor by tensor (`mray._device.exports`).
+TENSORS_BROUGHT = _message(26, PEERS, number=int, form=int, payload=ANY, lease=(bytes, list))
+#: Nobody needs the tensors of these objects any more.
+TENSORS_FREE = _message(27, PEERS, object_ids=[bytes])
+#: Lent device memory may be used again after that point of the event in `note`, or now without one.
+TENSORS_DONE = _message(28, PEERS, number=int, note=bytes, point=int)
+
+# --------------------------------------------------------------------------------------- ownership
+#: The sender holds these refs; answered by BORROWED.
+BORROW = _message(30, PEERS, number=int, object_ids=[bytes])
+#: The owner has counted a BORROW.
+BORROWED = _message(31, PEERS, number=int)
+#: The sender holds these refs no more.
+RELEASE = _message(32, PEERS, object_ids=[bytes])
+#: Send OBJECT once the object is ready; with `asks`, send ABSENT if it is not ready yet.
+FETCH = _message(33, PEERS, object_id=bytes, asks=Maybe(bool))
+#: The value of an object.
+OBJECT = _message(34, PEERS, object_id=bytes, **VALUE)
+#: Nobody needs these segments of the receiver any more; with `reuse` False they must not be used again.
+FREE_SEGMENT = _message(35, PEERS, names=[str], reuse=Maybe(bool))
+#: The object of a FETCH is not ready.
+ABSENT = _message(37, PEERS, object_id=bytes)
+#: The caller has borrowed the refs inside a reply: the worker may drop its pins.
+UNPIN = _message(36, PEERS, task_id=bytes)
+
+# ------------------------------------------------------------------------------------------ graphs
+#: A request about a compiled graph, one of the verbs of `mray._graph.graph_messages`; answered by GRAPHED.
+GRAPH = _message(40, PEERS, number=int, verb=str, payload=bytes)
+#: The answer, or the pickled exception when not `ok`.
+GRAPHED = _message(41, PEERS, number=int, ok=bool, payload=(bytes, NoneType))
+
+# ---------------------------------------------------------------------------------------- observers
+#: Send these sections of the process's state; also first on a connection, instead of HELLO.
+ASK = _message(45, OBSERVING | PEERS, number=int, sections=[str])
+#: By section, whether it could be read, and its rows or an error text (`mray._observe.process_snapshot`).
+TOLD = _message(46, OBSERVED | PEERS, number=int, answer={str: row(bool, ANY)})
+
+# ------------------------------------------------------------------------------------- to the node
+#: Grant a lease; answered by LEASE_GRANT or LEASE_REFUSED.
+LEASE_REQUEST = _message(50, TO_NODE, request=int, demand=_DEMAND)
+#: The lease is not needed any more; the sender returns a grant that crosses this.
+LEASE_CANCEL = _message(51, TO_NODE, request=int)
+#: The lease is free again.
+LEASE_RETURN = _message(52, TO_NODE, lease_id=int)
+#: The lease is free again, and its worker is to be ended: the conversation with it has broken, for this reason.
+LEASE_BREAK = _message(63, TO_NODE, lease_id=int, text=str)
+#: The worker's task waits, or the worker waits before it exits: its CPUs are free.
+BLOCKED = _message(53, TO_NODE)
+#: The worker's task goes on.
+UNBLOCKED = _message(54, TO_NODE)
+#: Create an actor; answered by ANSWER.
+ACTOR_CREATE = _message(55, TO_NODE, request=int, actor_id=bytes, spec=_ACTOR)
+#: Answered by ACTOR_STATE now and at each change.
+ACTOR_SUBSCRIBE = _message(56, TO_NODE, actor_id=bytes)
+#: The sender holds handles of these actors; answered by HELD.
+ACTOR_HOLD = _message(57, TO_NODE, number=int, actor_ids=[bytes])
+#: The sender holds no handle of these actors any more.
+ACTOR_DROP = _message(58, TO_NODE, actor_ids=[bytes])
+#: Kill an actor's process; answered by ANSWER once the signal is sent.
+ACTOR_KILL = _message(59, TO_NODE, request=int, actor_id=bytes, no_restart=bool)
+#: Answered by ANSWER with the public spec of the named actor.
+NAME_LOOKUP = _message(60, TO_NODE, request=int, name=str, namespace=str)
+#: A listing of the node, such as ``cluster_resources`` (of an observer: ``snapshot``, ``stacks``, ``last calls``); answered by ANSWER.
+QUERY = _message(61, TO_NODE | OBSERVER_TO_NODE, request=int, what=str, arguments=list)
+#: Answered by ANSWER, behind all that the node has sent before.
+FENCE = _message(68, TO_NODE, request=int)
+#: Ask all other processes for the memory that they keep for reuse; answered by ANSWER once that has happened, or after a while.
+MAKE_ROOM = _message(49, TO_NODE, request=int)
+#: End all work of this driver, and its session if that is private.
+SHUTDOWN = _message(62, DRIVER_TO_NODE)
+#: End all work of this driver in its private session, hang up, and wait for its next HELLO.
+RESET = _message(64, DRIVER_TO_NODE)
+#: The sender has written an object to disk; the session's table has the totals.
+SPILLED = _message(69, TO_NODE)
+#: Create a placement group; answered by ANSWER immediately.
+GROUP_CREATE = _message(65, TO_NODE, request=int, group_id=bytes, spec=_PLACEMENT)
+#: Answered by ANSWER once the group is created, is removed, or can never be created.
+GROUP_AWAIT = _message(66, TO_NODE, request=int, group_id=bytes)
+#: Remove a placement group; answered by ANSWER.
+GROUP_REMOVE = _message(67, TO_NODE, request=int, group_id=bytes)
+
+# ------------------------------------------------------------------------------ workers to the node
+#: The actor's constructor has returned.
+ACTOR_READY = _message(70, WORKER_TO_NODE, actor_id=bytes)
+#: The actor's constructor has raised this pickled exception.
+ACTOR_FAILED = _message(71, WORKER_TO_NODE, actor_id=bytes, pickled=bytes)
+#: The worker exits on purpose, for a cause of the CAUSE_ kinds; with its name and last calls for the timeline.
+EXITING = _message(72, WORKER_TO_NODE, cause=str, text=str, name=Maybe(str), calls=Maybe([(list, tuple)]))
+#: End the work of this worker on its GPUs, then kill it.
+KILL_ME = _message(74, WORKER_TO_NODE)
+#: A hook of the user begins to run before the worker serves; "" when it has returned.
+SETTING_UP = _message(73, WORKER_TO_NODE, what=str)
+
+# ----------------------------------------------------------------------------------- from the node
+#: The answer to HELLO: attributes of the session, with descriptors of its table and of the channels for introductions.
+WELCOME = _message(80, FROM_NODE, facts=dict)
+#: A lease of a worker, with the CPUs that it is pinned to and its other accelerators.
+LEASE_GRANT = _message(
+    81,
+    FROM_NODE,
+    request=int,
+    lease_id=int,
+    process=str,
+    resources=_RESOURCES,
+    gpus=list,
+    cpus=Maybe([int]),
+    accelerators=Maybe({str: [int]}),
+)
+#: This machine can never grant the lease.
+LEASE_REFUSED = _message(82, FROM_NODE, request=int, text=str)
+#: Others wait: return the lease as soon as it is idle.
+LEASE_RECALL = _message(84, FROM_NODE, lease_id=int)
+#: An actor's state, one of ACTOR_STATES; the payload of its cause is the pickled exception of its constructor (CAUSE_INIT), or the last
+#: lines of a worker that crashed.
+ACTOR_STATE = _message(85, FROM_NODE, actor_id=bytes, state=str, process=str, incarnation=int, cause=(NoneType, _CAUSE))
 ACTOR_STATES = PENDING, ALIVE, RESTARTING, DEAD = "pending", "alive", "restarting", "dead"
-HELD = 86  # number
-ANSWER = 87  # request, ok, value                         value: builtin values; a text when not ok
-OUTPUT = 88  # pid, stream, name, text                    what a worker printed (driver only); stream: 1, 2 or NOTE_STREAM
-NOTE_STREAM = 3  # the text is a JSON object about a progress bar or a breakpoint (see `mray._ipc.output`)
-TRIM_NOW = 89  # -
-ACTOR_START = 90  # actor id, spec, incarnation               to a worker: become this actor
-EXIT = 91  # cause kind, text                                to a worker: finish what is queued and end
-WORKER_GONE = 92  # process, role, cause [, made]       a process of the session died: its borrows and objects go; cause as in ACTOR_STATE
-#                   role: what it was, in words, if it was no worker; made: segments that it has made for the addressee
-SAVE = 93  # -                                              to a worker whose lines are counted: write them, and die at once
-LEFT = 98  # -                                              to a driver of several that said SHUTDOWN: nothing of its work runs any more
-ENDING = 99  # text                                          to drivers: the session ends, and why
+#: The node has counted an ACTOR_HOLD.
+HELD = _message(86, FROM_NODE, number=int)
+#: The answer to a request, or an error text when not `ok`.
+ANSWER = _message(87, FROM_NODE | NODE_TO_OBSERVER, request=int, ok=bool, value=ANY)
+#: Text that a worker has printed to a stream: 1, 2 or NOTE_STREAM.
+OUTPUT = _message(88, NODE_TO_DRIVER, pid=int, stream=int, name=str, text=str)
+#: The text of OUTPUT is a JSON object about a progress bar or a breakpoint (`mray._ipc.output`).
+NOTE_STREAM = 3
+#: Free the memory that is kept for reuse.
+TRIM_NOW = _message(89, FROM_NODE)
+#: Become this actor.
+ACTOR_START = _message(90, NODE_TO_WORKER, actor_id=bytes, spec=dict, incarnation=int)
+#: Finish what is queued and exit.
+EXIT = _message(91, NODE_TO_WORKER, cause=str, text=str)
+#: A process of the session has died; `role` names it if it was no worker, `made` lists its segments that belong to the receiver.
+WORKER_GONE = _message(92, FROM_NODE, process=str, role=str, cause=_CAUSE, made=Maybe([str]))
+#: To a worker whose lines are counted: write the counts and exit immediately.
+SAVE = _message(93, NODE_TO_WORKER)
+#: To one of several drivers, after its SHUTDOWN: none of its work runs any more.
+LEFT = _message(98, NODE_TO_DRIVER)
+#: The session ends, for this reason.
+ENDING = _message(99, NODE_TO_DRIVER, text=str)
 
-# ----------------------------------------------------------------------------- node and zygote
-SPAWN = 100  # worker process, environment                   fork a worker
-SPAWNED = 101  # worker process, pid
-REAPED = 102  # pid, wait status
-NOT_SPAWNED = 103  # worker process, text      the zygote could not fork it, now: it says why
-PRELOAD_FAILED = 104  # module, text          workers start without this preloaded module, and why
+# --------------------------------------------------------------------------------- node and zygote
+#: Fork a worker with these variables; its streams and its connection to the node come as descriptors.
+SPAWN = _message(100, NODE_TO_ZYGOTE, process=str, environment={str: str})
+#: The worker runs.
+SPAWNED = _message(101, ZYGOTE_TO_NODE, process=str, pid=int)
+#: A child of the zygote has died with this wait status.
+REAPED = _message(102, ZYGOTE_TO_NODE, pid=int, status=int)
+#: The zygote could not fork the worker, for now.
+NOT_SPAWNED = _message(103, ZYGOTE_TO_NODE, process=str, text=str)
+#: Workers start without this preloaded module, for this reason.
+PRELOAD_FAILED = _message(104, ZYGOTE_TO_NODE, module=str, text=str)
 
-# ------------------------------------- client and node, on a channel of their own (`mray._ipc.introductions`)
-INTRODUCE = 105  # number, process, connect        is there such a process ("": the node); and I want a connection to it
-INTRODUCED = 106  # number, pid                      it is there; the connection comes with this as a descriptor
-NOT_INTRODUCED = 107  # number, errno, text           why not
+# --------------------------- introductions, on a channel of their own (`mray._ipc.introductions`)
+#: Ask whether a process ("": the node) exists, and with `connect` for a connection to it.
+INTRODUCE = _message(105, TO_NODE, number=int, process=str, connect=bool)
+#: It exists; the connection comes as a descriptor.
+INTRODUCED = _message(106, FROM_NODE, number=int, pid=int)
+#: It does not exist, or cannot be connected to, for this reason.
+NOT_INTRODUCED = _message(107, FROM_NODE, number=int, errno=int, text=str)
 
-# ----------------------------------------------------------------------------- causes of a death
-CAUSE_CRASH = "crash"  # a signal or exit status that nobody asked for
-CAUSE_KILL = "kill"  # ray.kill
-CAUSE_EXIT = "exit"  # exit_actor(), or max_calls reached
-CAUSE_SCOPE = "scope"  # the last handle went away, or __ray_terminate__
-CAUSE_OWNER = "owner"  # the process that created it died
-CAUSE_INIT = "init"  # the constructor raised
-CAUSE_MEMORY = "memory"  # the node ended it because memory ran low; the text says how low
-CAUSE_NODE = "node"  # the node died, or the session ended
-CAUSE_GROUP = "group"  # its placement group was removed
-CAUSE_REFUSED = "refused"  # could never be placed on this machine, or given a process
+# ------------------------------------------------------------------------------- causes of a death
+#: A signal or exit status that nobody asked for.
+CAUSE_CRASH = "crash"
+#: `ray.kill`.
+CAUSE_KILL = "kill"
+#: `exit_actor`, or max_calls reached.
+CAUSE_EXIT = "exit"
+#: The last handle was dropped, or ``__ray_terminate__`` was called.
+CAUSE_SCOPE = "scope"
+#: The process that created it died.
+CAUSE_OWNER = "owner"
+#: The constructor raised.
+CAUSE_INIT = "init"
+#: The node ended it because memory ran low; the text says how low.
+CAUSE_MEMORY = "memory"
+#: The node died, or the session ended.
+CAUSE_NODE = "node"
+#: Its placement group was removed.
+CAUSE_GROUP = "group"
+#: It could never be placed on this machine, or given a process.
+CAUSE_REFUSED = "refused"
 
 #: Stands in the text of a refusal when the processes of an environment die as they start.
 NO_PROCESS = "no worker process could be started"

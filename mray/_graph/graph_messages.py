@@ -1,55 +1,63 @@
-"""The requests that processes make to each other about compiled graphs: sender, answering thread, payload and answer.
+"""The requests that processes make to each other about compiled graphs.
 
-A request is one of these verbs and a payload of bytes; its answer is bytes, or the exception that the other side raised
-(`mray._graph.host.GraphHost.request`). "Reading thread" answers come at once, also while a method runs; others wait for the main thread.
-
-    request        from             answered by                 payload -> answer
-    ALLOCATE       compiler         actor, main thread          pickled Assignment -> b""
-    STOP           caller           actor, main thread          graph id -> b"" or LENT
-    TRIM           caller           actor, main thread          b"" -> b""
-    SITE           compiler         actor, main thread          pickled uuids of devices -> pickled Site
-    OFFER          compiler         actor, main thread          pickled asker, indices of devices -> pickled Offers
-    TRY            compiler         actor, main thread          pickled asker, (index, Offer, also memory) -> pickled Obstacles or None
-    WITHDRAW       compiler         actor, main thread          asker -> b""
-    REPORT         caller           actor, reading thread       graph id -> pickled ProgramState or None
-    STATISTICS     caller           actor, main thread          graph id -> pickled counters by channel
-    PROFILE        caller           actor, main thread          pickled ProfileRequest -> pickled reason of no torch profiler, or ""
-    PROFILE_NOW    caller           actor, reading thread       the same
-    UNPROFILE      caller           actor, main thread          graph id "/" token -> pickled spans
-    UNPROFILE_NOW  caller           actor, reading thread       the same
-    COPY           another process  compiler's reading thread   graph id -> b""
-    ATTACH         another process  actor, thread of its own    pickled Assignment of a copy -> b""
-    ENDED          compiler         other process, reading      pickled (graph id, pickled error or b"") -> b""
+A request is a verb of this table and a payload of bytes; its answer is bytes, or the exception that the other side raised
+(`mray._graph.host.GraphHost.request`). A verb is declared with the thread that answers it; its comment says from whom to whom it goes, with
+which payload, and for which answer. Payloads and answers are pickled; a graph id alone is encoded text.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-ALLOCATE = "allocate"
-STOP = "stop"
-#: The answer to STOP of an actor that keeps values which it has passed on: TRIM has it look again once the others have left, too.
+#: The main thread of the process that is asked, which a method may keep busy; the thread that reads, immediately; a thread of its own.
+MAIN, READING, OWN = "main thread", "reading thread", "thread of its own"
+
+#: Every verb, with the thread that answers it.
+VERBS: dict[str, str] = {}
+
+
+def _verb(verb: str, answered_by: str, /) -> str:
+    assert verb not in VERBS, f"the verb {verb!r} is declared already"
+    VERBS[verb] = answered_by
+    return verb
+
+
+#: From the compiler to an actor: Assignment -> b"".
+ALLOCATE = _verb("allocate", MAIN)
+#: From the caller to an actor: graph id -> b"" or LENT.
+STOP = _verb("stop", MAIN)
+#: The answer of an actor that keeps values which it has passed on: it checks again at TRIM, once the others have left, too.
 LENT = b"lent"
-#: Give back the memory of closed edges: of devices, and of values that were passed on.
-TRIM = "trim"
-SITE = "site"
-OFFER = "offer"
-TRY = "try"
-WITHDRAW = "withdraw"
+#: From the caller to an actor: free the memory of closed edges, of devices and of values that were passed on: b"" -> b"".
+TRIM = _verb("trim", MAIN)
+#: From the compiler to an actor: uuids of devices -> Site.
+SITE = _verb("site", MAIN)
+#: From the compiler to a writer: asker, indices of devices -> Offers.
+OFFER = _verb("offer", MAIN)
+#: From the compiler to a reader: asker, (index, Offer, also memory) -> Obstacles or None.
+TRY = _verb("try", MAIN)
+#: From the compiler to a writer: asker, as text -> b"".
+WITHDRAW = _verb("withdraw", MAIN)
 
-REPORT = "report"
-STATISTICS = "statistics"
-PROFILE = "profile"
-PROFILE_NOW = "profile now"
-UNPROFILE = "unprofile"
-UNPROFILE_NOW = "unprofile now"
-#: Requests that the reading thread passes to `GraphService.handle`; all other requests to an actor but REPORT go to its main thread.
-AT_ONCE = frozenset({PROFILE_NOW, UNPROFILE_NOW})
+#: From the caller to an actor: graph id -> ProgramState or None.
+REPORT = _verb("report", READING)
+#: From the caller to an actor: graph id -> counters by channel.
+STATISTICS = _verb("statistics", MAIN)
+#: From the caller to an actor: ProfileRequest -> the reason for which there is no torch profiler, or "".
+PROFILE = _verb("profile", MAIN)
+#: The same, while the main thread is busy.
+PROFILE_NOW = _verb("profile now", READING)
+#: From the caller to an actor: graph id "/" token, as text -> spans.
+UNPROFILE = _verb("unprofile", MAIN)
+#: The same, while the main thread is busy.
+UNPROFILE_NOW = _verb("unprofile now", READING)
 
-#: A process makes a copy of a graph; it makes channels of its own to an actor; the graph has ended.
-COPY = "copy"
-ATTACH = "attach"
-ENDED = "ended"
+#: From a process that makes a copy of a graph to the one that compiled it: graph id -> b"".
+COPY = _verb("copy", READING)
+#: From a process that makes a copy of a graph to an actor, for channels of its own: Assignment -> b"".
+ATTACH = _verb("attach", OWN)
+#: From the process that compiled a graph to one that has a copy of it: graph id, pickled error or b"" -> b"".
+ENDED = _verb("ended", READING)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ _numbers = itertools.count()
 MESSAGES: tuple[tuple[Any, ...], ...] = (
     (m.HELLO, m.ROLE_WORKER, "0123456789abcdef", 4242),
     (m.CALL, b"t" * 24, "method", 1, m.PICKLED, b"\x80\x05)}\x86.", None, None, None),
-    (m.TASK, b"t" * 24, b"f" * 20, 2, m.SEGMENT, ("/mray-x-1", 200, "feed"), [(b"o" * 28, "beef")], [(0, b"N.")], {"retry": 1}, "task"),
+    (m.TASK, b"t" * 24, b"f" * 20, 2, m.SEGMENT, ("/mray-x-1", 200, "feed"), [(b"o" * 28, "beef")], [(0, m.PICKLED, b"N.")], {}, "task"),
     (m.REPLIES, b"t" * 24, [(m.PICKLED, b"N.", None), (m.FAILED, b"N.", [])]),
     (m.LEASE_REQUEST, 7, {"resources": {"CPU": 1.0, "GPU": 0.5}, "env": {"A": "b"}, "label": "task f", "affinity": [0, 1]}),
     (m.ACTOR_CREATE, 3, b"a" * 16, {"resources": {}, "name": None, "max_restarts": -1, "code": b"c", "group": (b"g" * 18, -1)}),

@@ -29,7 +29,6 @@ BOUNDS = {
     "_gpu.mps:SessionMps.kill": ONCE,
     "_common.bridge:call_later": ONCE,
     "_common.bridge:called": ONCE,
-    "_common.protocol:": "asks nobody: the table of all messages",
     "_backends.local.local_node:LocalNode._carry_out": ONCE,
     "_backends.local.transport:LocalReactor.call_later": ONCE,
     "_backends.native:NativeBackend.call_later": ONCE,

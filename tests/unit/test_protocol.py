@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 
 from mray._common import messages as m
 from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read
-from mray._common.protocol import ANSWERING, CALLING, FROM_NODE, MESSAGES, NODE_TO_DRIVER, NODE_TO_WORKER, PEERS
+from mray._common.messages import ANSWERING, CALLING, FROM_NODE, MESSAGES, NODE_TO_DRIVER, NODE_TO_WORKER, PEERS
 from mray._ipc.connection import ProtocolViolationError
+from mray._ipc.faults import message_name
 from mray._runtime.connections.dispatch import Dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +49,22 @@ def test_a_code_without_a_handler_is_a_protocol_error():
         Dispatch(CALLING, {})[m.CALL]
 
 
+def test_every_message_is_declared_once_behind_a_sentence_and_has_a_name():
+    """Its fields stand in the declaration alone: no comment repeats them."""
+    lines = Path(m.__file__).read_text().splitlines()
+    declared = {}
+    for before, line in itertools.pairwise(lines):
+        if found := re.match(r"([A-Z_]+) = _message\(", line):
+            assert re.match(r"#: .*\.$", before) and "#" not in line, line
+            declared[found[1]] = getattr(m, found[1])
+    assert {message_name(code): code for code in MESSAGES} == declared
+
+
+def test_a_code_has_one_message():
+    with pytest.raises(AssertionError, match=f"code {m.CALL} has a message already"):
+        m._message(m.CALL, CALLING)
+
+
 def test_who_calls_is_answered_the_other_way():
     assert {way[::-1] for way in CALLING} == ANSWERING
     assert all(declared.ways for declared in MESSAGES.values())
@@ -55,7 +74,7 @@ LISTING = """
 import json, inspect
 import mray
 from mray._api.current import current_backend
-from mray._common.protocol import MESSAGES
+from mray._common.messages import MESSAGES
 
 def takes(handler, declared):
     try:

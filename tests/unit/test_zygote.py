@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mray._common.messages import REAPED, SPAWN
-from mray._common.protocol import MESSAGES, ZYGOTE_TO_NODE, misfit
+from mray._common.messages import MESSAGES, REAPED, SPAWN, ZYGOTE_TO_NODE
+from mray._common.protocol import misfit
 from mray._ipc.frames import decode_message
 from mray._runtime.processes import zygote as module
 from mray._runtime.processes.launch import PACKET, new_channel

@@ -1,6 +1,6 @@
 """The handlers of a driver's or worker's messages: a table for messages of the node, and one for messages of its peers.
 
-`mray._common.protocol` declares which process may send a message; these tables hold the handlers. Each part of a process that handles
+`mray._common.messages` declares which process may send a message; these tables hold the handlers. Each part of a process that handles
 messages enters its own (`on`) when it is made:
 
     messages of the node    ──▶ Endpoint.from_node  ──▶ client, leases, borrowing; worker: ACTOR_START, EXIT; session: ENDING, LEFT; output
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mray._common.protocol import MESSAGES, Ways
+from mray._common.messages import MESSAGES, Ways
 from mray._ipc.connection import ProtocolViolationError
 
 #: The connection, then the fields of the message.

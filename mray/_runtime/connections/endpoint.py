@@ -34,7 +34,7 @@ from mray._common.causes import Cause
 from mray._common.clock import monotonic
 from mray._common.ids import set_job
 from mray._common.kept import os, socket
-from mray._common.protocol import FROM_NODE, OBSERVING, PEERS, misfit
+from mray._common.protocol import misfit
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect, encode, peer_pid
 from mray._ipc.faults import fault_text, message_name
 from mray._ipc.interrupts import end_program
@@ -127,8 +127,8 @@ class Endpoint:
         self._waits = 0
         closing: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
         #: The handlers of messages, of the node and of peers.
-        self.from_node = Dispatch(FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
-        self.from_peers = Dispatch(PEERS | OBSERVING, {**closing, m.HELLO: self._on_hello, **self._rings()})
+        self.from_node = Dispatch(m.FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
+        self.from_peers = Dispatch(m.PEERS | m.OBSERVING, {**closing, m.HELLO: self._on_hello, **self._rings()})
         self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))
 
     # ------------------------------------------------------------------------------------ joining a session

@@ -36,7 +36,7 @@ from mray._common.clock import monotonic, time
 from mray._common.history import History
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import io, os, socket
-from mray._common.protocol import MESSAGES, misfit
+from mray._common.protocol import misfit
 from mray._decide.scheduler import events
 from mray._decide.scheduler.instructions import (
     AwaitCreation,
@@ -305,7 +305,7 @@ class Node:
 
     def _understand(self, connection: Connection, message: Message) -> None:
         code = message[0]
-        if (connection.role, m.ROLE_NODE) not in MESSAGES[code].ways:
+        if (connection.role, m.ROLE_NODE) not in m.MESSAGES[code].ways:
             raise ProtocolViolationError(f"a {connection.role} must not send {message_name(code)} to the node")
         if connection.role == m.ROLE_WORKER and self._members.impossible(connection.process):
             self._check_row(connection)

@@ -27,8 +27,19 @@ from mray._common.causes import Cause
 from mray._common.clock import monotonic
 from mray._common.ids import worker_id_of
 from mray._common.kept import os, socket
-from mray._common.messages import CAUSE_CRASH, CAUSE_REFUSED, NOT_SPAWNED, NOTE_STREAM, PRELOAD_FAILED, REAPED, SPAWN, SPAWNED
-from mray._common.protocol import MESSAGES, ZYGOTE_TO_NODE, misfit
+from mray._common.messages import (
+    CAUSE_CRASH,
+    CAUSE_REFUSED,
+    MESSAGES,
+    NOT_SPAWNED,
+    NOTE_STREAM,
+    PRELOAD_FAILED,
+    REAPED,
+    SPAWN,
+    SPAWNED,
+    ZYGOTE_TO_NODE,
+)
+from mray._common.protocol import misfit
 from mray._decide.scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLES, WRAPPER_VARIABLE, needs_fresh_interpreter
 from mray._decide.scheduler.root_names import ROOT_VARIABLE, job_of
 from mray._ipc import process as processes

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mray._common import messages as m
-from mray._common.protocol import MESSAGES
+from mray._common.messages import MESSAGES
 from tests.faults.crash.conftest import Run
 from tests.full import some
 

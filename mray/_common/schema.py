@@ -1,0 +1,66 @@
+"""The language in which the table of messages says what a field may be.
+
+A schema is a type; `ANY`; several schemas of which one must fit (a tuple); a list whose items fit one schema (a list with it); a dict whose
+keys and values fit two (a dict with one entry); a check, as `row` and `keyed` make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mray._common.record import Record
+
+Check = Callable[[Any], bool]
+
+ANY: Any = object
+
+
+class Maybe(Record):
+    """A last field that the sender may leave out."""
+
+    schema: Any
+
+
+def check_of(schema: Any) -> Check:
+    """The function that says whether a value fits a schema."""
+    if schema is ANY:
+        return lambda _value: True
+    if schema is float:
+        return lambda value: value.__class__ is float or value.__class__ is int
+    if isinstance(schema, type):
+        return lambda value: value.__class__ is schema
+    if isinstance(schema, tuple):
+        several = [check_of(each) for each in schema]
+        return lambda value: any(check(value) for check in several)
+    if isinstance(schema, list):
+        inner = check_of(schema[0])
+        return lambda value: value.__class__ in (list, tuple) and all(map(inner, value))
+    if isinstance(schema, dict):
+        ((first, second),) = schema.items()
+        of_key, of_value = check_of(first), check_of(second)
+        return lambda value: value.__class__ is dict and all(of_key(key) and of_value(each) for key, each in value.items())
+    check: Check = schema
+    return check
+
+
+def row(*schemas: Any) -> Check:
+    """A tuple or a list with one item for each schema."""
+    checks = [check_of(schema) for schema in schemas]
+
+    def check(value: Any) -> bool:
+        if value.__class__ not in (tuple, list) or len(value) != len(checks):
+            return False
+        return all(fits(each) for fits, each in zip(checks, value, strict=True))
+
+    return check
+
+
+def keyed(needed: dict[str, Any], others: dict[str, Any]) -> Check:
+    """A dict with all of the needed keys; keys that neither argument names may have any value."""
+    checks = {name: check_of(schema) for name, schema in {**needed, **others}.items()}
+    return lambda value: (
+        value.__class__ is dict
+        and all(name in value for name in needed)
+        and all(check(value[name]) for name, check in checks.items() if name in value)
+    )
