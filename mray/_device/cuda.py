@@ -1,23 +1,28 @@
 """NVIDIA's GPUs: memory and streams by the driver (`mray._device.libcuda`), tensors by torch (`mray._device.cuda_tensors`).
 
-Any process that no parent of has used CUDA in; any thread, finalizers included. Calls are made in the context of a device
+Any process without a parent that has used CUDA; any thread, finalizers included. Calls are made in the context of a device
 (`mray._device.cuda_context`).
 
-**Captures.** While a thread captures a CUDA graph, some calls are refused in every thread of the process, and the capture is lost:
-allocating, freeing, opening. They have nothing to do with what is captured, and are made in the mode that permits them. A word that is set
-or waited for on a stream that is captured would be set and waited for each time the graph is replayed, and not now. So `set_word` and
-`await_word` refuse, and leave the capture as it was. Edges are read and written before and after a capture, not within.
+**Captures.** While a thread captures a CUDA graph, some calls (allocating, freeing, opening) are refused in every thread of the process,
+and
+invalidate the capture. Where they do not concern the captured work they are made in the mode that permits them. A word that is set or
+awaited on
+a captured stream would be so at each replay, and not now, so `set_word` and `await_word` refuse, and leave the capture intact. Edges
+are read and written before and after a capture, not within.
 
-**What CUDA leaves undefined**, and the layers above take care of: memory that is freed while another process has it open. Of a process that
-died, the driver frees what nobody else has open.
+**Undefined by CUDA**, and handled by the layers above: freeing memory that another process has open. Memory of a dead process is freed
+by the
+driver when no other has it open.
 
-**Order** between streams is by words of pinned host memory (stream memory operations of 64 bits, which every GPU that today's torch runs on
-has with drivers from CUDA 12 on). Where a device has none, tensors go through the host.
+**Order** between streams is by words of pinned host memory (64-bit stream memory operations, which every GPU of today's torch has with
+drivers
+from CUDA 12 on). Where a device lacks them, tensors go through the host.
 
-No call for a message waits within the driver: `synchronize` asks again and again, so that a signal, or the news of a death, ends it.
+No call for a message waits within the driver: `synchronize` polls, so that a signal, or the notification of a death, ends it.
 
-**What waits for the device** though nobody said so: opening memory and pinning it may, closing memory and freeing it does. All of that is
-done when edges are made, grow or end, not for a message.
+**Implicit waits for the device**: opening and pinning memory may wait, closing and freeing it does. All of that is done when edges are
+created,
+grow or end, not for a message.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
 #: Smaller allocations would share a piece of memory with others, and be exported together with them.
 _GRAIN = 2 << 20
-#: Seconds between two looks at a stream that is waited for, at first and at most.
+#: Seconds between two polls of a stream, at first and at most.
 _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 
 
@@ -61,7 +66,7 @@ class CudaDevice(Device):
         self.context = CudaContext(cuda, self.ordinal, lambda: tensors.is_current(index))
         self._marks = CudaMarks(cuda, self.context)
         self._accessible: dict[str, bool] = {}
-        #: Made by `create_stream`.
+        #: Created by `create_stream`.
         self._own_streams: set[int] = set()
         #: A stream without work, for `check`.
         self._idle_stream = 0
@@ -82,7 +87,7 @@ class CudaDevice(Device):
         return text.value.decode(errors="replace")
 
     def reaches(self, uuid: str) -> bool:
-        """See the base. Of GPUs that this process does not see NVIDIA's management library knows; what it does not know is refused."""
+        """See the base. NVIDIA's management library answers for GPUs that this process does not see; unknown ones are refused."""
         known = self._accessible.get(uuid)
         if known is None:
             known = self._accessible[uuid] = self._ask_access(uuid)
@@ -101,7 +106,7 @@ class CudaDevice(Device):
         return f"<GPU {self.index}: {self.name}, {self.uuid}>"
 
     def check(self) -> None:
-        """See the base. A stream of the user's must not be asked: a graph may be captured from it, and would be lost."""
+        """See the base. Never queries a stream of the user: that would invalidate a capture from it."""
         if not self._idle_stream:
             self._idle_stream = self.create_stream()
         status = self.context.status_during_captures(self._cuda.cuStreamQuery, self._idle_stream)
@@ -221,7 +226,7 @@ class CudaDevice(Device):
         self._queue("Waiting for a word of the host", self._cuda.cuStreamWaitValue64_v2, stream, address, number, flags)
 
     def _queue(self, action: str, function: Callable[..., int], stream: int, *arguments: Any) -> None:
-        if stream in self._own_streams:  # of which nobody else knows, so that nobody captures anything from it
+        if stream in self._own_streams:  # private, so that no thread captures from it
             self.context.call(action, function, stream, *arguments)
         else:
             self.context.call(action, unless_captured, self._cuda, stream, function, stream, *arguments)
@@ -240,7 +245,7 @@ class CudaDevice(Device):
     def synchronize(self, stream: int) -> None:
         """Wait for the stream; other threads of the process run meanwhile, and signals are handled.
 
-        It asks again and again: a wait within the driver hears no signal, and ends with nothing where the stream waits for the dead.
+        It polls: a wait within the driver is not interrupted by signals, and never ends where the stream waits for a dead process.
         """
         pause = _FIRST_PAUSE
         while (status := self.context.status_during_captures(self._cuda.cuStreamQuery, stream)) == libcuda.NOT_READY:
@@ -269,7 +274,7 @@ class CudaDevice(Device):
         return self._tensors.aliases(tensor)
 
     def close(self) -> None:
-        """Give up marks; the next use makes others."""
+        """Drop marks; the next use creates others."""
         with contextlib.suppress(DeviceFaultError):
             self._marks.close()
         stream, self._idle_stream = self._idle_stream, 0
@@ -278,12 +283,12 @@ class CudaDevice(Device):
 
 
 class CudaPlatform(Platform):
-    """The GPUs that this process sees, which CUDA_VISIBLE_DEVICES may restrict."""
+    """The GPUs that this process sees, subject to CUDA_VISIBLE_DEVICES."""
 
     name = "cuda"
 
     def __init__(self, cuda: LibCuda, tensors: CudaTensors | None = None) -> None:
-        """Of an initialized library."""
+        """Takes an initialized library."""
         self._cuda = cuda
         self._tensors = tensors or CudaTensors()
         self.devices: list[CudaDevice] = [CudaDevice(cuda, self._tensors, index) for index in range(_device_count(cuda))]
@@ -303,7 +308,7 @@ class CudaPlatform(Platform):
         if not lies_dense(tensor):
             with self.devices[index].context.during_captures():  # torch has to allocate a copy
                 given, (tensor, strides) = tensor, dense(tensor)
-                self.use_on(given, tensors.current_stream(index))  # it may be of another stream, and be dropped before it is copied
+                self.use_on(given, tensors.current_stream(index))  # it may belong to another stream, and be dropped before it is copied
         elif not tensor.is_contiguous():
             strides = tuple(tensor.stride())
         return tensor, Facts(index, tensor.data_ptr(), tensor.nbytes, tensors.name_of(tensor.dtype), tuple(tensor.shape), strides)
@@ -347,7 +352,7 @@ class CudaPlatform(Platform):
         return self.devices[index].context.current()
 
     def close(self) -> None:
-        """Give up marks. Contexts stay."""
+        """Drop marks. Contexts stay."""
         super().close()
         for device in self.devices:
             device.close()
@@ -360,9 +365,9 @@ def _device_count(cuda: LibCuda) -> int:
 
 
 def find_platform(cuda: LibCuda | None = None) -> CudaPlatform | None:
-    """The platform, or None if there is no driver, it cannot be used, or shows no device. Makes no context.
+    """The platform, or None if there is no driver, it cannot be used, or it shows no device. Creates no context.
 
-    Initializes the driver, after which children that are forked cannot use it: not for a process that forks others.
+    Initializes the driver, after which forked children cannot use it: not for a process that forks others.
     """
     cuda = cuda or libcuda.load()
     if cuda is None or cuda.cuInit(0) != libcuda.SUCCESS:

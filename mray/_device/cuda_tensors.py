@@ -1,17 +1,21 @@
-"""torch's tensors on CUDA devices: what mray asks of torch, and of nobody else.
+"""torch's tensors on CUDA devices: everything that mray asks of torch.
 
-Any process that has torch; any thread. torch is not imported before something needs a tensor made; a process without it can still use the
+Any process that has torch; any thread. torch is imported only when a tensor must be created; a process without it can still use the
 memory and the streams of `mray._device.cuda`.
 
-**Tensors over memory of others.** torch wraps what has a ``__cuda_array_interface__``: the deleter of the storage that it makes drops that
-very object, which holds `keep`. So `keep` lives as long as the storage, whatever views of it exist. torch asks the driver which device the
-address belongs to, and leaves the tensor there if that is the device it was told. The interface has no name for some types (bfloat16, the
+**Tensors over foreign memory.** torch wraps an object with a ``__cuda_array_interface__``: the deleter of the storage that it creates
+drops
+that object, which holds `keep`. So `keep` lives as long as the storage, whatever views of it exist. torch asks the driver which device
+the
+address belongs to, and leaves the tensor there if that is the device it was given. The interface has no name for some types (bfloat16,
+the
 8-bit floats): they are wrapped as integers of their size and viewed. Rejected: DLPack, which names device and type itself, but whose
-deleter would be a Python function that C calls at any time, also while the interpreter ends.
+deleter
+would be a Python function that C calls at any time, also while the interpreter ends.
 
-Private functions of torch are used here, looked for first: ``_cuda_getCurrentRawStream``, which torch's compiled code calls, and
-``_cuda_getDevice`` and ``_cuda_isCurrentStreamCapturing``; they have a part of the price of `torch.cuda.current_stream`,
-`torch.cuda.current_device` and `torch.cuda.is_current_stream_capturing`. And ``_storage_Use_Count``, which torch's own CUDA graphs ask.
+Private functions of torch are preferred where they exist, since they are much cheaper: ``_cuda_getCurrentRawStream``, which torch's
+compiled code calls, ``_cuda_getDevice`` and ``_cuda_isCurrentStreamCapturing`` for `torch.cuda.current_stream`,
+`torch.cuda.current_device` and `torch.cuda.is_current_stream_capturing`; and ``_storage_Use_Count``, which torch's own CUDA graphs use.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from typing import Any, ClassVar
 
 from mray._device.device import Aliases
 
-#: Types that the array interface has a name for which every torch understands; those of other types by the size of an element.
+#: Types that every torch understands in the array interface; names of integer types for the others, by the size of an element.
 _TYPE_NAMES = {
     **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     **{f"int{bits}": f"<i{bits // 8}" for bits in (16, 32, 64)},
@@ -36,7 +40,7 @@ _TYPE_NAMES = {
     "uint8": "|u1",
     "int8": "|i1",
 }
-#: CUDA's handle of the default stream of whichever thread uses it.
+#: CUDA's handle of the calling thread's own default stream.
 PER_THREAD = 2
 _TYPE_NAMES_BY_SIZE = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8", 16: "<c16"}
 
@@ -58,11 +62,11 @@ class ForeignMemory:
 
 
 class _StorageAliases(Aliases):
-    """Told by torch's count of who has a storage."""
+    """By torch's use count of a storage."""
 
     __slots__ = ("_alone", "_count", "_storage", "_tensor", "dying")
 
-    #: Found out once: versions of torch may differ.
+    #: Measured once: versions of torch may differ.
     _dying: ClassVar[int | None] = None
 
     def __init__(self, tensor: Any, count: Callable[[int], int]) -> None:
@@ -91,7 +95,7 @@ class _StorageAliases(Aliases):
 
 class _Current(threading.local):
     def __init__(self) -> None:
-        #: Device -> stream, of this thread, where torch keeps no account of it.
+        #: Device -> stream of this thread, where torch does not record it.
         self.streams: dict[int, int] = {}
 
 
@@ -104,7 +108,7 @@ class CudaTensors:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_torch_ready = False
-        #: torch's class, as soon as a tensor was asked about or made.
+        #: torch's class, once a tensor was checked or created.
         self.tensor_type: type[Any] | None = None
         #: torch's functions for the current device, its stream, and whether that is captured, once torch is initialized.
         self.asks: tuple[Any, ...] = ()
@@ -121,7 +125,7 @@ class CudaTensors:
 
     # ------------------------------------------------------------------------------------ what a tensor is
     def is_tensor(self, value: object) -> bool:
-        """Whether it is a tensor of exactly torch's type in plain memory of a CUDA device, and nothing else."""
+        """Whether it is a tensor of exactly torch's type in plain memory of a CUDA device."""
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not getattr(torch, "Tensor", None):
             return False
@@ -132,15 +136,15 @@ class CudaTensors:
         return not (tensor.is_quantized or tensor.is_nested or tensor.__dict__)
 
     def is_on_device(self, tensor: Any) -> bool:
-        """Whether its memory is of a device."""
+        """Whether its memory is a device's."""
         return bool(tensor.is_cuda)
 
     def device_of(self, tensor: Any) -> int:
-        """The number of its device."""
+        """The index of its device."""
         return int(tensor.get_device())
 
     def name_of(self, dtype: Any) -> str:
-        """``"float32"`` of ``torch.float32``."""
+        """``"float32"`` for ``torch.float32``."""
         name = self._names.get(dtype)
         if name is None:
             name = self._names[dtype] = str(dtype).removeprefix("torch.")
@@ -148,19 +152,19 @@ class CudaTensors:
 
     # ------------------------------------------------------------------------------------ streams
     def current_device(self) -> int:
-        """The device that this thread works on where it names none."""
+        """This thread's current device."""
         torch = sys.modules.get("torch")
         return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
 
     def is_current(self, index: int) -> bool:
-        """Whether torch knows that this thread works on the device, and has made its context."""
+        """Whether torch reports that this thread works on the device, and has created its context."""
         ask = self.asks or self._find_asks()
         return bool(ask) and ask[0]() == index
 
     def is_plain(self, index: int, stream: int) -> bool:
-        """Whether torch knows that this thread works on the device and the stream, and captures nothing from that.
+        """Whether torch reports that this thread works on the device and the stream, and captures nothing from it.
 
-        Where it does not, because it is not in use yet or by another thread, that says nothing.
+        False means nothing: the device may not be in use yet, or be in use by another thread.
         """
         ask = self.asks or self._find_asks()
         try:
@@ -179,15 +183,15 @@ class CudaTensors:
     def current_stream(self, index: int) -> int:
         """This thread's stream on the device: torch's where torch is loaded and knows devices, else the one set by `on_stream`, or 0.
 
-        The handle of the threads' own default streams is another stream's in each thread, and so in a finalizer. Each of those waits for
-        the default stream, which waits for them: edges use that one.
+        The handle of per-thread default streams names another stream in each thread, and so in a finalizer. Each of those and the
+        default stream wait for each other, so edges use the default stream.
         """
         raw = _torch_streams()
         stream: int = _current.streams.get(index, 0) if raw is None else raw(index)
         return 0 if stream == PER_THREAD else stream
 
     def on_stream(self, index: int, stream: int) -> AbstractContextManager[None]:
-        """Makes it this thread's current stream."""
+        """Context manager: make it this thread's current stream."""
         if _torch_streams() is None:
             return self._on_own_stream(index, stream)
         import torch  # noqa: PLC0415
@@ -196,7 +200,7 @@ class CudaTensors:
         return entering
 
     def _stream(self, index: int, stream: int) -> Any:
-        """torch's object for a stream. Of 0 its `ExternalStream` makes another stream, out of its pool."""
+        """torch's object for a stream. (For 0, `ExternalStream` would take another stream out of its pool.)"""
         known = self._streams.get((index, stream))
         if known is None:
             import torch  # noqa: PLC0415
@@ -216,12 +220,12 @@ class CudaTensors:
             streams[index] = before
 
     def use_on(self, tensor: Any, stream: int) -> None:
-        """Tell the allocator of the tensor's memory that work on the stream uses it."""
+        """Notify the allocator of the tensor's memory that work on the stream uses it."""
         tensor.record_stream(self._stream(tensor.get_device(), stream))
 
     # ------------------------------------------------------------------------------------ making tensors
     def empty(self, index: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None) -> Any:
-        """A tensor of torch's allocator, its contents undefined. Raises torch's OutOfMemoryError."""
+        """An uninitialized tensor of torch's allocator. Raises torch's OutOfMemoryError."""
         import torch  # noqa: PLC0415
 
         if strides is None:
@@ -250,13 +254,13 @@ class CudaTensors:
         import torch  # noqa: PLC0415
 
         if not self._is_torch_ready:
-            torch.cuda.init()  # torch asks about the address before it does that itself
+            torch.cuda.init()  # torch asks about the address before it initializes itself
             self._is_torch_ready = True
-        # With the number of the device: without, torch would copy to the host, or to the current device.
+        # With the device's index: without, torch would copy to the host, or to the current device.
         return torch.as_tensor(memory, device=self.where(index))
 
     def _type(self, dtype: str) -> tuple[Any, str, bool]:
-        """torch's type of that name, how the array interface says it, and whether that is another one of the same size."""
+        """torch's type of that name, its name in the array interface, and whether that is another one of the same size."""
         known = self._types.get(dtype)
         if known is None:
             import torch  # noqa: PLC0415

@@ -1,9 +1,10 @@
-"""Telling, in a thread of its own, that a process is dead whose work streams of this one may wait for.
+"""Notification, in a separate thread, of the death of a process whose work this process's streams may wait for.
 
-The thread that reads the news of a death may be within the driver just then (``tensor.item()``), and wait there for a stream that waits for
-the dead: no message and no signal reaches it. So the kernel tells another thread, which has the streams go on (`mray._device.mappings`).
+The thread that reads notifications may be within the driver (``tensor.item()``), waiting for a stream that waits for the dead process,
+where no message and no signal reaches it. So another thread waits for the kernel's notification, and releases the streams
+(`mray._device.mappings`).
 
-One thread for each process that is watched, as long as it is. Any thread.
+One thread per watched process. Any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ AGAIN = 0.5
 
 
 class _Watching(threading.local):
-    """Whether this thread tells of deaths, and must not wait for a device: it may be what the device waits for. For finalizers."""
+    """Whether this thread reports deaths, and so must not wait for a device, which may wait for it. For finalizers."""
 
     is_one = False
 
@@ -33,7 +34,7 @@ watching = _Watching()
 
 
 class _Watch:
-    """Waits for the end of one process, for all who want to know."""
+    """Waits for the exit of one process, for all subscribers."""
 
     def __init__(self, pid: int) -> None:
         self.callbacks: list[Callable[[], None]] = []
@@ -55,7 +56,7 @@ class _Watch:
         while self._stop not in [fd for fd, _events in ready]:
             with _lock:
                 for callback in list(self.callbacks):
-                    if callback in self.callbacks:  # who has ended its watch is not called any more
+                    if callback in self.callbacks:  # a cancelled watch is not called any more
                         callback()
             ready = poll.poll(AGAIN * 1000)
         self._process.close()
@@ -68,18 +69,18 @@ class _Watch:
             self._thread.join()
 
 
-#: By pid and start.
+#: By pid and start time.
 _watches: dict[tuple[int, int], _Watch] = {}
-#: Finalizers come here, too.
+#: Finalizers take it, too.
 _lock = threading.RLock()
 
 
 def when_dead(process: tuple[int, int], callback: Callable[[], None]) -> Callable[[], None]:
-    """Call back in another thread when a process is dead, and again every half second, or in this one if it is; returns the function that
-    ends that, to be called once. It is not called after that function has returned.
+    """Call back in another thread when a process is dead, and then repeatedly, or immediately if it is dead already. Returns the function
+    that cancels, to be called once; after its return there is no further call.
 
-    `process`: its pid and when it was started. This process itself is not watched, nor any where the kernel has no pidfds. Raises OSError
-    when this process has no descriptors left.
+    `process`: its pid and start time. This process itself is not watched, nor any where the kernel has no pidfds. Raises OSError when
+    this process has no descriptors left.
     """
     pid, started = process
     if pid == kernel_pid():
@@ -107,10 +108,10 @@ def when_dead(process: tuple[int, int], callback: Callable[[], None]) -> Callabl
         if is_last:
             watch.end()
 
-    if start_of(pid) not in (0, started):  # another one has its number by now; 0: the kernel does not say
+    if start_of(pid) not in (0, started):  # the pid was reused; 0: the kernel does not say
         callback()
     return cancel
 
 
 def _do_nothing() -> None:
-    """There is no watch to end."""
+    """There is no watch to cancel."""

@@ -1,14 +1,14 @@
-"""Faults of the devices of this process: found while others wait for what is queued there, and told once.
+"""Faults of the devices of this process: detected while other processes wait for queued work, and reported once.
 
     the thread that writes, finalizers           a thread of this process                   the runtime
-    promise(device, point) -----------------> looks until it is reached ------ fault ---> listen(tell): ends the process, with the reason
-    report(error), of a call that failed ---> at once ------------------------ fault --->
+    promise(device, point) -----------------> polls until it is reached ------ fault ---> listen(tell): ends the process, with the reason
+    report(error), of a call that failed ---> immediately -------------------- fault --->
 
-After a fault (a kernel touches memory that is none, and the like) a device does nothing any more for this process: what it has promised to
-other processes is never there, and their streams wait, while it lives and nobody asks its device anything. So a thread asks, as long as a
-promise is not kept. The process ends then, as nothing else makes its devices work again; others hear of its death, with the reason.
+After a fault (a kernel accesses invalid memory, for instance) a device does no more work for this process: its promised work never
+completes, and other processes' streams wait, while it lives and does not query its device. So a thread polls while a promise is open.
+The process then exits, since nothing else makes its devices work again; others are notified of its death, with the reason.
 
-Where nobody listens, nothing is watched. Any thread, finalizers too: nothing here takes a lock.
+Without a listener nothing is watched. Any thread, finalizers too: nothing here takes a lock.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from typing import Protocol
 from mray._common.kept import os
 from mray._device.device import Device, DeviceFaultError
 
-#: Seconds between two looks, while a promise is not kept.
+#: Seconds between two polls while a promise is open.
 LOOK = 0.05
 
 
 class FaultPromise(Protocol):
-    """Something on a stream that another process waits for. Hashable by identity."""
+    """Work on a stream that another process waits for. Hashable by identity."""
 
     def reached(self) -> bool:
-        """Whether it is there."""
+        """Whether it is done."""
 
 
 class _Watch:
-    """The promises of this process, and the thread that looks after them, as long as it is needed."""
+    """The promises of this process, and the thread that polls them while there are any."""
 
     def __init__(self, tell: Callable[[DeviceFaultError], None]) -> None:
         self._tell = tell
         self.promises: dict[FaultPromise, None] = {}
-        #: Whether something was promised since the thread looked: more may come, each of which would wake it if it slept.
+        #: Whether there is a new promise since the last poll: more may follow, each of which would wake the thread if it slept.
         self.is_fresh = False
-        #: Those on which something was promised.
+        #: Devices with promises.
         self._devices: dict[Device, None] = {}
         self._fault: DeviceFaultError | None = None
-        #: Held, but for a moment when the thread is to look.
+        #: Held, except for a moment when the thread is to poll.
         self._wakeup = allocate_lock()
         self._wakeup.acquire()
         #: Whether the thread waits for that without a limit.
         self._sleeps = False
         self._is_ended = False
-        #: The thread that tells of a fault.
+        #: The thread that reports a fault.
         self._teller = 0
         #: Held while there is a thread.
         self._running = allocate_lock()
@@ -81,12 +81,12 @@ class _Watch:
             start_new_thread(self._run, ())
         except BaseException as error:
             self._running.release()
-            if not isinstance(error, RuntimeError):  # the interpreter ends, or may have no thread more
+            if not isinstance(error, RuntimeError):  # the interpreter ends, or no more threads can start
                 raise
-            self.promises.clear()  # whoever promises next tries again
+            self.promises.clear()  # the next promise tries again
 
     def _forsake(self) -> None:
-        """This process goes on, such as a driver: nobody waits for its devices any more."""
+        """This process continues, such as a driver: release the streams that wait for its devices."""
         for device in list(self._devices):
             timelines = device.belongings.get("timelines")
             if timelines is not None:
@@ -115,18 +115,18 @@ class _Watch:
             self._running.release()
 
     def _look(self) -> DeviceFaultError | None:
-        """Forget what is there; the fault, if there is one."""
-        promises = list(self.promises)  # at once: finalizers add to it
+        """Forget reached promises, and return the fault, if there is one."""
+        promises = list(self.promises)  # atomic: finalizers add to it
         try:
             for device in list(self._devices):
                 device.check()
         except DeviceFaultError as error:
             return error
         except RuntimeError:
-            return None  # of another kind: promises are looked at again
+            return None  # of another kind: promises are polled again
         for promise in promises:
             del self.promises[promise]
-            if not promise.reached():  # asked afterwards: it may be promised anew
+            if not promise.reached():  # checked afterwards: it may be promised again
                 self.promises[promise] = None
         return None
 
@@ -139,30 +139,30 @@ class _Watch:
         self._running.release()
 
 
-#: Of this process, if somebody listens.
+#: Of this process, while there is a listener.
 _watch: _Watch | None = None
 
 
 def promise(device: Device, promise: FaultPromise) -> None:
-    """Another process is going to wait for this, which is queued on a stream of the device. Hash and identity are the promise's."""
+    """Another process is going to wait for this work, queued on a stream of the device. Hash and identity are the promise's."""
     watch = _watch
     if watch is not None:
         watch.is_fresh = True
-        if promise not in watch.promises:  # else its thread looks at this one
+        if promise not in watch.promises:  # else its thread polls this one
             watch.promise(device, promise)
 
 
 def report(fault: DeviceFaultError) -> None:
-    """A call has failed for a fault. Returns at once."""
+    """A call has failed with a fault. Returns immediately."""
     watch = _watch
     if watch is not None:
         watch.report(fault)
 
 
 def listen(tell: Callable[[DeviceFaultError], None]) -> Callable[[], None]:
-    """From now on the first fault of this process is told, once, in a thread of its own; returns the function that ends that.
+    """Report the first fault of this process, once, in a separate thread. Returns the function that ends that.
 
-    Of several listeners the latest hears. The function waits for the thread, unless `tell` calls it; calling it twice is safe.
+    The latest listener is notified. The function waits for the thread, unless `tell` calls it; idempotent.
     """
     global _watch
     watch = _watch = _Watch(tell)

@@ -1,29 +1,31 @@
-"""Tensors on their way out: where readers in other processes find them, and what is kept until those have let go.
+"""Sent tensors: where readers in other processes find them, and what is retained until those have released it.
 
     the thread that writes                                        later, the same thread
     TensorExports.add(tensor) -> facts        each tensor            ExportedMessage.end(points of the readers)
-    TensorExports.seal()                      the whole message        the memory is used again when they are reached
+    TensorExports.seal()                      the whole message        the memory is reused when they are reached
 
-A tensor is copied within its device, on the current stream, into memory which others can open: the pool's. Readers get plain data
+A tensor is copied within its device, on the current stream, into the pool's memory, which others can open. Readers get plain data
 (`Facts of an export`)::
 
-    lease, use, place, timeline's region's key, its handle, timeline's offset, number of each chunk, size of a chunk, region's key, region's
+    lease, use, place, timeline's region's key, its handle, timeline's offset, number of each chunk, size of a chunk, region's key,
+    region's
     handle, offset, size, dtype, shape, strides, device index here
 
-The timeline is that of the stream that copies; at the last of the numbers the whole tensor is there.
+The timeline is that of the copying stream; at the last of the numbers the whole tensor is there.
 
-A block is used again when its readers have come to their points: the oldest first, and while they have not, another block is taken, so that
-a reader whose device is late holds up nobody. Only with `MOST_AHEAD` blocks, or as many bytes as a pool grows by, does the stream wait.
+A block is reused when its readers have reached their points, the oldest first; until then another block is taken, so that a reader whose
+device is late delays no other. Only with `MOST_AHEAD` blocks, or as many bytes as a pool grows by, does the stream wait.
 
-Rejected: to send a tensor of torch's allocator as it lies where nobody else in this process has it. Its memory lies among that of others,
-which would be exported with it, and is used again as soon as it dies. Results that a method makes in a block are sent so
-(`mray._gpu.outputs`).
+Rejected: sending a tensor of torch's allocator in place when it has no other holder. Its memory lies among others', which would be
+exported with it, and is reused as soon as it dies. Results that a method creates in a block are sent in place (`mray._gpu.outputs`).
 
-The tensors of one device in one message share a lease. Nobody on the host waits for a device.
+The tensors of one device in one message share a lease. The host never waits for a device.
 
-*Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with a number of its own: the reader's
-device copies the first chunks from the host while the last ones still go there, and a device that receives and sends does both at once.
-Later work of the current stream, which could change the tensor, waits for the copy.
+*Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with a number: the reader's device
+copies
+the first chunks from the host while the last ones still arrive, and a device that receives and sends does both concurrently. Later work
+of the
+current stream, which could change the tensor, waits for the copy.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ from mray._device.pinned_memory import owner_of
 from mray._device.timelines import PeerPoint, Peers, Where, mark
 from mray._ipc.pidfd import is_dead
 
-#: Blocks that an edge keeps for its next messages, so that tensors of one shape lie at the same few addresses.
+#: Blocks that an edge caches, so that tensors of one shape lie at the same few addresses.
 MOST_SPARE = 16
-#: Blocks of one size that readers may not be done with when a stream takes another one.
+#: Blocks of one size in use by readers from which on a stream waits instead of taking another.
 MOST_AHEAD = 8
 
-#: Through pinned memory: the least bytes of a chunk, for which a bus needs longer than for all that is said about it; and the most chunks.
+#: Through pinned memory: the least bytes of a chunk, whose transfer outweighs its overhead; and the most chunks.
 LEAST_CHUNK = 2 << 20
 MOST_CHUNKS = 8
 
@@ -66,21 +68,21 @@ ExportedTensor = tuple[
 
 @dataclass(slots=True, eq=False)
 class ExportedMessage:
-    """The tensors of one device that left in one message."""
+    """The tensors of one device in one message."""
 
     exports: TensorExports
     device: Device
-    #: The stream that made the tensors, and the one that copies them.
+    #: The stream that created the tensors, and the one that copies them.
     user: int
     stream: int
-    #: Which of the lender's leases it has, and for the how manieth message.
+    #: The lender's lease, and its use.
     lease: int = -1
     use: int = 0
-    #: Those of the pool that it holds.
+    #: Blocks of the pool that it holds.
     blocks: list[Block] = field(default_factory=list)
 
     def copy(self, target: int, source: int, size: int, chunk: int) -> list[Where]:
-        """Copy chunk by chunk; where the stream says so of each."""
+        """Copy chunk by chunk, with a number after each."""
         if self.stream != self.user:
             mark(self.device, self.user).wait(self.stream)
         places = []
@@ -94,9 +96,9 @@ class ExportedMessage:
         return places
 
     def end(self, points: Iterable[Where] = (), peers: Peers | None = None) -> bool:
-        """Every reader has let go, as of these points of peers: the memory is used again once they have come that far.
+        """Every reader has released it, as of these points: the memory is reused once they are reached.
 
-        False: a reader that lives cannot be waited for just now, for want of descriptors; to be called again.
+        Returns False if a live reader cannot be waited for now, for lack of descriptors; call again.
         """
         ends = []
         for point in points:
@@ -113,10 +115,10 @@ class ExportedMessage:
 
 
 class TensorExports:
-    """The tensors that one edge (or one holder of tensors) sends off. `lend` finds a lease for a message: (lease, use), or None when all
-    are taken.
+    """The tensors that one edge (or one holder of tensors) sends. `lend` finds a lease for a message: (lease, use), or None when all are
+    taken.
 
-    `sweep` has messages end that readers have let go of. For one thread at a time; `pinned`: through host memory.
+    `sweep` ends messages that readers have released. For one thread at a time; `pinned`: through host memory.
     """
 
     def __init__(
@@ -131,26 +133,25 @@ class TensorExports:
         self._lend = lend
         self._sweep = sweep
         self._pinned = pinned
-        #: Those of the message that is being written, by device.
+        #: By device: the message that is being written.
         self._loading: dict[int, ExportedMessage] = {}
-        #: Blocks for next messages, with the streams that they were last used on, and where readers are done with them: (device, size) ->
-        #: the latest last.
+        #: (device, size) -> cached blocks, with the streams of their last use, and the readers' points; the latest last.
         self._spare: dict[tuple[int, int], deque[tuple[Block, int, Sequence[PeerPoint]]]] = {}
         self._spares = 0
         self._closed = False
-        #: How many tensors were copied into the pool, and found no lease.
+        #: The number of tensors copied into the pool; of those that found no lease.
         self.copied = 0
         self.refused = 0
-        #: Bytes of those that went.
+        #: Bytes sent.
         self.sent = 0
-        #: Bytes of the pools that it holds, on their way and for next messages.
+        #: Bytes of the pools that it holds, in flight and cached.
         self.held = 0
         self._pools: dict[int, MemoryPool] = {}
-        #: Where tensors are copied to the host, by device.
+        #: By device: the stream that copies tensors to the host.
         self._streams: dict[int, int] = {}
 
     def add(self, tensor: Any) -> ExportedTensor | None:
-        """Have a tensor leave with the message; None when all leases are taken.
+        """Add a tensor to the message; None when all leases are taken.
 
         Raises DeviceOutOfMemoryError, NotExportedError, and RuntimeError for a tensor that requires grad, or while a graph is captured.
         """
@@ -165,7 +166,7 @@ class TensorExports:
             return None
         block = self._claim(self._pool(device), max(facts.size, 1), message.stream)
         message.blocks.append(block)
-        # It may be of another stream, and be dropped before the copy is made, for which the current stream waits.
+        # It may belong to another stream, and be dropped before the copy is made, for which the current stream waits.
         if dense is tensor and facts.size:
             self._platform.use_on(tensor, message.user)
         chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS))) if self._pinned else max(facts.size, 1)
@@ -201,7 +202,7 @@ class TensorExports:
         return message
 
     def seal(self) -> None:
-        """The message is complete, or will not be sent: what is added from now on belongs to another one."""
+        """The message is complete, or will not be sent: later tensors belong to another one."""
         self._loading.clear()
 
     # ------------------------------------------------------------------------------------ blocks
@@ -226,19 +227,19 @@ class TensorExports:
             raise
 
     def _look_for(self, kind: tuple[int, int]) -> tuple[deque[tuple[Block, int, Sequence[PeerPoint]]] | None, int | None]:
-        """The spare blocks of a size, and the place of the first of them that readers' devices are done with."""
+        """The cached blocks of a size, and the index of the first that readers' devices have finished with."""
         spare = self._spare.get(kind)
         return spare, next((place for place, (_block, _last, ends) in enumerate(spare or ()) if are_reached(ends)), None)
 
     def may_take_another(self, waiting: int, size: int) -> bool:
-        """Whether there is to be one more block of a size, though so many are there that readers have let go of."""
+        """Whether to take one more block of a size, though that many are released but still in use by devices."""
         return waiting < MOST_AHEAD and (waiting < 2 or self._has_room(size))
 
     def _has_room(self, size: int) -> bool:
         return self.held + size <= settings.DEVICE_POOL_BYTES.get()
 
     def may_keep(self, blocks: int, size: int) -> bool:
-        """Whether a block of a new size is to be had beside so many of other sizes that nobody gives back."""
+        """Whether to take a block of a new size beside that many of other sizes that stay in use."""
         return blocks < MOST_SPARE and self._has_room(size)
 
     def _reuse(self, pool: MemoryPool, spare: deque[tuple[Block, int, Sequence[PeerPoint]]], place: int, stream: int) -> Block:
@@ -270,7 +271,7 @@ class TensorExports:
         self.held -= block.size
 
     def take_back(self, device: Device, blocks: Iterable[Block], stream: int, ends: Sequence[PeerPoint] = ()) -> None:
-        """Use these blocks again, after what is on the stream now, and where readers have come to these ends."""
+        """Reuse these blocks after the stream's present work, and after these points of readers."""
         for block in blocks:
             if self._closed or self._spares >= MOST_SPARE:
                 self._free(self._pools[device.index], block, stream, ends)
@@ -286,7 +287,7 @@ class TensorExports:
         self._spares = 0
 
     def close(self) -> None:
-        """Give back what is held for next messages. Messages that are on their way end as ever. Idempotent."""
+        """Free cached blocks. Messages in flight end as usual. Idempotent."""
         if not self._closed:
             self._closed = True
             self._give_back_spares()

@@ -1,7 +1,6 @@
-"""Arrays of a device that are none of the platform's tensors: their pickles pass through host memory, and the user is told so once.
+"""Device arrays that are no tensors of the platform: their pickles pass through host memory, and the user is warned once.
 
-Any process, any thread. Arrays of cupy, JAX and numba, and subclasses of torch's tensors, by what all of these agree on:
-``__cuda_array_interface__``.
+Any process, any thread. Arrays of cupy, JAX and numba, and subclasses of torch's tensors, recognized by ``__cuda_array_interface__``.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from typing import Any
 
 from mray._device.device import Platform
 
-#: Items of a list, tuple or dict whose classes are looked at.
+#: Items of a list, tuple or dict whose classes are checked.
 MOST_LOOKED_AT = 16
-#: Classes of which this process has been warned, and builtin ones.
+#: Classes of which this process has warned, and builtin ones.
 _known_kinds: set[type] = {int, float, str, bytes, bool, type(None), list, tuple, dict}
 
 
 def tell_of_foreign(value: Any, platform: Platform, carrier: str) -> None:
-    """Warn, once of each class, of such arrays in a value; `carrier`: the edge, or whatever sends it."""
+    """Warn, once per class, of such arrays in a value; `carrier`: the edge, or another sender."""
     kind = value.__class__
     if kind in (list, tuple, dict):
         items = value.values() if kind is dict else value
@@ -42,5 +41,5 @@ def _is_on_device(kind: type, value: Any) -> bool:
         return False
     try:
         return value.__cuda_array_interface__ is not None
-    except Exception:  # on the host; what is raised depends on the library
+    except Exception:  # on the host; the error depends on the library
         return False

@@ -1,23 +1,23 @@
-"""Tensors that come in: opening the memory they lie in, and letting their sender know when nobody looks at them any more.
+"""Received tensors: opening their memory, and notifying their sender when they are released.
 
     the thread that reads                                         finalizers, in any thread
     TensorImports.bring(facts) -> tensor       each tensor             the last view of a message's tensors dies: the lease is released,
-    TensorImports.again(...) -> tensor         one that it knows       with the point to which the reader's stream has work
+    TensorImports.again(...) -> tensor         a known one             with the point up to which the reader's stream has work
     TensorImports.end_message()                the whole message
 
-On the device that the tensor is on, it is a view of the sender's memory: nothing is copied, whatever its size. When the reader holds on
-to very many tensors it is copied within the device, and the lease ends with the message: its sender would have nothing left to lend. To
-another device, or from pinned memory, it is copied beside what the device computes (`mray._device.staging`), and the lease ends with the
-copy.
+On the sender's device, the tensor is a view of the sender's memory: nothing is copied, whatever its size. When the reader holds very
+many tensors it is copied within the device, and the lease ends with the message, since its sender would have nothing left to lend. To
+another device, or from pinned memory, it is copied concurrently with the device's work (`mray._device.staging`), and the lease ends with
+the copy.
 
-Of a message that is one tensor it keeps a view, if its sender says that more of the kind will come: the next one of that lease is another
-tensor over the same memory (`Aliases`), and nothing else is made for it.
+Of a message that is one tensor it retains a view, if its sender announces more of the kind: the next one of that lease is another tensor
+over the same memory (`Aliases`).
 
 The reader's stream waits for the sender's, or for the copy; the reader does not. Work with a tensor must be queued on the stream that
-was current when it was read, or be waited for by that one, before the last view of it goes.
+was current when it was read, or be waited for by that one, before its last view dies.
 
-Memory of other processes is opened once in each process, for all edges from there (`mray._device.mappings`), and closed when the last edge
-and the last view are gone and the device is done with it: when an edge ends or what closed edges have left is trimmed, never for a message.
+Memory of another process is opened once in each process, for all edges (`mray._device.mappings`), and closed when the last edge and the
+last view are dead and the device has finished with it: when an edge ends or closed edges are trimmed, never for a message.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from mray._device.timelines import Peers, retire_later
 from mray._inside.memory import trust_fence
 
 #: Releases a lease: its number, its use, and the note of a timeline and a number there, which mark the end of the reader's work
-#: (`point_of`). Or it leaves the note `OPENS_NOTHING`. For finalizers.
+#: (`point_of`); or it passes the note `OPENS_NOTHING`. For finalizers.
 Release = Callable[[int, int, bytes, int], None]
-#: A point that a stream waits for: the region, the timeline's byte in it, the number.
+#: A point that a stream waits for: the region, the timeline's byte offset in it, the number.
 Awaited = tuple[PeerTimelines, int, int]
 
 
@@ -66,7 +66,7 @@ class _Hold:
         self._imports.held -= 1
 
     def __del__(self) -> None:
-        # A forked child has copies of its parent's tensors, and none of their memory. A process that ends releases everything by that.
+        # A forked child has copies of its parent's tensors, but not their memory. An exiting process releases everything by its exit.
         if kernel_pid() == self._process and not sys.is_finalizing():
             self._imports.let_go(self.device, self.stream, self._lease, self._use)
 
@@ -79,7 +79,7 @@ class _Known:
     def __init__(self, device: Device, facts: ExportedTensor, aliases: Aliases | None, timelines: PeerTimelines) -> None:
         self.device = device
         self.facts = facts
-        #: Of the tensor that others are made of; None: each is read as the first was.
+        #: Of the tensor that others are derived from; None: each is read as the first was.
         self.aliases = aliases
         self.timelines = timelines
         self.words = timelines.words
@@ -88,7 +88,7 @@ class _Known:
 
 
 class _Loan(weakref.ref[Any]):
-    """Looks after a tensor that is another one of a view; dies with the lease's release."""
+    """Watches a tensor that is an alias of a view; dies with the lease's release."""
 
     __slots__ = ("aliases", "device", "imports", "lease", "process", "stream", "use")
 
@@ -107,7 +107,7 @@ def _alias_dies(loan: Any) -> None:
 
 
 class TensorImports:
-    """The tensors that one end reads. `most`: how many leases it keeps; it copies what comes beyond. `copies`: it copies everything.
+    """The tensors that one end reads. `most`: the number of leases that it holds before it copies. `copies`: it copies everything.
 
     `gone` is called once when the end is closed, nothing is held and all memory that it had opened is closed.
     """
@@ -120,17 +120,17 @@ class TensorImports:
         self._most = most
         self._copies = copies
         self._gone = gone
-        #: Leases of tensors that somebody looks at.
+        #: Leases of tensors in use.
         self.held = 0
-        #: How many tensors are views of the sender's memory, and how many were copied.
+        #: The number of tensors that are views of the sender's memory; of copied ones.
         self.viewed = 0
         self.copied = 0
         #: The leases of the message that is being read.
         self._current: dict[int, _Hold] = {}
         self._opened: dict[tuple[bytes, Device], Mapping] = {}
-        #: The leases of which more messages come.
+        #: The leases of which more messages are announced.
         self._known: dict[int, _Known] = {}
-        #: The tensors that were made of views, by lease; and those that are gone, while others have their memory.
+        #: The tensors derived from views, by lease; dead ones whose memory is still held.
         self._loans: dict[int, _Loan] = {}
         self._shared: list[_Loan] = []
         self._peers = Peers()
@@ -140,7 +140,7 @@ class TensorImports:
         self._staging: dict[Device, Staging] = {}
         #: The points of the message that is being read.
         self.awaited: list[Awaited] = []
-        #: Whether the reader says when its stream is to wait for copies: `settle`.
+        #: Whether the reader calls `settle` when its stream is to wait for copies.
         self.is_ahead = False
         #: Copies that are not settled yet.
         self.staged: list[Staged] = []
@@ -165,9 +165,7 @@ class TensorImports:
         strides: tuple[int, ...] | None,
         index: int,
     ) -> Any:
-        """The tensor of these facts of an export. Raises NotOpenedError when its sender is dead and its memory gone, or cannot be opened
-        here.
-        """
+        """The tensor of an export's facts. Raises NotOpenedError when its sender is dead and its memory freed, or cannot be opened here."""
         device = self._platform.device_of(place)
         here = device is not None
         if device is None:
@@ -201,7 +199,7 @@ class TensorImports:
         return tensor
 
     def bring_first(self, facts: ExportedTensor) -> Any:
-        """`bring`, of a lease whose next messages are known but for their uses and numbers: `again`."""
+        """`bring`, of a lease whose next messages are known except for their uses and numbers: `again`."""
         # fmt: off
         (
             lease, use, place, timelines, timelines_handle, _timeline, numbers, _chunk,
@@ -221,7 +219,7 @@ class TensorImports:
         return self.again(lease, use, numbers[0])
 
     def again(self, lease: int, use: int, number: int) -> Any:
-        """The tensor of a message that is known but for its use and its number."""
+        """The tensor of a message that is known except for its use and its number."""
         known = self._known[lease]
         aliases, device = known.aliases, known.device
         if aliases is None or self.held >= self._most:
@@ -243,7 +241,7 @@ class TensorImports:
         return tensor
 
     def end_loan(self, loan: _Loan, dying: int = 0) -> None:
-        """In finalizers: the tensor that was read is gone, or `dying`."""
+        """In finalizers: the received tensor is dead, or `dying`."""
         if loan.aliases.are_left(dying):
             self._shared.append(loan)
         else:
@@ -251,8 +249,8 @@ class TensorImports:
             self.let_go(loan.device, loan.stream, loan.lease, loan.use)
 
     def try_bring(self, facts: ExportedTensor) -> str:
-        """Open what a tensor needs, of which nobody knows yet whether this process can open it; the reason if it cannot, which the sender
-        gets as the word of its lease.
+        """Open a tensor's memory where it is unknown whether this process can. Returns the reason if it cannot, which the sender gets as
+        the note of its lease.
         """
         try:
             self.bring(*facts)
@@ -271,7 +269,7 @@ class TensorImports:
         return found
 
     def _stand_in(self, place: str, index: int) -> Device:
-        """The own device for tensors of one that this process does not see: that of the same number, if it can reach it."""
+        """The own device for tensors of one that this process does not see: that of the same index, if it can access it."""
         devices = self._platform.devices
         able = [device for device in devices if place == HOST or device.can_access(place)]
         if not able:
@@ -279,8 +277,8 @@ class TensorImports:
         return next((device for device in able if device.index == index), able[0])
 
     def end_message(self) -> None:
-        """Tensors that a message has brought keep its leases as long as they live. The reader's stream waits for those that are copied, now
-        or (`is_ahead`) when the reader settles them.
+        """The tensors of a message hold its leases while they live. The reader's stream waits for copied ones, now or (`is_ahead`) at
+        `settle`.
         """
         if self._staging:
             for staging in self._staging.values():
@@ -297,13 +295,13 @@ class TensorImports:
             self._catch_up()
 
     def settle(self) -> None:
-        """Have the stream that was current when they were read wait for the tensors that were copied. The caller does not wait."""
+        """Make the stream that was current when they were read wait for copied tensors. The caller does not wait."""
         while self.staged:
             self.staged[-1].settle()
             self.staged.pop()
 
     def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
-        """In finalizers: nobody looks at the tensors of a lease any more."""
+        """In finalizers: the last tensor of a lease is dead."""
         if watching.is_one:
             self._late.append((device, stream, lease, use))
             return
@@ -311,9 +309,9 @@ class TensorImports:
             timeline = self._peers.streams.get((device, stream)) or self._peers.timeline(device, stream)
             number = timeline.mark(stream)
         except DeviceFaultError as error:
-            report(error)  # and the sender hears of the end of this process
+            report(error)  # and the sender is notified of this process's exit
             return
-        except Exception:  # a graph is captured; or the first mark of a stream finds no descriptor or memory
+        except Exception:  # a graph is captured; or the first mark of a stream lacks a descriptor or memory
             self._late.append((device, stream, lease, use))
             return
         promise(device, timeline)
@@ -321,7 +319,7 @@ class TensorImports:
         self._release(lease, use, timeline.note, number)
 
     def _catch_up(self) -> None:
-        """Release what could not be when it was let go of."""
+        """Retry releases that failed."""
         for _ in range(len(self._shared)):
             self.end_loan(self._shared.pop(0))
         for _ in range(len(self._late)):
@@ -329,7 +327,7 @@ class TensorImports:
 
     # ------------------------------------------------------------------------------------ the end
     def close(self) -> None:
-        """Read no more. Memory that was opened is closed once nothing is held and the device is done with it. Idempotent."""
+        """Read no more. Opened memory is closed once nothing is held and the device has finished with it. Idempotent."""
         if not self._closed:
             self._closed = True
             self._current.clear()
@@ -339,7 +337,7 @@ class TensorImports:
             retire_later(self)
 
     def retire(self) -> bool:
-        """Once closed: close what was opened, if nothing is held and the device is done with it; whether it was."""
+        """Once closed: close what was opened, if nothing is held and the device has finished with it. Returns whether it is closed."""
         self._catch_up()
         if self.held or not self._peers.retire():
             return False

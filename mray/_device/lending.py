@@ -1,10 +1,10 @@
-"""Streams of this process, lent to whoever copies or communicates on one.
+"""Streams of this process, lent to edges and communicators.
 
-They are never destroyed: what an edge has queued on its stream may be waited for long after the edge is closed, and allocators keep memory
-by stream. Any thread, finalizers too.
+They are never destroyed: another process may wait for an edge's queued work long after the edge is closed, and allocators keep memory by
+stream. Any thread, finalizers too.
 
-`user` says for what: edges and communicators share none. Nor do two communicators, each of which has one stream to send and one to receive
-on: one could wait behind the other here, and the other behind it elsewhere.
+`user` names the purpose: edges and communicators share no stream. Nor do two communicators, each of which has one to send and one to
+receive on: one could wait behind the other here, and the other behind it elsewhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _idle(device: Device, user: str) -> deque[int]:
 
 
 def lend_stream(device: Device, user: str = "edges") -> int:
-    """One that nobody else uses, until it is returned."""
+    """A stream without another user, until it is returned."""
     try:
         return _idle(device, user).pop()
     except IndexError:
@@ -31,5 +31,5 @@ def lend_stream(device: Device, user: str = "edges") -> int:
 
 
 def return_stream(device: Device, stream: int, user: str = "edges") -> None:
-    """Its borrower queues on it no more."""
+    """Its borrower queues no more work on it."""
     _idle(device, user).append(stream)

@@ -1,11 +1,11 @@
 """NCCL, by ctypes: the library that torch has loaded, or would load.
 
-Each torch for CUDA comes with one (for CUDA 12 and 13 alike), and a process should have no second: both would talk to the same GPUs, with
-versions that other processes do not expect. So it is looked for where it is loaded already, then among the packages that torch's wheels
-depend on, then where the system's loader looks. torch is not imported for that, and no context is made.
+Each torch for CUDA comes with one, and a process should have no second: both would use the same GPUs, with versions that other processes
+do not expect. So it is looked for where it is loaded already, then among the packages that torch's wheels depend on, then where the
+system's loader looks. torch is not imported for that, and no context is created.
 
-Calls give the interpreter's lock away: many wait for other processes. Communicators are made on the device whose context is current in the
-calling thread. Any thread; what is called for one communicator is its caller's order.
+Calls release the interpreter's lock: many wait for other processes. Communicators are created on the device whose context is current in
+the calling thread. Any thread; the caller orders the calls for one communicator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from mray._common.kept import os
 
 LIBRARY: Final = "libnccl.so.2"
-#: The oldest that has all that is used: bfloat16 and averages came with it.
+#: The oldest version with everything used: bfloat16 and averages came with it.
 OLDEST: Final = 21000
 INSTALL: Final = "pip install nvidia-nccl-cu12, or -cu13, as your torch for CUDA does"
 
@@ -35,7 +35,7 @@ INVALID_ARGUMENT: Final = 4
 
 
 class NcclError(RuntimeError):
-    """The error of a call; `status` is NCCL's number of it."""
+    """The error of a call; `status` is NCCL's number."""
 
     def __init__(self, status: int, detail: str = "") -> None:
         self.status = status
@@ -53,7 +53,7 @@ class UniqueId(ctypes.Structure):
 
 
 _int, _size, _address, _opaque = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
-#: The header's functions; all return a result. The last arguments of those that queue something are communicator and stream.
+#: The header's functions; all return a result. Those that queue work end with communicator and stream.
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "ncclGetVersion": (ctypes.POINTER(_int),),
     "ncclGetUniqueId": (ctypes.POINTER(UniqueId),),
@@ -102,7 +102,7 @@ class LibNccl:
         return code if code >= 10000 else code // 1000 * 10000 + code % 1000
 
     def get_unique_id(self) -> bytes:
-        """A new id for a communicator; starts a thread that listens for its ranks as long as the process lives."""
+        """A new id for a communicator; starts a thread that listens for its ranks while the process lives."""
         unique_id = UniqueId()
         self.call("ncclGetUniqueId", ctypes.byref(unique_id))
         return bytes(unique_id)
@@ -114,7 +114,7 @@ class LibNccl:
         return NcclCommunicator(self, handle)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function, and raise what it returns."""
+        """Call a function, and raise the error that it returns."""
         status = self._functions[name](*arguments)
         if status:
             detail = b"" if self._last_error is None else self._last_error(None) or b""
@@ -142,11 +142,11 @@ class NcclCommunicator:
         self._call("ncclSend", sendbuf, count, datatype, peer, self._own(), stream)
 
     def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        """Queue the next message of a rank, into memory."""
+        """Queue the receipt of a rank's next message into memory."""
         self._call("ncclRecv", recvbuf, count, datatype, peer, self._own(), stream)
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
-        """Queue a reduction into everybody's memory."""
+        """Queue a reduction into every rank's memory."""
         self._call("ncclAllReduce", sendbuf, recvbuf, count, datatype, op, self._own(), stream)
 
     def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
@@ -154,11 +154,11 @@ class NcclCommunicator:
         self._call("ncclReduce", sendbuf, recvbuf, count, datatype, op, root, self._own(), stream)
 
     def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """Queue the root's bytes into everybody's memory."""
+        """Queue a broadcast of the root's bytes into every rank's memory."""
         self._call("ncclBroadcast", sendbuff, recvbuff, count, datatype, root, self._own(), stream)
 
     def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:  # noqa: N802
-        """Queue everybody's bytes, by rank, into everybody's memory."""
+        """Queue a gathering of every rank's bytes, by rank, into every rank's memory."""
         self._call("ncclAllGather", sendbuf, recvbuf, count, datatype, self._own(), stream)
 
     def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
@@ -166,14 +166,14 @@ class NcclCommunicator:
         self._call("ncclReduceScatter", sendbuf, recvbuf, recvcount, datatype, op, self._own(), stream)
 
     def check_async_error(self) -> None:
-        """Raises what went wrong in the work."""
+        """Raise the error of queued work."""
         status = ctypes.c_int()
         self._call("ncclCommGetAsyncError", self._own(), ctypes.byref(status))
         if status.value:
             raise NcclError(status.value)
 
     def abort(self) -> None:
-        """End at once: what is queued ends unfinished. Idempotent; raises nothing, for there is nothing left to do."""
+        """End immediately: queued work ends unfinished. Idempotent; raises nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
             try:

@@ -1,11 +1,11 @@
-"""Memory of other processes, as this one has it open: each region once, for all edges and loans.
+"""Memory of other processes that is open here: each region once, for all edges and loans.
 
     owner                                              this process
     a region of a pool   -- handle -->                 Mapping, counted by its users; closed with the last
-    a region of timelines -- handle -->                PeerTimelines; closed when nobody uses it, and the owner is dead
+    a region of timelines -- handle -->                PeerTimelines; closed when unused, and the owner is dead
 
-Closing memory waits for all that is queued on a device. So it is never done for a message, nor while a lock is held that messages need, and
-timelines, which are small, stay open as long as their process lives.
+Closing memory waits for all queued work of a device. So it is never done for a message, nor while a lock is held that messages need, and
+timelines, which are small, stay open until their process is dead.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from mray._device.pinned_memory import PinnedMemory, owner_of
 from mray._inside.memory import trust_fence
 from mray._ipc.pidfd import is_dead
 
-#: The place of regions in pinned memory of the host. That of others is the uuid of their device.
+#: The place of regions in pinned host memory; that of others is the uuid of their device.
 HOST = "host"
 
 _KEY = Struct("@QQ")
 #: Bytes of a region's key.
 KEY_SIZE = _KEY.size
-#: Distinguishes this process from all that ever had its number.
+#: Distinguishes this process from all others that ever had its pid.
 _nonce = 0
-#: Of all regions: a reader may have several open on one device of its own.
+#: For all regions: a reader may have several open on one device of its own.
 _numbers = itertools.count(1)
 
 
 def new_key() -> bytes:
-    """The name of a region of this process: unique on the machine, for ever."""
+    """The name of a region of this process, unique on the machine."""
     global _nonce
     if not _nonce:
         _nonce = int.from_bytes(os.urandom(8), "little")
     return _KEY.pack(_nonce, next(_numbers))
 
 
-#: Added to the last number of a timeline that a process did not live to take further: more than any number that is waited for. CUDA
-#: compares by the sign of the difference, so it leaves room above it.
+#: Added to the last number of a timeline whose process is dead: above any number that is waited for. CUDA compares by the sign of the
+#: difference, so it leaves room above.
 FORSAKEN = 1 << 62
 
 
 def forsake(words: memoryview) -> None:
-    """Nobody waits for these timelines any more. Several processes may come here: they store the same."""
+    """Release all waits for these timelines. Several processes may do so: they store the same."""
     for index in range(len(words)):
         words[index] |= FORSAKEN
 
 
 class Mapping:
-    """One region of another process; of memory of the host where the place is `HOST`."""
+    """One region of another process; host memory where the place is `HOST`."""
 
     __slots__ = ("__weakref__", "_memory", "address", "device")
 
@@ -69,11 +69,11 @@ class Mapping:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it stays open though nobody uses it."""
+        """Whether it stays open without users."""
         return False
 
     def close(self) -> None:
-        """Nobody looks at it, and no work on it is queued."""
+        """It has no user, and no work on it is queued."""
         if self._memory is None:
             self.device.close_memory(self.address)
         else:
@@ -81,7 +81,7 @@ class Mapping:
 
 
 class PeerTimelines(Mapping):
-    """A region of another process's timelines. When that process is dead, everybody who waits for one goes on."""
+    """A region of another process's timelines. When that process is dead, all waits for one end."""
 
     __slots__ = ("_end_watch", "_last", "_owner", "words")
 
@@ -98,7 +98,7 @@ class PeerTimelines(Mapping):
             raise
 
     def _forsake(self) -> None:
-        """Again and again, as long as it is open: another process may keep the driver's work of the dead alive, such as its child."""
+        """Called repeatedly while it is open: another process, such as a child, may keep the driver's work of the dead one alive."""
         forsake(self.words)
 
     @property
@@ -106,21 +106,23 @@ class PeerTimelines(Mapping):
         return self._owner[0] != kernel_pid() and not is_dead(self._owner)
 
     def reached(self, offset: int, number: int) -> bool:
-        """Whether the timeline at this byte has come to the number, or its process is dead. Also once closed."""
+        """Whether the timeline at this byte offset has reached the number, or its process is dead. Also once closed."""
         try:
             if self.words[offset // 8] < number:
                 return False
-        except ValueError:  # it is closed: everything that anybody waited for was reached
+        except ValueError:  # closed: everything that was waited for was reached
             return True
         # SYNC POINT timeline: work, fence, word | read word, fence, work.
         trust_fence()
         return True
 
     def has_lost(self, offset: int, number: int) -> bool:
-        """Whether this number was not reached before the timeline was forsaken. Streams that wait for it go on then. Also once closed."""
+        """Whether this number was not reached before the timeline was forsaken, although streams that wait for it continue. Also once
+        closed.
+        """
         try:
             word = self.words[offset // 8]
-        except ValueError:  # it is closed
+        except ValueError:  # closed
             word = self._last[offset // 8]
         return FORSAKEN <= word < FORSAKEN + number
 
@@ -133,7 +135,7 @@ class PeerTimelines(Mapping):
 
 @contextlib.contextmanager
 def _opening() -> Iterator[None]:
-    """While entered, something of another process is opened."""
+    """Context manager for opening memory of another process."""
     try:
         yield
     except DeviceFaultError as error:
@@ -144,7 +146,7 @@ def _opening() -> Iterator[None]:
 
 
 _Kind = TypeVar("_Kind", bound=Mapping)
-#: Region key and device -> the mapping, and how many use it; guarded by the lock.
+#: Region key and device -> the mapping, and its number of users; guarded by the lock.
 _known: dict[tuple[bytes, Device], tuple[Mapping, int]] = {}
 _lock = threading.RLock()
 
@@ -178,7 +180,7 @@ def leave(device: Device, key: bytes) -> None:
 
 
 def close_unused() -> None:
-    """Close what nobody uses any more. Waits for what is queued on the devices."""
+    """Close unused mappings. Waits for the queued work of the devices."""
     with _lock:
         unused = [known for known, (mapping, users) in _known.items() if not users and not mapping.is_kept]
         mappings = [_known.pop(known)[0] for known in unused]

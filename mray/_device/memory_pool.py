@@ -1,17 +1,17 @@
-"""The memory that one process shares with others for the tensors of edges: for each device a pool, and one of pinned host memory.
+"""The memory that one process shares with others for the tensors of edges: a pool for each device, and one of pinned host memory.
 
-    Pool ── regions ── allocated at once, exported once; peers open each once and keep it (`mray._device.imports`)
-              └── blocks ── one for each tensor that is on its way or still looked at
+    Pool ── regions ── allocated whole, exported once; peers open each once and keep it open (`mray._device.imports`)
+              └── blocks ── one for each tensor that is in flight or still in use
 
-Opening another process's memory takes up to hundreds of milliseconds, so it must not happen for each message: a pool grows by whole
-regions and cuts blocks out of them. Rejected: exporting the tensors of the framework's own allocator one by one, as torch.multiprocessing
-does. Each export pins its allocation until every peer has closed it.
+Opening another process's memory may take hundreds of milliseconds, so it must not happen for each message: a pool grows by whole regions
+and cuts blocks out of them. Rejected: exporting the tensors of the framework's own allocator one by one, as torch.multiprocessing does.
+Each export pins its allocation until every peer has closed it.
 
-A block is free *in the order of streams*: whoever frees it says which streams must come to their present end before it is written again,
-and who claims it for another stream has that one wait for them. Nobody on the host waits.
+A block is free *in the order of streams*: the caller that frees it names the streams that must reach their present end before it is
+written again, and the caller that claims it for another stream makes that one wait for them. The host never waits.
 
-`claim` is for the thread that writes edges, under a lock; `free` is for any thread and for finalizers, which may run between
-any two byte codes: it takes no lock.
+`claim` is for the thread that writes edges, under a lock; `free` is for any thread and for finalizers, which may run between any two
+byte codes: it takes no lock.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ def block_size(size: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class PoolRegion:
-    """Memory that was allocated at once and can be opened by others."""
+    """Memory that was allocated whole and can be opened by others."""
 
-    #: Unique on the machine, for ever.
+    #: Unique on the machine.
     key: bytes
-    #: The uuid of the device that it is memory of, or `HOST`.
+    #: The uuid of its device, or `HOST`.
     place: str
     #: Its address here.
     base: int
     size: int
     handle: bytes
-    #: Free chunks, by offset. Invariant: no two of them touch.
+    #: Free chunks, by offset. Invariant: no two are adjacent.
     chunks: list[MemoryChunk] = field(init=False)
     used: int = 0
-    #: Stream -> the end of the work on it, once the region is to be given back.
+    #: Stream -> the end of the work on it, once the region is to be freed.
     leaving: dict[int, Point] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class PoolRegion:
 
 @dataclass(slots=True, eq=False)
 class MemoryChunk:
-    """Free bytes of a region, once these streams have come to where they were when it was freed, and peers to these points."""
+    """Bytes of a region that are free once these streams have reached their ends of that time, and peers these points."""
 
     offset: int
     size: int
@@ -83,12 +83,12 @@ class Block:
 
     @property
     def address(self) -> int:
-        """Where it starts, in this process."""
+        """Its address in this process."""
         return self.region.base + self.offset
 
 
 def are_reached(points: Iterable[PeerPoint]) -> bool:
-    """Whether peers have come to all of these."""
+    """Whether peers have reached all of these."""
     return all(point.reached() for point in points)
 
 
@@ -103,15 +103,15 @@ class MemoryPool:
         self.device = device
         self._pinned = PinnedMemory(device) if pinned else None
         self._lock = threading.RLock()
-        #: How many edges are open that claim blocks: their readers may have any region open.
+        #: The number of open edges that claim blocks: their readers may have any region open.
         self.users = 0
         self._regions: list[PoolRegion] = []
-        #: Blocks that were freed, with the streams and points that come first; not yet among the chunks.
+        #: Freed blocks that are not yet among the chunks, with the streams and points to wait for.
         self._freed: deque[tuple[Block, frozenset[int], tuple[PeerPoint, ...]]] = deque()
 
     # ------------------------------------------------------------------------------------ blocks
     def claim(self, size: int, stream: int) -> Block:
-        """A block of so many bytes, which work on this stream may write to.
+        """A block of `size` bytes, which work on this stream may write to.
 
         Raises DeviceOutOfMemoryError when the device is full, NotExportedError.
         """
@@ -178,7 +178,7 @@ class MemoryPool:
         return PoolRegion(key, self.device.uuid, base, size, handle)
 
     def free(self, block: Block, streams: Iterable[int] = (), points: Iterable[PeerPoint] = ()) -> None:
-        """Take a block back, to be written to once these streams have come to their present end, and peers to these points. Any thread,
+        """Take a block back, to be written once these streams have reached their present end, and peers these points. Any thread,
         finalizers too.
         """
         self._freed.append((block, frozenset(streams), tuple(points)))
@@ -216,9 +216,9 @@ class MemoryPool:
             return sum(region.used for region in self._regions)
 
     def trim(self) -> bool:
-        """Give back the regions without blocks, unless an edge is open, or work is still queued on them; whether none of those is left.
+        """Free the regions without blocks, unless an edge is open, or work is still queued on them. Returns whether none of those is left.
 
-        When no peer has them open. Does not wait. A region that was used on a stream of which a graph is captured now stays for later.
+        Call when no peer has them open. Does not wait. A region that was used on a stream that is being captured stays for later.
         """
         with self._lock:
             self._take_back()
@@ -250,7 +250,7 @@ _pools_lock = threading.Lock()
 
 
 def pool_of(device: Device, *, pinned: bool = False, staging: bool = False) -> MemoryPool:
-    """This process's pool for a device: the one that tensors leave from, pinned or not, or the one that they land in."""
+    """This process's pool for a device: the one that tensors leave from, pinned or not, or the one that they arrive in."""
     name = "pinned pool" if pinned else "staging pool" if staging else "pool"
     with _pools_lock:
         pool: MemoryPool | None = device.belongings.get(name)

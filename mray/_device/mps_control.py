@@ -1,4 +1,4 @@
-"""NVIDIA's MPS by its control program: where a daemon listens, whether it answers, and what it is told.
+"""NVIDIA's MPS by its control program: where a daemon listens, whether it answers, and commands to it.
 
 In the driver as a session starts, in the node, and in `mray doctor`.
 
@@ -6,11 +6,11 @@ In the driver as a session starts, in the node, and in `mray doctor`.
 
     daemon (``nvidia-cuda-mps-control -f``) ──starts──▶ server, which has the contexts of its clients on the GPU
       ▲ commands, by the same program                     ▲ work
-    whoever asks                                        clients: processes that called cuInit while the daemon answered
+    this process                                        clients: processes that called cuInit while the daemon answered
 
-A process looks for the daemon once, in cuInit, at CUDA_MPS_PIPE_DIRECTORY or in NVIDIA's own place, and works without one where none
-answers. The server numbers the devices that the daemon's CUDA_VISIBLE_DEVICES shows from 0, so daemon and clients name a GPU by its uuid,
-which means the same with a daemon and without.
+A process looks for the daemon once, in cuInit, at CUDA_MPS_PIPE_DIRECTORY or in NVIDIA's default folder, and works without one where
+none answers. The server numbers the devices that the daemon's CUDA_VISIBLE_DEVICES shows from 0, so daemon and clients name a GPU by its
+uuid, which means the same with a daemon and without.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROGRAM = "nvidia-cuda-mps-control"
 PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 LOG = "CUDA_MPS_LOG_DIRECTORY"
 _CONTROL = "control"
-#: Folder of a session's directory: one for each GPU, by its place among the session's.
+#: Folder in a session's directory, with one folder per GPU, by its index among the session's.
 FOLDER = "mps"
 #: Seconds that a daemon may take to answer a command.
 ANSWER_SECONDS = 2.0
@@ -44,19 +44,19 @@ _LEFT_ALONE = (
 
 
 def find_program() -> str:
-    """The path of the control program; "" where this machine has none."""
+    """The path of the control program; "" without one."""
     from mray._common.kept import shutil  # noqa: PLC0415  (on the way to the first answer of a session, as below)
 
     return shutil.which(PROGRAM) or ""
 
 
 def pipe_directory() -> str:
-    """The folder in which CUDA looks for a daemon where a session says nothing: the user's, or NVIDIA's own."""
+    """The folder in which CUDA looks for a daemon by default: the user's, or NVIDIA's."""
     return settings.of_library(PIPE) or settings.MPS_DIRECTORY.get()
 
 
 def has_daemon(pipe: str) -> bool:
-    """Whether a daemon is, or was, at this folder: one that was killed leaves its socket."""
+    """Whether there is, or was, a daemon at this folder: a killed one leaves its socket."""
     return os.path.exists(os.path.join(pipe, _CONTROL))
 
 
@@ -66,10 +66,10 @@ def answers(pipe: str) -> bool:
 
 
 def choose(word: str) -> dict[str, str]:
-    """How a session with GPUs uses MPS whose user has asked for `word`: the ``program``, and the ``mode``.
+    """How a session uses MPS whose user has asked for `word`: the ``program``, and the ``mode``.
 
-    That is the word, "joined" where a daemon of the user's answers, or "" where there can be none, which is logged. RaySystemError in
-    place of that if the word is "on".
+    The mode is the word, "joined" where a daemon of the user's answers, or "" where there can be none, which is logged; if the word is
+    "on", that raises RaySystemError.
     """
     program = find_program()
     chosen = {"mode": word, "program": program}
@@ -94,9 +94,9 @@ def choose(word: str) -> dict[str, str]:
 
 
 def start_daemon(program: str, uuid: str, pipe: str, log: str, output: int) -> subprocess.Popen[bytes]:
-    """Start a daemon for one GPU, in a kernel session of its own, which ends with this process. OSError when that fails.
+    """Start a daemon for one GPU, in a kernel session of its own, which ends with this process. Raises OSError.
 
-    `output`: the descriptor of a file for what it prints.
+    `output`: the descriptor of a file for its output.
     """
     import subprocess  # noqa: PLC0415
 
@@ -112,7 +112,7 @@ def start_daemon(program: str, uuid: str, pipe: str, log: str, output: int) -> s
 
 
 def start_asking(program: str, pipe: str, commands: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start the program that gives commands to the daemon at a folder: it prints the answers, and ends with 0 if there is a daemon."""
+    """Start the program that sends commands to the daemon at a folder: it prints the answers, and exits with 0 if there is a daemon."""
     import subprocess  # noqa: PLC0415
 
     asking = subprocess.Popen(
@@ -121,19 +121,19 @@ def start_asking(program: str, pipe: str, commands: Sequence[str]) -> subprocess
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # no Ctrl-C meets it
+        start_new_session=True,  # no Ctrl-C reaches it
     )
     assert asking.stdin is not None
     try:
         asking.stdin.write("".join(f"{command}\n" for command in commands).encode())
         asking.stdin.close()
-    except BrokenPipeError:  # it has ended already
+    except BrokenPipeError:  # it has exited already
         pass
     return asking
 
 
 def ask(pipe: str, commands: Sequence[str], seconds: float = ANSWER_SECONDS) -> str | None:
-    """The answers of the daemon at a folder; None where none answers within so many seconds, or there is no program to ask with."""
+    """The answers of the daemon at a folder; None where none answers within `timeout` seconds, or the program is missing."""
     import subprocess  # noqa: PLC0415
 
     program = find_program()
@@ -156,5 +156,7 @@ def ask(pipe: str, commands: Sequence[str], seconds: float = ANSWER_SECONDS) -> 
 
 
 def terminations(servers: str | None, clients: Sequence[int]) -> list[str]:
-    """The commands that end the work of clients, by the answer to ``get_server_list``: which server they have is not told."""
+    """The commands that end the work of clients, from the answer to ``get_server_list``, since it does not say which server a client
+    has.
+    """
     return [f"terminate_client {server} {client}" for server in (servers or "").split() if server.isdigit() for client in clients]

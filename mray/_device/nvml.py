@@ -1,12 +1,11 @@
-"""Facts from NVIDIA's management library about GPUs that CUDA does not show this process: whether two of them reach each other's memory,
-and whether over NVLink.
+"""What NVIDIA's management library knows of GPUs that CUDA does not show this process: peer access, and NVLink.
 
-An actor usually sees one GPU, by CUDA_VISIBLE_DEVICES, which this library does not heed. Since CUDA 10.1 a process can open memory of a
-device that it does not see (NCCL counts on that); it only cannot ask the driver whether that will work. Asked when a graph is compiled,
-never for a message.
+An actor usually sees one GPU, by CUDA_VISIBLE_DEVICES, which this library ignores. Since CUDA 10.1 a process can open memory of a device
+that it does not see (NCCL relies on that), but cannot ask the driver whether that will work. Asked when a graph is compiled, never for a
+message.
 
-As a program (``python -m mray._device.nvml UUID ...``) it prints the pairs of GPUs with NVLink between them: so the node, which must go on
-whatever a driver does, has them looked up by a process that has a limit (`ask_links`).
+As a program (``python -m mray._device.nvml UUID ...``) it prints the pairs of GPUs with NVLink: the node, which must not depend on a
+driver, runs it as a process with a limit (`ask_links`).
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 
-#: Values of the header: what to ask for, and the good answer.
+#: The header's index of the query, and its positive answer.
 CAPS_INDEX_READ = 0
 CAPS_INDEX_WRITE = 1
 CAPS_INDEX_NVLINK = 2
 P2P_STATUS_OK = 0
 
-#: Seconds that the driver may take to tell of its links: it may have to wake every GPU.
+#: Seconds for the driver to report its links: it may have to wake every GPU.
 _PATIENCE = 10.0
 
 
@@ -54,9 +53,8 @@ def _initialized(nvml: Any) -> Iterator[bool]:
 
 
 def can_access(uuid: str, other: str, nvml: Any = None) -> bool:
-    """Whether either of two GPUs of the machine reads and writes the other's memory. No for what the library does not know.
-
-    That is: for GPUs that the container was not given, for parts of GPUs (MIG), and where the library is missing.
+    """Whether two GPUs of the machine read and write each other's memory. False where the library does not know: for GPUs outside of the
+    container, for parts of GPUs (MIG), and without the library.
     """
     nvml = nvml or _load()
     if nvml is None:
@@ -69,7 +67,7 @@ def can_access(uuid: str, other: str, nvml: Any = None) -> bool:
 
 
 def links(uuids: Iterable[str], nvml: Any = None) -> list[tuple[str, str]]:
-    """The pairs of these GPUs that have NVLink between them, through switches too."""
+    """The pairs of these GPUs that have NVLink, through switches too."""
     nvml = nvml or _load()
     if nvml is None:
         return []
@@ -83,7 +81,7 @@ def links(uuids: Iterable[str], nvml: Any = None) -> list[tuple[str, str]]:
 
 
 def ask_links(uuids: Iterable[str]) -> list[tuple[str, str]]:
-    """`links`, asked by a process of its own; none where the library is missing or does not answer. Waits for some seconds at most."""
+    """`links`, asked by a separate process; empty without the library or an answer. Waits for `_PATIENCE` at most."""
     import subprocess  # noqa: PLC0415  (hardly any program needs it)
 
     program = [sys.executable, "-m", __name__, *filter(None, uuids)]
@@ -96,7 +94,7 @@ def ask_links(uuids: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _devices(nvml: Any, uuids: Iterable[str]) -> dict[str, ctypes.c_void_p]:
-    """The library's names of those GPUs that it knows."""
+    """The library's handles of the GPUs that it knows."""
     found = {}
     for uuid in uuids:
         device = ctypes.c_void_p()

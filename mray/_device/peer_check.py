@@ -1,11 +1,11 @@
-"""Whether the GPUs of this machine read each other's memory right: each pair is tried by a pattern that is copied.
+"""Whether the GPUs of this machine read each other's memory correctly: a pattern is copied between each pair.
 
-    mray doctor ──▶ this program ──▶ for each GPU a second process, whose memory it is
+    mray doctor ──▶ this program ──▶ for each GPU a second process, which owns the memory
                     opens that memory on every other GPU, copies it over, compares ──▶ a line for each pair
 
-Some machines say that their GPUs reach each other, and then deliver other bytes or none: where the IOMMU translates what GPUs send each
-other, or the bridges of the bus send it round (ACS). CUDA reports no error. So the pattern goes the very way that edges take: memory of one
-process, opened by another on its own GPU. A broken machine may have a process hang: this one, which has a limit.
+Some machines report that their GPUs reach each other, but deliver other bytes or none: where the IOMMU translates peer traffic, or
+bridges redirect it (ACS). CUDA reports no error. So the pattern takes the path of edges: memory of one process, opened by another on its
+own GPU. A broken machine may hang a process: this one, which has a limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mray._ipc.process import die_with_parent
 SIZE = 4 << 20
 #: Outcomes.
 RIGHT, WRONG, NO_ACCESS, FAILED = "right", "wrong", "no-access", "failed"
-#: Seconds for all pairs; making a context of CUDA takes a good part of one.
+#: Seconds for all pairs, with the creation of CUDA contexts.
 _PATIENCE = 120.0
 _PROGRAM, _OWNER = "mray._device.peer_check", "--owner"
 
@@ -42,14 +42,14 @@ class Outcome(NamedTuple):
 
 
 def check_peers(limit: float = _PATIENCE) -> tuple[list[Outcome], bool]:
-    """The outcomes for all pairs of this process's devices, tried by another process, and whether it has come to its end in time."""
+    """The outcomes for all pairs of this process's devices, tested by another process, and whether it finished in time."""
     with subprocess.Popen(
         [sys.executable, "-m", _PROGRAM], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
             said, _errors = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with those that it has started
+            os.killpg(process.pid, signal.SIGKILL)  # with its children
             said, _errors = process.communicate()
         ended = process.returncode == 0
     lines = [line.split(" ", 3) for line in said.splitlines()]
@@ -58,12 +58,12 @@ def check_peers(limit: float = _PATIENCE) -> tuple[list[Outcome], bool]:
 
 # --------------------------------------------------------------------------------------- in that process
 def _pattern(seed: str, uuid: str) -> bytes:
-    """Of this run alone: whatever lies in memory from earlier ones is another."""
+    """A pattern of this run: memory of earlier runs has others."""
     return hashlib.shake_128(f"{seed} {uuid}".encode()).digest(SIZE)
 
 
 class _Host:
-    """Memory of the host that a device copies from and to."""
+    """Host memory that a device copies from and to."""
 
     def __init__(self, devices: Platform, device: Device, contents: bytes = b"") -> None:
         self._memory = ctypes.create_string_buffer(contents, SIZE)
@@ -72,7 +72,7 @@ class _Host:
         self._address = ctypes.addressof(self._memory)
 
     def copy(self, address: int, *, back: bool) -> bytes:
-        """Copy to memory of the device, or `back`, and wait for it; the contents then."""
+        """Copy to memory of the device, or `back`, and wait for it. Returns the contents."""
         device, stream = self._device, self._device.current_stream()
         device.register_host(self._address, SIZE)
         try:
@@ -85,7 +85,7 @@ class _Host:
 
 
 def _own(devices: Platform, uuid: str, seed: str) -> None:
-    """Have memory of one device with its pattern, tell its handle, and keep it as long as the other process wants."""
+    """Own memory of one device with its pattern, print its handle, and keep it until the other process ends."""
     device = devices.device_of(uuid)
     assert device is not None
     address = device.allocate(SIZE)
@@ -130,7 +130,7 @@ def _tell(line: str) -> None:
 
 
 def main(words: list[str]) -> None:
-    """The program; a second one of it with the words ``--owner UUID SEED``."""
+    """The program; its second process has the arguments ``--owner UUID SEED``."""
     die_with_parent()
     devices = platform()
     if devices is None:

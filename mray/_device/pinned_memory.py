@@ -3,8 +3,8 @@
     owner                                        peer
     memfd, mapped, registered with its device    /proc/<pid>/fd/<fd>, mapped, registered with its own device
 
-It has no name, so that nothing is left of it. A handle says where the owner has it open, and its inode, so that nobody opens another file
-by mistake when the owner is gone.
+It has no name, so nothing is left of it. A handle says where the owner has it open, and its inode, so that no process opens another file
+after the owner's exit.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mray._device.device import Device
 from mray._ipc.mapped import address_of
 from mray._ipc.process import start_of
 
-#: Owner's pid and when it was started, descriptor, inode, bytes.
+#: Owner's pid and start time, descriptor, inode, bytes.
 _HANDLE = Struct("@QQQQQ")
 
 
 def owner_of(handle: bytes) -> tuple[int, int]:
-    """The pid of the process that a handle is of, and when that was started."""
+    """The pid and start time of a handle's process."""
     pid, started, *_rest = _HANDLE.unpack(handle)
     return pid, started
 
@@ -33,11 +33,11 @@ class PinnedMemory:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        #: Address -> mapping, and the descriptor by which others open it; -1: it is somebody else's.
+        #: Address -> mapping, and the descriptor by which others open it; -1: it is another process's.
         self._mapped: dict[int, tuple[mmap.mmap, int]] = {}
 
     def allocate(self, size: int) -> tuple[int, bytes]:
-        """New memory: its address, and the handle by which others open it. Raises MemoryError when the host has none."""
+        """New memory: its address, and the handle by which others open it. Raises MemoryError when the host is full."""
         fd = os.memfd_create("mray-pinned", os.MFD_CLOEXEC)
         try:
             try:
@@ -51,7 +51,7 @@ class PinnedMemory:
         return address, _HANDLE.pack(kernel_pid(), start_of(kernel_pid()), fd, os.fstat(fd).st_ino, size)
 
     def open(self, handle: bytes) -> int:
-        """Map somebody else's. Raises RuntimeError when the owner is gone, and OSError when this process cannot open it."""
+        """Map another process's memory. Raises RuntimeError when the owner has exited, OSError when this process cannot open it."""
         pid, _started, fd, inode, size = _HANDLE.unpack(handle)
         gone = f"process {pid}, whose memory this is, is gone"
         try:
@@ -73,7 +73,7 @@ class PinnedMemory:
         return address
 
     def words(self, address: int) -> memoryview:
-        """The words of memory that was allocated or opened there; to be released before that is freed."""
+        """The words of allocated or opened memory, to be released before that is freed."""
         return memoryview(self._mapped[address][0]).cast("Q")
 
     def free(self, address: int) -> None:

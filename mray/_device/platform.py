@@ -1,7 +1,4 @@
-"""Which devices this process has.
-
-Any process, when something first asks; remembered until it forks. No device is initialized.
-"""
+"""The devices of this process: found on first use, and remembered until it forks. No device is initialized."""
 
 from __future__ import annotations
 
@@ -11,19 +8,19 @@ from mray._common import settings
 from mray._common.process_local import kernel_pid
 from mray._device.device import Platform
 
-#: The process that asked, and what it has.
+#: The process that asked, and its platform.
 _known: tuple[int, Platform | None] | None = None
 
 
 def platform() -> Platform | None:
     """The platform of this process, or None without devices: the null one if MRAY_NULL_DEVICES is set, else CUDA's.
 
-    Raises ValueError when MRAY_NULL_DEVICES means nothing.
+    Raises ValueError for an invalid MRAY_NULL_DEVICES.
     """
     global _known
     known = _known
     if known is None or known[0] != kernel_pid():
-        # By name: neither platform is loaded, with numpy or with libcuda, where the other is used.
+        # By name, so that only one platform is loaded, with numpy or with libcuda.
         module = "mray.testing.null" if settings.NULL_DEVICES.get() is not None else "mray._device.cuda"
         found: Platform | None = importlib.import_module(module).find_platform()
         known = _known = kernel_pid(), found
@@ -31,7 +28,7 @@ def platform() -> Platform | None:
 
 
 def forget_platform() -> None:
-    """Ask anew next time; pretended devices give back all memory. For tests, between two settings of the environment."""
+    """Look again on next use; null devices free all memory. For tests, between two settings of the environment."""
     global _known
     known, _known = _known, None
     if known is not None and known[0] == kernel_pid() and known[1] is not None:

@@ -1,17 +1,16 @@
-"""Memory of a reader's device that tensors of other devices and of the host are copied to, beside what the device computes.
+"""Memory of a reader's device that tensors of other devices and of the host are copied to, concurrently with the device's work.
 
     the reader's loop                  copy stream of the edge                       the stream that uses the tensors
     Staging.tensor(...)      each     waits for the block's last user, copies
     Staging.end_message()             marks that the message is staged  ─ ─ ─ ─ ▶  waits for that (`Staged.settle`)
     the last view dies                 the next copy into that block waits  ◀ ─ ─ ─  marks that it has used it
 
-A copy on the stream that uses the tensor would begin only when all that was queued there before is done. On a stream of its own it begins
-when its sender is ready, while the device computes with the tensors of earlier messages: those lie in one block, and the copy goes to
-another (double buffering). With more than two blocks that the device is not done with yet, copies wait: memory stays bounded, and the copy
-engine is ahead enough.
+A copy on the using stream would begin only after all of its queued work. On a stream of its own it begins when its sender is ready,
+while the device computes with the tensors of earlier messages in another block (double buffering). With more than two blocks in use by
+the device, copies wait: memory stays bounded, and the copy engine is ahead enough.
 
-Rejected: tensors of torch's allocator for the copies to go to. Memory that is used on two streams it gives back by polling events
-(`record_stream`), when something is allocated.
+Rejected: tensors of torch's allocator as targets. It frees memory that is used on two streams by polling events (`record_stream`), at
+allocations.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Staged:
         self._is_marked = True
 
     def settle(self) -> None:
-        """Have the stream that uses the tensors wait for them, as far as they are queued. Idempotent; the caller does not wait."""
+        """Make the using stream wait for the queued copies. Idempotent; the caller does not wait."""
         if self._end is None and self._is_marked:
             return
         (self._end or mark(self._device, self._copying)).wait(self._stream)
@@ -59,7 +58,7 @@ class Staged:
 
 
 class _StagingBlock:
-    """Kept alive by a tensor that is staged; gives its block back."""
+    """Kept alive by a staged tensor; returns its block."""
 
     __slots__ = ("_block", "_process", "_staged", "_staging", "_stream")
 
@@ -88,7 +87,7 @@ class Staging:
         self.stream = lend_stream(device)
         self._pool = pool_of(device, staging=True)
         self._pool.users += 1
-        #: Blocks that no tensor lies in, with their last user's stream and the end of its work; the oldest first.
+        #: Blocks without tensors, with their last user's stream and the end of its work; the oldest first.
         self._spare: deque[tuple[Block, int, Point]] = deque()
         #: The message that is being read.
         self._current: Staged | None = None
@@ -105,9 +104,9 @@ class Staging:
         numbers: Sequence[int],
         wait: Callable[[int], None],
     ) -> Any:
-        """A tensor that so many bytes from `source` on are copied to, on the copy stream. Raises DeviceOutOfMemoryError.
+        """A tensor that `size` bytes from `source` on are copied to, on the copy stream. Raises DeviceOutOfMemoryError.
 
-        `numbers`: those of the sender's timeline at which each `chunk` of bytes is there; `wait` has the copy stream wait for one.
+        `numbers`: those of the sender's timeline at which each `chunk` of bytes is there; `wait` makes the copy stream wait for one.
         """
         user = self.device.current_stream()
         if self._current is None:
@@ -120,7 +119,7 @@ class Staging:
         return self.device.tensor(block.address, size, dtype, shape, strides, keep)
 
     def end_message(self) -> Staged | None:
-        """The message is read; what its user has to settle."""
+        """The message is read. Returns the copies that its user settles."""
         staged, self._current = self._current, None
         if staged is not None:
             staged.mark()
@@ -138,7 +137,7 @@ class Staging:
         return self._pool.claim(size, self.stream)
 
     def leave(self, block: Block, user: int) -> None:
-        """In finalizers: nobody looks at a block any more."""
+        """In finalizers: a block has no view any more."""
         if watching.is_one:
             self._pool.free(block, (user, self.stream))
             return
@@ -147,7 +146,7 @@ class Staging:
         except DeviceFaultError as error:
             report(error)
             return
-        except Exception:  # a graph is captured; or the first mark of a stream finds no descriptor or memory
+        except Exception:  # a graph is captured; or the first mark of a stream lacks a descriptor or memory
             self._pool.free(block, (user,))
             return
         self._spare.append((block, user, end))
@@ -163,7 +162,7 @@ class Staging:
             self._pool.free(block, (user,))
 
     def close(self) -> None:
-        """Nothing lands any more; tensors that have stay."""
+        """Stage nothing more; live tensors stay."""
         self._closed = True
         self._pool.users -= 1
         self._give_back_spare()

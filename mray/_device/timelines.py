@@ -1,21 +1,20 @@
-"""Timelines: how far streams have come, as words in host memory that streams of any process wait for.
+"""Timelines: progress of streams, as words in host memory that streams of any process wait for.
 
     this process                                                another process
     mark(device, stream) -> Point: the next number n  ---(region, place, n) in a message---> Peers.wait(device, stream, ...)
-    its stream, when it comes there: word := n                  its stream: until word >= n
+    its stream, when it gets there: word := n                   its stream: until word >= n
 
-A *timeline* is eight bytes of pinned memory of the host, which one stream counts up (`Device.set_word`); a *point* is a number on it. No
-handle is made for a message, nothing has a name, and whoever wants to know whether a point is reached reads the word.
+A *timeline* is eight bytes of pinned host memory, which one stream counts up (`Device.set_word`); a *point* is a number on it. A message
+needs no handle and no name, and any process reads the word to learn whether a point is reached.
 
-A region of timelines is written by one process alone, as long as that lives. When it is dead, each process that has the region open sets
-all words of it to more than any number (`mray._device.mappings`), as a process does itself whose device has broken down: streams go on,
-whatever was queued there. No driver is asked for that, so no full queue can delay it. The words still tell how far the dead had come
-(`PeerTimelines.has_lost`).
+One process writes a region of timelines while it lives. When it is dead, each process that has the region open sets all of its words
+above any number (`mray._device.mappings`), as a process does itself whose device has failed: waiting streams continue. No driver is
+involved, so no full queue can delay it. The words still show how far the dead process had come (`PeerTimelines.has_lost`).
 
-The regions of this process stay as long as it: a stream may still have to look at a word, here or elsewhere, long after an edge is closed.
+The regions of this process stay open until it exits: a stream may still read a word, here or elsewhere, long after an edge is closed.
 
-Rejected: events that processes export to each other. Each is a handle to open and leaves a name behind, and on hardware a stream that waits
-for an event of the dead waits for ever, also when its own process records that event anew.
+Rejected: exported events. Each is a handle to open and leaves a name behind, and on hardware a stream that waits for an event of a dead
+process waits forever, even when its own process records that event again.
 
 Any thread, finalizers too.
 """
@@ -34,14 +33,14 @@ from mray._device.mappings import FORSAKEN, KEY_SIZE, PeerTimelines, close_unuse
 from mray._device.pinned_memory import PinnedMemory
 from mray._inside.memory import PAGE, trust_fence
 
-#: Handles of CUDA's default stream, which nobody destroys.
+#: Handles of CUDA's default stream, which is never destroyed.
 _DEFAULT = (0, 1)
 
 
 class Where(NamedTuple):
     """A point, for other processes. Plain data."""
 
-    #: The region's key and handle, the timeline's byte in it, and the number.
+    #: The region's key and handle, the timeline's byte offset in it, and the number.
     key: bytes
     handle: bytes
     offset: int
@@ -59,7 +58,7 @@ def point_of(note: bytes, number: int) -> Where:
 
 
 class Timeline:
-    """Of the streams of this process that have had one handle, one after the other; `is_lasting`: there will be one only."""
+    """Of the streams of this process that have had one handle, one after the other; `is_lasting`: of one stream only."""
 
     __slots__ = ("_address", "_device", "_index", "_is_lasting", "_lock", "_number", "_queued", "_region", "_stream_id", "note")
 
@@ -71,19 +70,19 @@ class Timeline:
         self._region = region
         self._index = index
         self._address = region.address + 8 * index
-        #: Which it is, for other processes: `point_of`.
+        #: Identifies it for other processes: `point_of`.
         self.note = b"".join((_OFFSET.pack(8 * index), region.key, region.handle))
         self._lock = threading.RLock()
-        #: The latest, and the latest that is known to be queued. Invariant: none is used twice.
+        #: The latest number, and the latest that is known to be queued. Invariant: none is used twice.
         self._number = self._queued = 0
 
     def mark(self, stream: int) -> int:
-        """The number of the end of what is queued on the stream now."""
+        """Return the number of the present end of the stream's work."""
         with self._lock:
             if not self._is_lasting:
                 stream_id = self._device.stream_id(stream)
                 if stream_id != self._stream_id:
-                    # It must not overtake the one whose handle it has.
+                    # It must not overtake the previous stream of this handle.
                     self.wait(stream, self._queued)
                     self._stream_id = stream_id
             self._number = number = self._number + 1
@@ -97,20 +96,20 @@ class Timeline:
             return number
 
     def reached(self, number: int | None = None) -> bool:
-        """Whether its stream has come so far; None: to all that is queued."""
+        """Whether its stream has reached a number; None: all queued work."""
         if number is None:
             number = self._queued
         try:
             if self._region.words[self._index] < number:
                 return False
-        except ValueError:  # it is closed: nobody waits any more
+        except ValueError:  # closed: no stream waits any more
             return True
         # SYNC POINT timeline: work, fence, word | read word, fence, work.
         trust_fence()
         return True
 
     def wait(self, stream: int, number: int) -> None:
-        """Have a stream of its device wait until it has."""
+        """Make a stream of its device wait for a number."""
         if not self.reached(number):
             self._device.await_word(self._address, number, stream)
 
@@ -129,11 +128,11 @@ class Point:
         self._number = number
 
     def wait(self, stream: int) -> None:
-        """Have a stream of the same device wait until it is reached. The caller does not wait."""
+        """Make a stream of the same device wait for it. The caller does not wait."""
         self._timeline.wait(stream, self._number)
 
     def reached(self) -> bool:
-        """Whether everything before it is done."""
+        """Whether all earlier work is done."""
         return self._timeline.reached(self._number)
 
     @property
@@ -158,22 +157,22 @@ class _Region:
 
 
 class Timelines:
-    """Those of one device in this process; made by the first mark."""
+    """The timelines of one device in this process; created by the first mark."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._lock = threading.RLock()
-        #: By the handles of streams.
+        #: By stream handle.
         self._of: dict[int, Timeline] = {}
         #: The last one has room.
         self._regions: list[_Region] = []
 
     def of(self, stream: int) -> Timeline:
-        """That of the streams with this handle."""
+        """The timeline of the streams with this handle."""
         timeline = self._of.get(stream)
         if timeline is None:
             with self._lock:
-                # A finalizer that came in between may have made it.
+                # A finalizer in between may have created it.
                 timeline = self._of.setdefault(stream, self._new(is_lasting=stream in _lasting(self._device)))
         return timeline
 
@@ -185,30 +184,30 @@ class Timelines:
             self._regions.append(_Region(self._device))
 
     def forsake(self) -> None:
-        """The device has broken down: nobody waits any more for what it was to do."""
+        """The device has failed: release all waiting streams."""
         for region in self._regions:
             forsake(region.words)
 
     def close(self) -> None:
-        """Nobody, in no process, waits for one any more, nor marks. Idempotent."""
+        """No process waits or marks any more. Idempotent."""
         self._of.clear()
         while self._regions:
             self._regions.pop().close()
 
 
 def _lasting(device: Device) -> set[int]:
-    """The streams of a device that nobody destroys."""
+    """The streams of a device that are never destroyed."""
     streams: set[int] = device.belongings.setdefault("lasting streams", set(_DEFAULT))
     return streams
 
 
 def keep_stream(device: Device, stream: int) -> None:
-    """Nobody is going to destroy this stream, of which there is no mark yet."""
+    """Declare that this stream, which has no mark yet, is never destroyed."""
     _lasting(device).add(stream)
 
 
 def timelines_of(device: Device) -> Timelines:
-    """Raises RuntimeError where streams of the device cannot set words of the host."""
+    """Raises RuntimeError where streams of the device cannot set host words."""
     found: Timelines | None = device.belongings.get("timelines")
     if found is None:
         if device.why_unordered():
@@ -218,17 +217,17 @@ def timelines_of(device: Device) -> Timelines:
 
 
 def mark(device: Device, stream: int) -> Point:
-    """The end of what is queued on a stream now.
+    """Mark the present end of a stream's work.
 
-    Raises CaptureError, DeviceFaultError, and RuntimeError where streams cannot be waited for. The first mark of a stream may need memory
-    and a descriptor: MemoryError, OSError.
+    Raises CaptureError, DeviceFaultError, and RuntimeError where streams cannot be waited for. The first mark of a stream may need
+    memory and a descriptor: MemoryError, OSError.
     """
     timeline = timelines_of(device).of(stream)
     return Point(timeline, timeline.mark(stream))
 
 
 class PeerPoint:
-    """A place in the work of another process's stream, after which memory may be used again."""
+    """A place in the work of another process's stream, after which memory may be reused."""
 
     __slots__ = ("_offset", "_peers", "_timelines", "number")
 
@@ -239,11 +238,11 @@ class PeerPoint:
         self.number = number
 
     def reached(self) -> bool:
-        """Whether the stream has come there, or its process is dead."""
+        """Whether the stream has reached it, or its process is dead."""
         return self._timelines.reached(self._offset, self.number)
 
     def wait(self, stream: int) -> None:
-        """Have a stream of the device for which the timelines are open wait until it has. The caller does not wait."""
+        """Make a stream of the device for which the timelines are open wait for it. The caller does not wait."""
         if not self.reached():
             self._peers.await_word(self._timelines, self._offset, self.number, stream)
 
@@ -251,20 +250,20 @@ class PeerPoint:
 class Peers:
     """The timelines of other processes that streams of one end of an edge wait for, and the streams that use what others have lent."""
 
-    #: Tensors of others that somebody looks at.
+    #: Tensors of other processes that are in use.
     held = 0
 
     def __init__(self) -> None:
         self._opened: dict[tuple[bytes, Device], PeerTimelines] = {}
-        #: Those streams, with their timelines as far as they were asked for.
+        #: Those streams, with their timelines once requested.
         self.streams: dict[tuple[Device, int], Timeline | None] = {}
-        #: By timeline, the latest number of points that memory waits for.
+        #: By timeline, the latest number that memory waits for.
         self._latest: dict[tuple[PeerTimelines, int], int] = {}
-        #: Once nothing is used any more: the ends of the work of those streams.
+        #: Once nothing is in use: the ends of the work of those streams.
         self._last: list[Point] = []
 
     def open(self, device: Device, key: bytes, handle: bytes) -> PeerTimelines:
-        """A region, so that a later wait need not open it. Raises NotOpenedError when its process is gone, or streams here cannot wait."""
+        """Open a region ahead of a wait. Raises NotOpenedError when its process has exited, or streams here cannot wait."""
         found = self._opened.get((key, device))
         if found is None:
             if device.why_unordered():
@@ -273,9 +272,10 @@ class Peers:
         return found
 
     def wait(self, device: Device, stream: int, key: bytes, handle: bytes, offset: int, number: int) -> PeerTimelines | None:
-        """Have the stream wait for a point of another process's. The caller does not wait. Raises NotOpenedError.
+        """Make the stream wait for another process's point. The caller does not wait. Raises NotOpenedError.
 
-        Returns the region unless the point is reached: whether it ever was is known when the stream has gone on (`has_lost`).
+        Returns the region unless the point is reached: whether it was reached at all is known when the stream has continued
+        (`has_lost`).
         """
         found = self.open(device, key, handle)
         if not found.reached(offset, number):
@@ -285,13 +285,13 @@ class Peers:
         return found
 
     def await_word(self, timelines: PeerTimelines, offset: int, number: int, stream: int) -> None:
-        """Have the stream wait for a number."""
+        """Make the stream wait for a number."""
         device = timelines.device
         self.used_on(device, stream)
         device.await_word(timelines.address + offset, number, stream)
 
     def point(self, device: Device, where: Where) -> PeerPoint:
-        """A point for which streams of the device may wait later: until it is reached, what they need for that stays open.
+        """A point for which streams of the device may wait later; what they need for that stays open until it is reached.
 
         Raises NotOpenedError.
         """
@@ -302,16 +302,16 @@ class Peers:
         return PeerPoint(self, found, offset, number)
 
     def used_on(self, device: Device, stream: int) -> None:
-        """Memory of others is used on this stream."""
+        """Memory of other processes is used on this stream."""
         self.streams.setdefault((device, stream))
 
     def timeline(self, device: Device, stream: int) -> Timeline:
-        """That of a stream on which memory of others is used. Raises as `mark`."""
+        """The timeline of a stream on which memory of other processes is used. Raises as `mark`."""
         found = self.streams[device, stream] = timelines_of(device).of(stream)
         return found
 
     def retire(self) -> bool:
-        """Let go of what is open, if streams are done with everything so far; whether they are. Idempotent."""
+        """Close what is open, if streams have done all work so far. Returns whether it is closed. Idempotent."""
         if not all(timelines.reached(offset, number) for (timelines, offset), number in self._latest.items()):
             return False
         self._latest.clear()
@@ -319,7 +319,7 @@ class Peers:
             (device, stream), _timeline = self.streams.popitem()
             try:
                 self._last.append(mark(device, stream))
-            except DeviceFaultError:  # nothing there will ever be closed
+            except DeviceFaultError:  # nothing can be closed any more
                 return False
             except BaseException as error:
                 self.used_on(device, stream)
@@ -337,26 +337,26 @@ class Peers:
 
 # ------------------------------------------------------------------------------------ the end of edges
 class Retired(Protocol):
-    """A closed end of an edge, with things of other processes still open."""
+    """A closed end of an edge, with memory of other processes still open."""
 
     held: int
 
     def retire(self) -> bool:
-        """Close it, if nothing is held and the device is done with it; whether it was."""
+        """Close it, if nothing is held and the device has finished with it. Returns whether it is closed."""
 
 
 _retired: deque[Retired] = deque()
 
 
 def retire_later(end: Retired, *, sweep: bool = True) -> None:
-    """Close what it has open as soon as nobody needs that any more: now, or (`sweep=False`) at the earliest when others are looked at."""
+    """Close what it has open as soon as it is unused: now, or (`sweep=False`) at the earliest at the next sweep."""
     _retired.append(end)
     if sweep:
         sweep_retired()
 
 
 def sweep_retired() -> bool:
-    """Close what the device is done with by now; whether nothing is left but tensors that are held.
+    """Close what the device has finished with. Returns whether only held tensors are left.
 
     Any thread, no finalizers. Closing may wait for the device.
     """
@@ -368,7 +368,7 @@ def sweep_retired() -> bool:
         is_over = False
         try:
             is_over = end.retire()
-        finally:  # what raises is looked at again
+        finally:  # one that raises is tried again
             if not is_over:
                 _retired.append(end)
     close_unused()

@@ -1,7 +1,7 @@
-"""Which CPUs lie in which NUMA node, which near which GPU, and how far GPUs are apart: read from ``/sys``, without any library.
+"""Topology: the CPUs of each NUMA node, the CPUs near each GPU, and the distance of GPUs; read from ``/sys``, without any library.
 
-Runs in the node when somebody first asks for ``cpu_affinity="auto"``, or for fewer of several GPUs than are free. NVLink only NVIDIA's
-management library knows: a process of its own asks that (`mray._device.nvml`), and only on a machine of more than two GPUs.
+Runs in the node at the first ``cpu_affinity="auto"``, or when a request takes some of several free GPUs. Only NVIDIA's management
+library knows NVLink: a separate process asks it (`mray._device.nvml`), on machines of more than two GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SYSTEM = "/sys"
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """``0-2,8`` as (0, 1, 2, 8); the kernel's way to write sets of CPUs. ValueError for what is none."""
+    """``0-2,8`` as (0, 1, 2, 8), the kernel's format for sets of CPUs. Raises ValueError."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         if part:
@@ -30,9 +30,9 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def uuids(ids: Sequence[GpuId]) -> dict[GpuId, str]:
-    """The names of these GPUs that mean the same whatever else a process sees; those are left out whose place among all is not known.
+    """The uuids of these GPUs, which are independent of visibility; GPUs whose index among all is unknown are left out.
 
-    Numbers are places on the bus where the user has said so or nothing (`mray._ipc.discovery.with_order`), else CUDA may count otherwise.
+    Numbers are bus positions where the user has said so or nothing (`mray._ipc.discovery.with_order`), else CUDA may count otherwise.
     """
     found: dict[GpuId, str] = {name: name for name in ids if isinstance(name, str)}
     numbers = [name for name in ids if isinstance(name, int)]
@@ -46,7 +46,7 @@ def uuids(ids: Sequence[GpuId]) -> dict[GpuId, str]:
 
 
 def _cpus_in(path: str, allowed: Container[int]) -> tuple[int, ...]:
-    """The CPUs that a file lists, as far as they may be used; none when it is not there."""
+    """The allowed CPUs that a file lists; none when it does not exist."""
     try:
         with io.open(path, encoding="ascii") as file:
             return tuple(cpu for cpu in parse_cpu_list(file.read()) if cpu in allowed)
@@ -55,7 +55,7 @@ def _cpus_in(path: str, allowed: Container[int]) -> tuple[int, ...]:
 
 
 def numa_nodes(allowed: Iterable[int], root: str = _SYSTEM) -> list[tuple[int, ...]]:
-    """The CPUs of each NUMA node that has any of those allowed, in the order of the nodes; one node where the kernel knows none."""
+    """The allowed CPUs of each NUMA node that has any; one node where the kernel knows none."""
     usable = set(allowed)
     directory = os.path.join(root, "devices/system/node")
     try:
@@ -67,12 +67,12 @@ def numa_nodes(allowed: Iterable[int], root: str = _SYSTEM) -> list[tuple[int, .
 
 
 def cpus_near(gpu: Gpu, allowed: Container[int], root: str = _SYSTEM) -> tuple[int, ...]:
-    """The CPUs near a GPU's place on the PCI bus; none when the kernel does not say."""
+    """The CPUs near a PCI address; none when unknown."""
     return _cpus_in(os.path.join(root, "bus/pci/devices", gpu.address.lower(), "local_cpulist"), allowed) if gpu.address else ()
 
 
 def bus_distance(one: Gpu, other: Gpu, root: str = _SYSTEM) -> int:
-    """How far two GPUs are apart on the PCI bus, by the bridges above them that the kernel lists in the paths of devices."""
+    """The distance of two GPUs on the PCI bus, by the bridges in the kernel's device paths."""
     places = []
     for gpu in (one, other):
         folder = os.path.join(root, "bus/pci/devices", gpu.address.lower())
@@ -90,7 +90,7 @@ def bus_distance(one: Gpu, other: Gpu, root: str = _SYSTEM) -> int:
 
 
 def gpu_distances(gpus: Sequence[Gpu], linked: Iterable[tuple[str, str]], root: str = _SYSTEM) -> dict[tuple[int, int], int]:
-    """How far each pair of GPUs is apart, by their numbers; `linked`: the uuids of those with NVLink between them."""
+    """The distance of each pair of GPUs, by their numbers; `linked`: the uuids of pairs with NVLink."""
     links = {frozenset(pair) for pair in linked}
     return {
         (one.index, other.index): LINKED if frozenset((one.uuid, other.uuid)) in links else bus_distance(one, other, root)
@@ -99,7 +99,7 @@ def gpu_distances(gpus: Sequence[Gpu], linked: Iterable[tuple[str, str]], root: 
 
 
 def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> Topology:
-    """The topology of the CPUs allowed and of the GPUs with these ids (indices or UUIDs)."""
+    """The topology of the allowed CPUs and of the GPUs with these ids (indices or UUIDs)."""
     ids = list(ids)
     if settings.NULL_DEVICES.get() is not None:
         pretended = importlib.import_module("mray.testing.null_topology")
