@@ -133,7 +133,7 @@ def start_asking(program: str, pipe: str, commands: Sequence[str]) -> subprocess
 
 
 def ask(pipe: str, commands: Sequence[str], seconds: float = ANSWER_SECONDS) -> str | None:
-    """The answers of the daemon at a folder; None where none answers within `timeout` seconds, or the program is missing."""
+    """The answers of the daemon at a folder; None where none answers within `seconds`, or the program is missing."""
     import subprocess  # noqa: PLC0415
 
     program = find_program()
