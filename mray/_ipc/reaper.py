@@ -191,7 +191,7 @@ def remove_spilled(directory: str) -> None:
 
 
 def is_published(directory: str) -> bool:
-    """Whether this is the persistent session that others find (see `mray._runtime.joining.address`)."""
+    """Whether this is the persistent session that others find (see `mray._joining.address`)."""
     directory = directory.rstrip("/")
     try:
         with io.open(os.path.join(os.path.dirname(directory), ADDRESS), encoding="utf-8", errors="replace") as file:
