@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import cached_property
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mray._api.actor import check_session, make_handle
 from mray._api.actor_handle import ids_of
@@ -92,41 +91,45 @@ class _Creation:
             self._backend.send_creation(call, self.spec, 0, self.actor_id)
 
 
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
 #: Calls of a worker of which listings know where it has made them, once they are over.
 MOST_MADE = 1000
 #: The plans of a function that has been called with no options yet.
 _NO_PLANS: dict[int, Any] = {}
 
 
-def of_part(path: str) -> Any:
-    """A verb for which a part of the process answers: no function of ours is between the caller and that part, once it was looked up."""
-    return cached_property(attrgetter(path))
+def of_part(part: Callable[[NativeBackend], Verb]) -> cached_property[Verb]:
+    """A verb that is a method of a part of the process: after its first use, no function stands between the caller and that method."""
+    return cached_property(part)
 
 
 class NativeBackend(PlacementCalls, Backend):
     """One process's share of the native engine."""
 
+    client: Client
+    graphs: Graphs
     #: The in-process engine has another one.
     graphs_class: type[Graphs] = Graphs
 
-    host = of_part("graphs.host")
-    end_threads = of_part("client.reactor.end_threads")
-    put = of_part("client.owner.put")
-    get = of_part("client.objects.get")
-    get_one = of_part("client.objects.get_one")
-    new_memory = of_part("client.owner.new_memory")
-    wait_tensor_freed = of_part("client.tensors.wait_tensor_freed")
-    tensor_transport_of = of_part("client.tensors.transport_of")
-    set_tensor_target = of_part("client.tensors.set_target")
-    wait = of_part("client.objects.wait")
-    has_left = of_part("client.objects.long_lists.has")
-    then = of_part("client.objects.then")
-    on_out_of_scope = of_part("client.objects.on_out_of_scope")
-    read_along = of_part("client.reactor.wake_background_reader")
-    flush = of_part("client.reactor.flush")
-    wake = of_part("client.reactor.wake")
-    restore_ref = of_part("client.borrowing.restore")
-    export_ref = of_part("client.borrowing.note")
+    host = of_part(lambda self: self.graphs.host)
+    end_threads = of_part(lambda self: self.client.reactor.end_threads)
+    put = of_part(lambda self: self.client.owner.put)
+    get = of_part(lambda self: self.client.objects.get)
+    get_one = of_part(lambda self: self.client.objects.get_one)
+    new_memory = of_part(lambda self: self.client.owner.new_memory)
+    wait_tensor_freed = of_part(lambda self: self.client.tensors.wait_tensor_freed)
+    tensor_transport_of = of_part(lambda self: self.client.tensors.transport_of)
+    set_tensor_target = of_part(lambda self: self.client.tensors.set_target)
+    wait = of_part(lambda self: self.client.objects.wait)
+    has_left = of_part(lambda self: self.client.objects.long_lists.has)
+    then = of_part(lambda self: self.client.objects.then)
+    on_out_of_scope = of_part(lambda self: self.client.objects.on_out_of_scope)
+    read_along = of_part(lambda self: self.client.reactor.wake_background_reader)
+    flush = of_part(lambda self: self.client.reactor.flush)
+    wake = of_part(lambda self: self.client.reactor.wake)
+    restore_ref = of_part(lambda self: self.client.borrowing.restore)
+    export_ref = of_part(lambda self: self.client.borrowing.note)
 
     def __init__(self, client: Client, session: SessionHold | None, worker: Worker | None = None) -> None:
         self.client = client

@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._api.backend import Backend
 from mray._backends.local import patches
@@ -43,10 +43,19 @@ if TYPE_CHECKING:
     from mray.exceptions import RayActorError
 
 
-def _holding_token(method: Any) -> Any:
+#: A method of `Backend`.
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def _in_place_of(verb: Verb, function: Any) -> Verb:
+    """The function with the name and the signature of the contract's verb; not abstract, as that may be."""
+    functools.update_wrapper(function, verb, updated=())
+    return function  # type: ignore[no-any-return]
+
+
+def _holding_token(method: Verb) -> Verb:
     """Make a method take the run token for the calling thread."""
 
-    @functools.wraps(method)
     def taken(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
         run_token = self.run_token
         sim_thread = here.sim_thread
@@ -55,78 +64,79 @@ def _holding_token(method: Any) -> Any:
         with run_token.held():
             return method(self, *args, **kwargs)
 
-    return taken
+    return _in_place_of(method, taken)
 
 
-def _of_process(name: str) -> Any:
+def _of_process(verb: Verb) -> Verb:
     """A verb for which the backend of the calling thread's process answers."""
-    return property(attrgetter(f"_here.{name}"))
+    found: Any = property(attrgetter(f"_here.{verb.__name__}"))
+    return found  # type: ignore[no-any-return]
 
 
-def _with_token(name: str, *, pause: bool = False) -> Any:
+def _with_token(verb: Verb, *, pause: bool = False) -> Verb:
     """As `_of_process`, with the run token; with `pause` a scheduling point follows."""
+    name = verb.__name__
 
-    @_holding_token
-    def verb(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
+    def asked(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
         returned = getattr(self._here, name)(*args, **kwargs)
         if pause:
             self.run_token.pause()
         return returned
 
-    return verb
+    return _in_place_of(verb, _holding_token(asked))
 
 
-def _in_environment(name: str) -> Any:
+def _in_environment(verb: Verb) -> Verb:
     """As `_with_token`, for a call whose last argument are options: those of `runtime_env` that need a process are refused."""
+    name = verb.__name__
 
-    @_holding_token
-    def verb(self: LocalBackend, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
+    def asked(self: LocalBackend, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
         check_environment(options["runtime_env"])
         returned = getattr(self._here, name)(called, args, kwargs, options)
         self.run_token.pause()
         return returned
 
-    return verb
+    return _in_place_of(verb, _holding_token(asked))
 
 
 class LocalBackend(Backend):
     """A session in one process."""
 
-    has_left = _of_process("has_left")
-    wake = _of_process("wake")
-    restore_ref = _of_process("restore_ref")
-    export_ref = _of_process("export_ref")
-    set_tensor_target = _of_process("set_tensor_target")
-    has_made = _of_process("has_made")
-    hold_actor = _of_process("hold_actor")
-    export_handle = _of_process("export_handle")
-    timeline = _of_process("timeline")
-    context = _of_process("context")
-    exit_actor = _of_process("exit_actor")
-    host = _of_process("host")
-    facts = _of_process("facts")
+    has_left = _of_process(Backend.has_left)
+    wake = _of_process(Backend.wake)
+    restore_ref = _of_process(Backend.restore_ref)
+    export_ref = _of_process(Backend.export_ref)
+    set_tensor_target = _of_process(Backend.set_tensor_target)
+    has_made = _of_process(Backend.has_made)
+    hold_actor = _of_process(Backend.hold_actor)
+    export_handle = _of_process(Backend.export_handle)
+    timeline = _of_process(Backend.timeline)
+    context = _of_process(Backend.context)
+    exit_actor = _of_process(Backend.exit_actor)
+    host = _of_process(Backend.host)
+    facts = _of_process(Backend.facts)
 
-    on_out_of_scope = _with_token("on_out_of_scope")
-    future_of = _with_token("future_of")
-    wait_in_loop = _with_token("wait_in_loop")
-    put_tensors = _with_token("put_tensors")
-    wait_tensor_freed = _with_token("wait_tensor_freed")
-    tensor_transport_of = _with_token("tensor_transport_of")
-    cancel = _with_token("cancel", pause=True)
-    kill_actor = _with_token("kill_actor", pause=True)
-    submit_method = _with_token("submit_method", pause=True)
-    actor_state = _with_token("actor_state")
-    get_actor = _with_token("get_actor")
-    create_placement_group = _with_token("create_placement_group")
-    remove_placement_group = _with_token("remove_placement_group")
-    placement_group_ready = _with_token("placement_group_ready")
-    wait_placement_group = _with_token("wait_placement_group")
-    compile_graph = _with_token("compile_graph")
-    restore_graph = _with_token("restore_graph")
-    put = _with_token("put", pause=True)
+    on_out_of_scope = _with_token(Backend.on_out_of_scope)
+    future_of = _with_token(Backend.future_of)
+    wait_in_loop = _with_token(Backend.wait_in_loop)
+    put_tensors = _with_token(Backend.put_tensors)
+    wait_tensor_freed = _with_token(Backend.wait_tensor_freed)
+    tensor_transport_of = _with_token(Backend.tensor_transport_of)
+    cancel = _with_token(Backend.cancel, pause=True)
+    kill_actor = _with_token(Backend.kill_actor, pause=True)
+    submit_method = _with_token(Backend.submit_method, pause=True)
+    actor_state = _with_token(Backend.actor_state)
+    get_actor = _with_token(Backend.get_actor)
+    create_placement_group = _with_token(Backend.create_placement_group)
+    remove_placement_group = _with_token(Backend.remove_placement_group)
+    placement_group_ready = _with_token(Backend.placement_group_ready)
+    wait_placement_group = _with_token(Backend.wait_placement_group)
+    compile_graph = _with_token(Backend.compile_graph)
+    restore_graph = _with_token(Backend.restore_graph)
+    put = _with_token(Backend.put, pause=True)
 
-    submit_task = _in_environment("submit_task")
-    create_actor = _in_environment("create_actor")
+    submit_task = _in_environment(Backend.submit_task)
+    create_actor = _in_environment(Backend.create_actor)
 
     def __init__(self, run_token: RunToken, node: LocalNode) -> None:
         self.run_token = run_token
@@ -232,12 +242,12 @@ class LocalBackend(Backend):
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
         if all((entry := ref._entry) is not None and entry.form is not None for ref in refs):
             self.run_token.pause()
-        return self._here.get(refs, timeout, through_host)  # type: ignore[no-any-return]
+        return self._here.get(refs, timeout, through_host)
 
     @_holding_token
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         self.run_token.pause()
-        return self._here.wait(refs, num_returns, timeout)  # type: ignore[no-any-return]
+        return self._here.wait(refs, num_returns, timeout)
 
     @_holding_token
     def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:

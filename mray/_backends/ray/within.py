@@ -82,7 +82,7 @@ class NativeWithin(NativeBackend):
         return self.outer.wait(refs, num_returns, timeout)
 
     def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
-        return self.client.objects.then(ref, callback, soon) if _is_own(ref) else self.outer.then(ref, callback, soon=soon)
+        return self.client.objects.then(ref, callback, soon=soon) if _is_own(ref) else self.outer.then(ref, callback, soon=soon)
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         return super().future_of(ref) if _is_own(ref) else self.outer.future_of(ref)

@@ -304,7 +304,7 @@ class Objects:
         ready = set(self.wait(known, num_returns, timeout)[0])
         return [ref for ref in refs if ref in ready], [ref for ref in refs if ref not in ready]
 
-    def then(self, ref: ObjectRef, callback: Callable[[], None], soon: bool = True) -> Cancel:
+    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Cancel:
         """Call back once, from the reading thread and without the lock, when the value is there. See `Backend.then`."""
         entry, client = ref._entry, self._client
         if type(entry) is not client.entry:
@@ -317,7 +317,7 @@ class Objects:
                     self._borrowing.fetch(entry)
 
                 def came(_entry: Entry) -> None:
-                    client.reactor.defer(partial(self.then, ref, callback, soon))  # the value may have been lost again meanwhile
+                    client.reactor.defer(partial(self.then, ref, callback, soon=soon))  # the value may have been lost again meanwhile
 
                 if soon and not self.reads_always:
                     client.reactor.wake_background_reader()

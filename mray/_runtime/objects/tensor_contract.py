@@ -35,6 +35,13 @@ class Tensors(Protocol):
     def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
         """Own a value whose tensors stay in this process."""
 
+    # ------------------------------------------------------------------------------------ verbs of the engine, see `Backend`
+    def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None: ...
+
+    def transport_of(self, ref: ObjectRef) -> str | None: ...
+
+    def set_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None: ...
+
     # ------------------------------------------------------------------------------------ of the caller
     def check_enabled(self, handle: ActorHandle, name: str, num_returns: int | str) -> None:
         """ValueError unless methods of the actor may leave their tensors with it by this transport, and this one returns values."""
