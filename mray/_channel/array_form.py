@@ -1,12 +1,11 @@
-"""Plain numpy arrays as bytes, without the pickler.
+"""Plain numpy arrays as bytes, without the pickler, whose Python code is slow for small arrays.
 
-For the shared-memory transport. numpy's own way through pickle costs some ten microseconds per message each way (measured), mostly in
-Python code of numpy; here an array is its dtype, shape and order in a few marshalled bytes, and its memory, 64 bytes aligned:
+For the shared-memory transport. An array is its dtype, shape and order in a few marshalled bytes, and its memory, 64 bytes aligned:
 
-    ARRAY = u32 where the memory starts, u32 length of the facts, facts, padding, memory
+    ARRAY = u32 offset of the memory, u32 length of the header, header, padding, memory
 
-Exact `numpy.ndarray` only, contiguous, of numbers, bytes or text; everything else goes through the serializer. numpy is never imported for
-its own sake: who sends an array has it, and who gets one needs it.
+Exact `numpy.ndarray` only, contiguous, of numbers, bytes or text; everything else goes through the serializer. numpy is not imported
+here: the sender of an array has loaded it, and the receiver needs it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MOST_REMEMBERED = 256
 
 #: By dtype, shape and order of the elements.
 heads: dict[tuple[Any, ...], bytes] = {}
-#: Facts as they arrive -> dtype, shape, whether it lies in Fortran's order, number of elements.
+#: Header as it arrives -> dtype, shape, whether it is in Fortran order, number of elements.
 _facts: dict[bytes, tuple[Any, tuple[int, ...], bool, int]] = {}
 
 
@@ -55,7 +54,7 @@ def encode_array(value: Any) -> tuple[bytes, Any] | None:
 
 
 def _is_named(dtype: Any) -> bool:
-    """Whether a type of number is what its name says: not where another package has added it to numpy's."""
+    """Whether a number type is numpy's own, and not one of another package with the same name."""
     try:
         return bool(sys.modules["numpy"].dtype(dtype.str) == dtype)
     except TypeError:
@@ -63,7 +62,7 @@ def _is_named(dtype: Any) -> bool:
 
 
 def remember_head(key: tuple[Any, ...], facts: tuple[Any, ...]) -> bytes:
-    """The head before the memory of an array or tensor with these facts, in `heads` from now on."""
+    """Cache in `heads` the header of an array or tensor with this dtype and layout."""
     marshalled = marshal.dumps(facts)
     start = PREFIX.size + len(marshalled)
     padding = -start % _ALIGN
@@ -74,9 +73,9 @@ def remember_head(key: tuple[Any, ...], facts: tuple[Any, ...]) -> bytes:
 
 
 def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) -> Any:
-    """The read-only array that lies in the first `length` bytes of `source`, which it keeps alive.
+    """The read-only array in the first `length` bytes of `source`, which it keeps alive.
 
-    With `memory`, `source` has only what precedes the array's memory, which are the `length` bytes of `memory` from `offset` on.
+    With `memory`, `source` has only the header, and the array's memory is the `length` bytes of `memory` from `offset` on.
     """
     import numpy  # noqa: PLC0415
 
@@ -110,7 +109,7 @@ def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], bool, int]:
 
 
 def number_of_elements(shape: Any) -> int:
-    """Of a shape that has come from elsewhere; ValueError if it is none."""
+    """Of a received shape. Raises ValueError if it is invalid."""
     if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"no shape: {shape!r:.200}")
     count: int = math.prod(shape)

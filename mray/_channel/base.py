@@ -3,19 +3,20 @@
     writer's process                                         a reader's process
     ChannelWriter.try_write(value) --- mechanism ---> ChannelReader.try_read() -> value
 
-*The one-writer law.* A channel has one writing end, and each of its readers has a reading end of its own; each end is used by
-one thread of one process at a time. Every word that a mechanism shares has one writing side, so that a process may die between
-any two instructions and leave the others with a consistent channel.
+*One writer.* A channel has one writing end, and one reading end for each reader; one thread of one process at a time uses an end. Every
+shared
+word has one writing side, so that a process may die between any two instructions and leave a consistent channel.
 
 Guarantees of every mechanism:
 
 * Each reader gets every message once, in the order of writing.
-* Nothing here blocks: `try_write` is False when there is no room, `try_read` is `NOTHING` when there is no message. An end waits at its
-  process's reactor (`ready`, `has_room`), and the other end's doorbell wakes it to look again.
-* A value that was read is the reader's: nothing overwrites it, and holding it blocks nobody.
+* Nothing here blocks: `try_write` returns False without room, `try_read` returns `NOTHING` without a message. An end waits at its
+  process's
+  reactor (`ready`, `has_room`), and the other end's doorbell makes it poll again.
+* A received value is the reader's: nothing overwrites it, and holding it blocks no process.
 * A failure (`Failed`) is a message like any other.
 
-A mechanism is one file here; `select` alone names them all; ``tests/conformance/test_channel.py`` has a row for each.
+``tests/conformance/test_channel.py`` has a row for each mechanism.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FATAL: Final = b"fatal"
 
 
 class Failed:
-    """A message that says what went wrong instead of bringing a value."""
+    """A message with an error in the place of a value."""
 
     __slots__ = ("payload",)
 
@@ -41,12 +42,12 @@ class Failed:
 
     @classmethod
     def fatally(cls, payload: bytes) -> Failed:
-        """A failure after which the graph cannot go on."""
-        return cls(payload + _FATAL)  # what follows the end of a pickle is not looked at
+        """A failure that ends the graph."""
+        return cls(payload + _FATAL)  # the unpickler ignores what follows the end of a pickle
 
     @property
     def fatal(self) -> bool:
-        """Whether the graph ends with it."""
+        """Whether it ends the graph."""
         return self.payload.endswith(_FATAL)
 
 
@@ -68,22 +69,22 @@ class ChannelWriter(ABC):
 
     @abstractmethod
     def try_write(self, value: Any) -> bool:
-        """Send a value (or a `Failed`); False when there is no room. Raises, and sends nothing, if the value cannot be serialized."""
+        """Send a value (or a `Failed`). Returns False without room. Raises, and sends nothing, if the value cannot be serialized."""
 
     @abstractmethod
     def has_room(self) -> bool:
-        """Whether `try_write` would find room. Asking once and finding none has the readers ring when there is."""
+        """Whether `try_write` would find room. If not, the readers ring when there is."""
 
     def position(self) -> int:
-        """The number of the next message; both ends count from 0. For who looks on (`mray._graph.watch.probes`), as the next."""
+        """The number of the next message; both ends count from 0. For probes (`mray._graph.watch.probes`), as the next."""
         raise NotImplementedError
 
     def last_size(self) -> int:
-        """Bytes of the message that was written last, and of tensors of devices that were sent since this was asked before."""
+        """Bytes of the last message, and of device tensors sent since the last call."""
         return 0
 
     def outputs(self) -> Outputs | None:
-        """Memory that values can be made in, so that they are sent without a copy; None: there is none."""
+        """Memory in which values can be created that are sent without a copy; None without."""
         return None
 
     @abstractmethod
@@ -92,15 +93,14 @@ class ChannelWriter(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the end. Idempotent.
+        """Close the end. Idempotent.
 
-        Messages that were sent stay readable as long as they are small; a large value that a reader has not taken yet may have gone, and
-        reads as `Failed`.
+        Small sent messages stay readable; a large value that a reader has not taken yet may be freed, and reads as `Failed`.
         """
 
 
 class WrappedWriter(ChannelWriter):
-    """A writer that looks at, or changes, what another one, `inner`, writes: of its own it has `try_write`."""
+    """A writer around another one, `inner`, that inspects or changes what is written: it defines `try_write`."""
 
     __slots__ = ("_inner",)
 
@@ -137,29 +137,29 @@ class ChannelReader(ABC):
 
     @abstractmethod
     def ready(self) -> bool:
-        """Whether a message waits. Also tells a writer that waits for room, so call it before sleeping."""
+        """Whether a message waits. Also notifies a writer that waits for room, so call it before sleeping."""
 
     @abstractmethod
     def failed(self) -> bool:
-        """Whether the message that waits (there is one) is a `Failed`, without taking it."""
+        """Whether the waiting message (there is one) is a `Failed`, without taking it."""
 
     def position(self) -> int:
         """The number of the next message; both ends count from 0."""
         raise NotImplementedError
 
     def ahead(self) -> tuple[ChannelReader, Callable[[], None]] | None:
-        """For graphs that communicate beside computing: from now on this reads values whose tensors are there for the current stream
-        when the function was called, by the reader that is returned. None: they are there when they are read.
+        """For graphs that overlap communication with computing: after this, `try_read` returns values before their tensors have arrived,
+        and the returned reader makes the current stream wait for these. None: tensors have arrived when they are read.
         """
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the end; values that were read stay valid. Idempotent."""
+        """Close the end; received values stay valid. Idempotent."""
 
 
 class WrappedReader(ChannelReader):
-    """A reader that changes what another one, `inner`, reads: of its own it has `try_read`."""
+    """A reader around another one, `inner`, that changes what is read: it defines `try_read`."""
 
     __slots__ = ("_inner",)
 
@@ -167,7 +167,7 @@ class WrappedReader(ChannelReader):
         self._inner = inner
 
     def wraps(self, reader: ChannelReader | None) -> bool:
-        """Whether it reads what this one does, perhaps with others between them."""
+        """Whether it wraps this one, directly or through others."""
         inner = self._inner
         return inner is reader or (isinstance(inner, WrappedReader) and inner.wraps(reader))
 
@@ -185,7 +185,7 @@ class WrappedReader(ChannelReader):
 
 
 class ReaderBy(WrappedReader):
-    """A reader whose messages come by a function, which reads `inner`."""
+    """A reader whose messages are those of `inner`, passed through a function."""
 
     __slots__ = ("try_read",)
 

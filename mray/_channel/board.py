@@ -1,4 +1,4 @@
-"""A board: what one member of a group of processes shows to the others, in one segment of shared memory.
+"""A board: what one member of a group of processes publishes to the others, in one segment of shared memory.
 
     member r                                                         the others
     its half of the step --- ARRIVED ----------------------------->  read it
@@ -6,23 +6,23 @@
 
 The group works in *steps*, which all members take in the same order. A board has two halves, and step k uses half ``k % 2``:
 
-    A1 wait until everybody's ARRIVED >= k         they have read what this half held two steps before
+    A1 wait until every ARRIVED >= k               they have read what this half held two steps before
     A2 write the half and SIGNATURE                not visible: ARRIVED does not cover it
     A3 ARRIVED = k + 1                             visible
-    A4 wait until ARRIVED >= k + 1 of whom it reads from, then read their halves
+    A4 wait until ARRIVED >= k + 1 of the members to read from, then read their halves
 
-A member arrives at a step when it is done with reading in the step before. So A1 holds already after a step in which everybody waited for
-everybody, and a member may be a step ahead of the others. A member that has nothing to write may leave out A1, and so be two steps ahead of
-one that still compares its SIGNATURE: those are kept for four.
+A member arrives at a step when it has finished reading in the previous one. So A1 holds already after a step in which all waited for
+all, and a member may be a step ahead of the others. A member with nothing to write may skip A1, and so be two steps ahead of one that
+still compares its SIGNATURE: four of those are retained.
 
-NEED says what a member waits for (before it sleeps), so that a member that arrives rings only those whose wait that ends. The words
-have one writer each, the board's member, except the readers' words of the rings.
+NEED publishes what a member waits for (before it sleeps), so that an arriving member rings only those whose wait that ends. The board's
+member writes all words, except the readers' words of the rings.
 
-REFUSED says that the member was refused a collective before it began (a shape that is wrong, an array that is read-only), and where:
-``after << PLACE | count``, refused `count` times after so many steps (on streams: so many collectives). A member that waits for one that
-was refused more often than itself waits for one that comes only if it calls again, and does so for `mray._channel.group.GRACE`; where all
-are refused the same, nothing has happened, and a member that has gone on since is not refused any more. NOT_SENT and NOT_RECEIVED say so of
-messages for, or from, one of the others: after so many (SENT, RECEIVED). The reason is the text of the last error.
+REFUSED publishes that the member was refused a collective before it began (a wrong shape, a read-only array), and where: ``after <<
+PLACE | count``, refused `count` times after `after` steps (on streams: collectives). A member that waits for one that was refused more
+often than itself waits for its next call, for `mray._channel.group.GRACE`; where all are refused the same, nothing has happened, and a
+member that has gone on since is not refused any more. NOT_SENT and NOT_RECEIVED do the same for messages to or from one peer, counted by
+SENT and RECEIVED. The reason is the text of the last error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mray._ipc.memory_order import publish_fence
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import PAGE, Ask, Segment, round_up
 
-#: Changes with any change of the layout.
+#: Changes with the layout.
 BOARD_VERSION = 4
 
 # ------------------------------------------------------------------------------------------------ facts
@@ -45,7 +45,7 @@ NONCE = 2
 # ---------------------------------------------------------------------------------------- the moving line
 #: Steps arrived at.
 ARRIVED = LINE_WORDS
-#: The wait of the member: step << 16 | rank + 1, rank + 1 being 0 for "everybody"; 0 when it does not wait.
+#: The wait of the member: step << 16 | rank + 1, where 0 for rank + 1 means all; 0 when it does not wait.
 NEED = LINE_WORDS + 1
 #: How the member left, see below.
 LEFT = LINE_WORDS + 2
@@ -61,22 +61,22 @@ HERE, DESTROYED, BROKEN, LOST = range(4)
 #: PARTNER[r]: the nonce of the board that this member has opened as that of rank r.
 PARTNER = 2 * LINE_WORDS
 
-#: After the partners, what a member has sent or queued on streams (`mray._gpu.stream_group`): words of it, and for each of the others.
+#: After the partners: what a member has sent or queued on streams (`mray._gpu.stream_group`), its own words and those for each peer.
 DONE, COLLECTIVES = range(2)
-#: SENT, RECEIVED: messages. NOT_SENT, NOT_RECEIVED: those that the member was refused, see above.
+#: SENT, RECEIVED: messages. NOT_SENT, NOT_RECEIVED: refused messages, see above.
 SENT, RECEIVED, LAST, NOT_SENT, NOT_RECEIVED = range(5)
 _QUEUED = 2
 _QUEUED_FOR = 5
-#: A refusal: the place above these bits, and how many times there in them.
+#: A refusal: the position above these bits, and the number of refusals there in them.
 PLACE = 24
 
-#: Bytes of the text that says why the member was refused a call, or broke off.
+#: Bytes of the text with the reason of a refusal or failure.
 REASON_BYTES = 1024
 
-#: Rings between two members: a message is a tuple of facts or the bytes of a tensor, which lie in slots when they are many.
+#: Rings between two members: a message is a tuple of builtin values or the bytes of a tensor, which lie in slots when they are large.
 RING = RingLayout(entries=8, entry_bytes=4096, readers=1, slots=8)
 
-#: Bytes of a half for what a member puts there; as many again, divided by the world size, are for what it has computed of a block.
+#: Bytes of a half for a member's contribution; the same divided by the world size is for the part of a block that it has computed.
 BLOCK = 1 << 20
 #: Parts within a half start at multiples of this.
 ALIGN = 64
@@ -96,7 +96,7 @@ class Board:
 
     @classmethod
     def create(cls, name: str, world_size: int, nonce: int) -> Board:
-        """Make the own board; raises ObjectStoreFullError when shared memory is full."""
+        """Create the own board. Raises ObjectStoreFullError when shared memory is full."""
         first, half = _halves(world_size)
         segment = Segment.create(name, first + 2 * half, offer=True)
         board = cls(segment, world_size)
@@ -110,7 +110,7 @@ class Board:
 
     @classmethod
     def open(cls, name: str, world_size: int, nonce: int, ask: Ask | None = None) -> Board:
-        """Map another member's board; FileNotFoundError when it is gone."""
+        """Map another member's board. Raises FileNotFoundError when it is unlinked."""
         segment = Segment.open(name, writable=True, ask=ask)
         first, half = _halves(world_size)
         if segment.size != first + 2 * half:
@@ -128,11 +128,11 @@ class Board:
         return _rings(self.world_size) + peer * RING.size
 
     def half(self, number: int) -> int:
-        """The byte offset of a half: `BLOCK` bytes."""
+        """The byte offset of a half of `BLOCK` bytes."""
         return self._halves + number * self._half_bytes
 
     def computed(self, number: int) -> int:
-        """The byte offset of what a half has for computed parts: a block divided by the world size, and a little more."""
+        """The byte offset of a half's computed part: a block divided by the world size, rounded up."""
         return self.half(number) + self._computed
 
     @property
@@ -145,12 +145,12 @@ class Board:
         return self.queued + _QUEUED + _QUEUED_FOR * peer
 
     def tell_reason(self, text: str) -> None:
-        """Write why this member is refused a call, or breaks off; read by who finds that it was, or did."""
+        """Publish why this member is refused a call, or fails."""
         start = _reason(self.world_size)
         self.segment.memory[start : start + REASON_BYTES] = text.encode("utf-8", "replace")[:REASON_BYTES].ljust(REASON_BYTES, b"\0")
 
     def reason(self) -> str:
-        """The reason that `tell_reason` has written; "" when it has not."""
+        """The reason that `tell_reason` has written, or ""."""
         start = _reason(self.world_size)
         return bytes(self.segment.memory[start : start + REASON_BYTES]).rstrip(b"\0").decode("utf-8", "ignore")
 
@@ -183,5 +183,5 @@ def _computed_bytes(world_size: int) -> int:
 
 
 def _halves(world_size: int) -> tuple[int, int]:
-    """Where the halves start, and the bytes of each."""
+    """The offset of the halves, and the bytes of each."""
     return _rings(world_size) + world_size * RING.size, round_up(BLOCK + _computed_bytes(world_size), PAGE)

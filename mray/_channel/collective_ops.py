@@ -1,13 +1,11 @@
 """The results of collectives: pure functions of the tensors of all ranks.
 
-For whoever has them at hand: the steps of a compiled graph, where they arrive as views of shared memory, and the communicator over
-shared memory, which reduces a part of them. Torch tensors and numpy arrays alike; neither library is imported for its own sake, since
-who has a tensor has its library.
+For the steps of a compiled graph, where the tensors arrive as views of shared memory, and for the communicator over shared memory, which
+reduces a part of them. Torch tensors and numpy arrays alike; neither library is imported here.
 
-*Order.* A reduction goes element by element and in rank order, whoever computes it and however it is cut into parts: all ranks get the
-same bits.
+*Order.* A reduction goes element by element and in rank order, however it is cut into parts: all ranks get the same bits.
 
-*Arguments are never written to* and a result shares no memory with them: they may be views of what another process sent to everybody.
+*Arguments are never written to* and a result shares no memory with them: they may be views of a message with several readers.
 
     AllReduce      [a0, a1]  [b0, b1]  ->  [a0+b0, a1+b1]              on every rank
     AllGather      [a0, a1]  [b0, b1]  ->  [a0, a1, b0, b1]            on every rank
@@ -27,7 +25,7 @@ from mray._api.communicator import ReduceOp
 if TYPE_CHECKING:
     from mray._api.communicator import Communicator
 
-#: Bytes of a part of a reduction that stays in a core's cache while every rank's share is added to it.
+#: Bytes of a part that stays in a core's cache while every rank's tensor is added to it.
 BLOCK_BYTES = 256 * 1024
 
 _FUNCTIONS = {
@@ -38,7 +36,7 @@ _FUNCTIONS = {
 
 # ---------------------------------------------------------------------------------------- what is a tensor
 def library_of(tensor: Any) -> str | None:
-    """``"torch"``, ``"numpy"``, or ``"null"`` for arrays of pretended devices; None for what is none of them."""
+    """``"torch"``, ``"numpy"``, or ``"null"`` for arrays of null devices; None for other values."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         return "torch"
@@ -52,7 +50,7 @@ def library_of(tensor: Any) -> str | None:
 
 
 def check_tensors(tensors: Sequence[Any]) -> str:
-    """The library that all of them are of; ValueError when one is no tensor, or they are of different libraries."""
+    """The library of all of them. Raises ValueError when one is no tensor, or they are of different libraries."""
     libraries = {library_of(tensor) for tensor in tensors}
     if len(libraries) != 1 or None in libraries:
         raise ValueError(f"Expected a torch tensor for each input node, but got {[type(tensor).__name__ for tensor in tensors]}")
@@ -60,25 +58,25 @@ def check_tensors(tensors: Sequence[Any]) -> str:
 
 
 def check_same_dtype(tensors: Sequence[Any]) -> None:
-    """ValueError when they differ."""
+    """Raise ValueError when they differ."""
     if any(tensor.dtype != tensors[0].dtype for tensor in tensors):
         raise ValueError(f"Expected all input tensors to have the same dtype, but got {[tensor.dtype for tensor in tensors]}")
 
 
 def check_same_shape(tensors: Sequence[Any]) -> None:
-    """ValueError when they differ."""
+    """Raise ValueError when they differ."""
     if any(tensor.shape != tensors[0].shape for tensor in tensors):
         raise ValueError(f"Expected all input tensors to have the same shape, but got {[tuple(tensor.shape) for tensor in tensors]}")
 
 
 def check_rows(tensor: Any) -> None:
-    """ValueError when a tensor has no first dimension to gather or to scatter along."""
+    """Raise ValueError when a tensor has no first dimension to gather or scatter along."""
     if not tensor.shape:
         raise ValueError("Expected tensors with at least one dimension, but got a scalar")
 
 
 def check_divisible(tensor: Any, world_size: int) -> None:
-    """ValueError when a tensor cannot be scattered in equal parts."""
+    """Raise ValueError when a tensor cannot be scattered in equal parts."""
     check_rows(tensor)
     if tensor.shape[0] % world_size:
         raise ValueError(
@@ -96,13 +94,13 @@ def _check_alike(tensors: Sequence[Any]) -> str:
 
 # ---------------------------------------------------------------------------------------- computing
 def reduce_into(out: Any, tensors: Sequence[Any], op: ReduceOp) -> None:
-    """Write the reduction of `tensors` (by rank) into `out`, which is none of them except perhaps the first.
+    """Write the reduction of `tensors` (by rank) into `out`, which may only be the first of them.
 
-    All are of one library, shape and dtype, and none requires a gradient. AVG of integers is rounded towards zero, as the accelerators'
-    libraries do it; AVG of bool is SUM.
+    All are of one library, shape and dtype, and none requires a gradient. AVG of integers is rounded towards zero, as in NCCL; AVG of
+    bool is SUM.
     """
     kind = library_of(out)
-    name = "torch" if kind == "torch" else "numpy"  # which also computes on pretended devices
+    name = "torch" if kind == "torch" else "numpy"  # which also computes on null devices
     library = sys.modules[name]
     function = getattr(library, _FUNCTIONS[name][op])
     on_host = kind == "numpy" or (kind == "torch" and out.device.type == "cpu")
@@ -153,7 +151,7 @@ def reduce(tensors: Sequence[Any], op: ReduceOp) -> Any:
 
 
 def _together(tensors: Sequence[Any]) -> list[Any]:
-    """torch tensors without history, on the device of the first."""
+    """Detached torch tensors, on the device of the first."""
     device = tensors[0].device
     return [tensor.detach() if tensor.device == device else tensor.detach().to(device) for tensor in tensors]
 
@@ -173,7 +171,7 @@ def empty_like(tensor: Any, shape: Sequence[int]) -> Any:
 
 
 def gather(tensors: Sequence[Any]) -> Any:
-    """The tensors of all ranks one after the other along the first dimension, as a new tensor; ValueError as `reduce`."""
+    """The tensors of all ranks concatenated along the first dimension, as a new tensor. Raises as `reduce`."""
     library = _check_alike(tensors)
     check_rows(tensors[0])
     if library == "torch":
@@ -188,21 +186,21 @@ def gather(tensors: Sequence[Any]) -> Any:
 
 
 def scatter(tensor: Any, rank: int, world_size: int) -> Any:
-    """Part `rank` of a tensor cut into `world_size` equal parts along the first dimension, as a view; ValueError if it cannot be."""
+    """Part `rank` of a tensor cut into `world_size` equal parts along the first dimension, as a view. Raises ValueError if it cannot be."""
     check_divisible(tensor, world_size)
     rows = tensor.shape[0] // world_size
     return tensor[rank * rows : (rank + 1) * rows]
 
 
 def reduce_scatter(tensors: Sequence[Any], op: ReduceOp, rank: int) -> Any:
-    """Part `rank` of the reduction, as a new tensor; the other parts are not computed. ValueError as `reduce` and `scatter`."""
+    """Part `rank` of the reduction, as a new tensor; the other parts are not computed. Raises as `reduce` and `scatter`."""
     _check_alike(tensors)
     return reduce([scatter(tensor, rank, len(tensors)) for tensor in tensors], op)
 
 
 # ---------------------------------------------------------------------------------------- as steps of a graph
 class Collective(ABC):
-    """A collective as a step: called with the tensors of all ranks, it returns the share of the rank that calls it.
+    """A collective as a step: called with the tensors of all ranks, it returns the result of the calling rank.
 
     With `width` w tensors for each rank the arguments are the w tensors of rank 0, then those of rank 1, and so on, and the result is a
     tuple of w tensors; with width 1 it is a tensor. Small, picklable, compared by value.
@@ -235,13 +233,13 @@ class Collective(ABC):
         """The result for one tensor of this rank."""
 
     def _check_together(self, own: Sequence[Any]) -> None:
-        """Raise ValueError if the tensors of one rank do not go together."""
+        """Raise ValueError if the tensors of one rank do not match."""
         check_tensors(own)
 
 
 @dataclass(frozen=True)
 class AllReduce(Collective):
-    """The reduction of everybody's tensors, on every rank."""
+    """The reduction of all tensors, on every rank."""
 
     op: ReduceOp = ReduceOp.SUM
     width: int = 1
@@ -271,7 +269,7 @@ class AllReduce(Collective):
 
 @dataclass(frozen=True)
 class AllGather(Collective):
-    """Everybody's tensors one after the other along the first dimension, on every rank."""
+    """All tensors concatenated along the first dimension, on every rank."""
 
     width: int = 1
 
@@ -287,7 +285,7 @@ class AllGather(Collective):
 
 @dataclass(frozen=True)
 class ReduceScatter(Collective):
-    """Part `rank` of the reduction of everybody's tensors, cut along the first dimension."""
+    """Part `rank` of the reduction of all tensors, cut along the first dimension."""
 
     op: ReduceOp = ReduceOp.SUM
     rank: int = 0

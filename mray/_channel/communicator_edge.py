@@ -1,11 +1,12 @@
-"""Channel whose tensors go through a communicator of the user, and everything else through a ring in shared memory.
+"""Channel whose tensors go through the user's communicator, and everything else through a ring in shared memory.
 
     writer                                                            reader
     value ── its tensors taken out ── ring ── value with gaps ──────▶ (shapes and dtypes are in the gaps)
                  tensors, in order ── Communicator.send ────────────▶ Communicator.recv, into the gaps
 
-The communicator blocks: a writer waits for its readers, so the schedule has them read at the same point (`mray._channel.select.BLOCKING`).
-An error of the communicator is fatal to the graph, because its members no longer agree on what comes next.
+The communicator blocks: a writer waits for its readers, so the schedule has them read at the same point
+(`mray._channel.select.BLOCKING`). An error of the communicator is fatal to the graph, because its members no longer agree on the next
+call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, Wr
 
 
 class Gap:
-    """The place of a tensor of this shape and dtype."""
+    """Replaces a tensor of this shape and dtype in a value."""
 
     __slots__ = ("dtype", "shape")
 
@@ -33,7 +34,7 @@ class Gap:
 
 
 class EdgeRules:
-    """The user's promises about the tensors of an edge: one shape for ever, nothing but a tensor."""
+    """The user's promises about the tensors of an edge: a static shape, direct return."""
 
     def __init__(self, static_shape: bool, direct_return: bool) -> None:
         self._static_shape = static_shape
@@ -41,7 +42,7 @@ class EdgeRules:
         self._first: list[tuple[tuple[int, ...], Any]] | None = None
 
     def check(self, value: Any, tensors: Sequence[Any]) -> None:
-        """Raise ValueError when a value breaks the promise."""
+        """Raise ValueError when a value breaks a promise."""
         if self._direct_return and not (len(tensors) == 1 and value is tensors[0]):
             raise ValueError(
                 f"Task annotated with _direct_return=True must return a torch.Tensor, instead found value `{value!r:.200}`. "
@@ -56,7 +57,7 @@ class EdgeRules:
 
 
 class Deferred:
-    """A function whose calls of a communicator only begin, on streams of their own; for communicators with `deferring`."""
+    """A function whose communicator calls only begin, on streams of their own; for communicators with `deferring`."""
 
     def __init__(self, function: Callable[..., Any], communicator: Communicator) -> None:
         self._function = function
@@ -70,7 +71,7 @@ class Deferred:
             return self._function(*args)
 
     def settle(self) -> None:
-        """Have the current stream wait for what the last call received; the caller does not wait."""
+        """Make the current stream wait for what the last call received; the caller does not wait."""
         if self._later is not None:
             self._later.wait()
             self._later = None

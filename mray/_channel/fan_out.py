@@ -1,4 +1,4 @@
-"""Several channels that carry the same values, to readers that need different transports, as one.
+"""Several channels with the same values as one, for readers that need different transports.
 
 In the process that writes all of them: the driver's input. (Actors have an operation for each channel in their programs.)
 """
@@ -13,14 +13,14 @@ from mray.exceptions import RayChannelError
 
 
 class FanOutWriter(ChannelWriter):
-    """Writes to all of `writers`, or to none of them when one has no room."""
+    """Writes to all of `writers`, or to none when one has no room."""
 
     __slots__ = ("_failure", "_is_cut", "_writers")
 
     def __init__(self, writers: Sequence[ChannelWriter], failure: Callable[[BaseException], bytes]) -> None:
         self._writers = tuple(writers)
         self._failure = failure
-        #: An exception from outside may have come between two of them.
+        #: Whether an asynchronous exception may have interrupted it between two of them.
         self._is_cut = False
 
     def try_write(self, value: Any) -> bool:
@@ -38,7 +38,7 @@ class FanOutWriter(ChannelWriter):
             try:
                 sent = writer.try_write(value)
             except Exception as error:
-                # The first one's readers have the value: the execution has begun, so that it must fail rather than be refused.
+                # The first one's readers have the value: the execution has begun, so it must fail rather than be refused.
                 sent = writer.try_write(Failed(self._failure(error)))
             assert sent, "nobody but the writer takes room away"
         self._is_cut = False

@@ -1,11 +1,11 @@
-"""Groups: processes that know each other's boards, and notice when one of them dies or leaves.
+"""Groups: processes that have opened each other's boards, and are notified when one dies or leaves.
 
     join       every member opens the others' boards (`mray._channel.rendezvous`) and watches their processes
     _run       drives a collective, a generator that yields what it waits for: ``(step, rank)``
-    destroy    LEFT on the own board, a ring for everybody; the memory goes with the last member's mapping
+    destroy    LEFT on the own board, a ring for all; the memory is freed with the last member's mapping
 
 A wait ends with the step it waits for, with a death that the runtime reports, with LEFT on a board that will never arrive there, or with
-REFUSED on one that does not within `GRACE`: never by itself. The computation is `mray._channel.shared_memory_group`'s.
+REFUSED on one that does not within `GRACE`: never by itself. `mray._channel.shared_memory_group` computes.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ Wait = tuple[int, int]
 Machine = Generator[Wait, None, None]
 ALL = -1
 
-#: Seconds after which a member that waits for others to join says so; then after twice as many, and so on.
+#: Seconds after which a member that waits for others to join warns; then at doubling intervals.
 WARN_SECONDS = 30.0
-#: ... and after which it looks again though nobody has rung: files that say who waits may have been removed.
+#: Seconds after which it polls without a ring, since others may have removed files.
 LOOK = 1.0
-#: Seconds that a member that was refused its half of what others wait for has to call again, with what fits.
+#: Seconds in which a refused member may call again correctly.
 GRACE = 2.0
 
 
 def _refusals(refusal: int, place: int) -> int:
-    """How many times a member was refused at a place."""
+    """The number of refusals of a member at a position."""
     return refusal % (1 << PLACE) if refusal >> PLACE == place else 0
 
 
@@ -68,7 +68,7 @@ def _count_refusal(words: memoryview, index: int, place: int) -> None:
 
 
 class Refusing:
-    """While entered, an error is the refusal of a call: whoever of the others waits in that call gets it too."""
+    """Context manager: an error inside refuses a call, and is raised at the members that wait in that call too."""
 
     __slots__ = ("_group", "_received", "_sent")
 
@@ -86,7 +86,7 @@ class Refusing:
 
 
 class Group:
-    """This process's membership of a group. The methods are for any thread; each kind of work for one thread at a time."""
+    """This process's membership of a group. The methods are for any thread; each kind of operation for one thread at a time."""
 
     def __init__(self, host: GroupHost, name: str, own: GroupMember) -> None:
         self.name = name
@@ -100,30 +100,30 @@ class Group:
         self._members: dict[int, GroupMember] = {self.rank: own}
         self._doorbells: dict[int, Doorbell] = {}
         self._watches: dict[int, Cancel] = {}
-        #: Rank, words and doorbell of all others; complete once the group is.
+        #: Rank, words and doorbell of all others, once the group is complete.
         self._peers: list[tuple[int, memoryview, Doorbell]] = []
         #: Steps that this member has arrived at.
         self._step = 0
         self._refusing = Refusing(self, -1, -1)
         self._lock = threading.Lock()
-        #: Operations of threads in the group right now; memory is let go of when nobody does anything.
+        #: Operations in progress; memory is released when there is none.
         self._doing: set[str] = set()
         self._closed = False
-        #: Why the group cannot go on.
+        #: Why the group has ended.
         self._failure: Exception | None = None
 
     # ------------------------------------------------------------------------------------ becoming a group
     def join(self, directory: str, timeout: float | None, expected: Mapping[int, str]) -> None:
-        """Wait until all ranks are there. Raises TimeoutError naming those that are missing, RayChannelError when one dies.
+        """Wait until all ranks have joined. Raises TimeoutError naming the missing, RayChannelError when one dies.
 
-        `expected`: the actors, in hex digits, of ranks that are known beforehand; it is noticed too when they die before they join.
+        `expected`: the actors, in hex digits, of ranks that are known beforehand, whose death before they join is noticed too.
         """
         meeting = Meeting(directory, self.name)
         watches = [
             self.host.watch_actor(actor, partial(self._on_early_death, rank)) for rank, actor in expected.items() if rank != self.rank
         ]
         try:
-            fence()  # who finds the file finds the board complete
+            fence()  # a process that finds the file finds the board complete
             self._meet(meeting, timeout)
         except BaseException:
             meeting.withdraw(self._own)
@@ -177,9 +177,7 @@ class Group:
         return f"an answer of {', '.join(late)}"
 
     def _adopt(self, meeting: Meeting, name: str) -> None:
-        """Somebody has announced itself: open its board and say so. Members that died while they waited, or have left by now, are passed
-        over.
-        """
+        """Open the board of an announced member, and publish that. Members that died while they waited, or have left, are skipped."""
         member = meeting.read(name)
         if member is None:
             return
@@ -193,7 +191,7 @@ class Group:
                 self._boards[rank] = Board.open(member.board, self.world_size, member.nonce, self.host.ask_of(member.process))
         except OSError as error:
             self._drop(rank)
-            if is_exhausted(error):  # this process's own want, which says nothing about the other
+            if is_exhausted(error):  # this process's own lack, which says nothing about the other
                 raise
             meeting.discard(name)
             return
@@ -221,7 +219,7 @@ class Group:
                     self._drop(rank, forget=False)
 
     def _drop(self, rank: int, *, forget: bool = True) -> None:
-        """Let go of an earlier attempt of a rank; unless it is forgotten, it is not looked at again."""
+        """Release an earlier attempt of a rank; it is not read again unless it is forgotten."""
         if forget:
             self._members.pop(rank, None)
         if rank in self._watches:
@@ -233,12 +231,12 @@ class Group:
 
     # ------------------------------------------------------------------------------------ members that go
     def _on_death(self, member: GroupMember, error: Exception) -> None:
-        """In the reading thread: a member's process is gone."""
+        """In the reading thread: a member's process has exited."""
         if self._members.get(member.rank) is member and self._failure is None and not self._closed:
             self._failure = self._broken(f"{member} has died. {error}", error)
 
     def _on_early_death(self, rank: int, error: Exception) -> None:
-        """In the reading thread: an actor that was to join is gone."""
+        """In the reading thread: an expected actor has died."""
         if rank not in self._boards and not self._ended():
             self._failure = self._broken(f"rank {rank} has died before it joined. {error}", error)
 
@@ -251,14 +249,14 @@ class Group:
         return self._closed or self._failure is not None
 
     def check(self) -> None:
-        """Raise RayChannelError when the group has ended, which says why."""
+        """Raise RayChannelError, with the reason, when the group has ended."""
         if self._closed:
             raise RayChannelError(f"The group '{self.name}' has been destroyed in this process ({self._own}).")
         if self._failure is not None:
             raise RayChannelError(*self._failure.args) from self._failure.__cause__
 
     def _lost(self, step: int, rank: int, *, refusals: bool = True) -> bool:
-        """Whether the wait for this can never end, or ends only if who was refused it calls again."""
+        """Whether the wait can never end, or ends only if refused members call again."""
         if self._ended():
             return True
         for peer, words, _doorbell in self._peers:
@@ -286,11 +284,11 @@ class Group:
 
     # ------------------------------------------------------------------------------------ calls that are refused
     def refusing(self, sent: int = -1, received: int = -1) -> Refusing:
-        """Around what may refuse a message to or from a rank, or else a collective."""
+        """Around checks that may refuse a message to or from a rank, or else a collective."""
         return self._refusing if sent == received else Refusing(self, sent, received)
 
     def refuse(self, error: BaseException, sent: int = -1, received: int = -1) -> None:
-        """This member was called for a message to or from a rank, or else for a collective, and does not do it: tell who waits why."""
+        """Publish that this member refuses a message to or from a rank, or else a collective, and why."""
         with self._lock:
             if self._ended() or not self._peers:
                 return
@@ -310,11 +308,11 @@ class Group:
                     doorbell.ring()
 
     def _collectives(self, board: Board) -> int:
-        """How far a member is in the collectives that it may be refused."""
+        """A member's position in the collectives that it may be refused."""
         return board.words[ARRIVED]
 
     def is_refused_collective(self, rank: int) -> bool:
-        """Whether a member was refused what would be its next collective, and this one was not."""
+        """Whether a member was refused its next collective, and this one was not."""
         theirs = self._boards[rank]
         refusal = theirs.words[REFUSED]
         if not refusal:
@@ -325,7 +323,7 @@ class Group:
         return _refusals(refusal, place) > _refusals(self._board.words[REFUSED], place)
 
     def is_refused(self, sent: int = -1, received: int = -1) -> bool:
-        """Whether a member was refused to receive, or send, what it would next of this one, and this one was not refused its half."""
+        """Whether a member was refused its half of the next message with this one, and this one was not."""
         peer, done, refused, own = (sent, RECEIVED, NOT_RECEIVED, NOT_SENT) if sent >= 0 else (received, SENT, NOT_SENT, NOT_RECEIVED)
         theirs = self._boards[peer]
         place = theirs.queued_for(self.rank)
@@ -345,14 +343,14 @@ class Group:
         return RayChannelError(f"In the group '{self.name}' {who} did not take part, for the call was refused{self.reasons_of(ranks)}.")
 
     def reasons_of(self, ranks: list[int]) -> str:
-        """Why these members were refused a call or broke off, behind a colon; "" when they have not said."""
+        """Why these members were refused a call or failed, after a colon; "" without a reason."""
         reasons = dict.fromkeys(filter(None, (self._boards[rank].reason() for rank in ranks)))
         return f": {'; '.join(reasons)}" if reasons else ""
 
     def destroy(self) -> None:
-        """Leave the group: whoever waits for this member, and threads of this process that wait, get RayChannelError. Idempotent.
+        """Leave the group: members that wait for this one, and waiting threads of this process, get RayChannelError. Idempotent.
 
-        Messages that this member has sent and nobody has received are lost.
+        Messages that this member has sent and no other has received are lost.
         """
         with self._lock:
             if self._closed:
@@ -374,7 +372,7 @@ class Group:
             doorbell.ring()
 
     def _release(self) -> None:
-        """Let go of everything; nobody uses the group any more."""
+        """Release everything; no thread uses the group any more."""
         self._peers = []
         for cancel in self._watches.values():
             cancel()
@@ -386,10 +384,10 @@ class Group:
 
     # ------------------------------------------------------------------------------------ doing
     def _enter(self, what: str) -> None:
-        """Begin to use the group's memory; RuntimeError if another thread does the same kind of thing."""
+        """Begin to use the group's memory. Raises RuntimeError if another thread runs the same kind of operation."""
         with self._lock:
             self.check()
-            # Those who broke off because of a refusal stand at the step that this member comes to only now.
+            # Members that failed because of a refusal stand at the step that this member reaches only now.
             if self._board.words[REFUSED] and any(words[LEFT] == BROKEN for _rank, words, _doorbell in self._peers):
                 self._check_members()
             if what in self._doing:
@@ -413,7 +411,7 @@ class Group:
         except BaseException as error:
             if not self._ended():
                 self._failure = self._broken(f"{self._own} broke off a collective: {error!r}", error)
-                # The others are told a refusal as it was, and not through whom it came to them.
+                # Pass a refusal on as it was, not through whom it arrived.
                 self._board.tell_reason(str(error) if isinstance(error, RayChannelError) else repr(error))
                 self._leave(BROKEN)
             raise
@@ -439,7 +437,7 @@ class Group:
             words[NEED] = 0
 
     def _wait_for_refused(self, step: int, rank: int) -> None:
-        """A member that was refused the awaited call may make it again; RayChannelError when it does not."""
+        """Wait for the next call of a refused member. Raises RayChannelError after the grace period."""
         if not self.host.wait_until(lambda: not self._lost(step, rank) or self._lost(step, rank, refusals=False), GRACE):
             refused = [peer for peer in self._doorbells if self.is_refused_collective(peer)]
             if refused:
@@ -451,7 +449,7 @@ class Group:
         yield self._step, ALL
 
     def _arrive(self, signature: int) -> None:
-        """The own half is written (A2, A3); ring those who wait for just that."""
+        """The own half is written (A2, A3); ring the members that wait for just that."""
         words = self._board.words
         words[SIGNATURE + self._step % SIGNATURES] = signature
         # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.
@@ -466,6 +464,6 @@ class Group:
             lowest = min(lowest, theirs[ARRIVED])
         for _peer, theirs, doorbell in self._peers:
             need = theirs[NEED]
-            # A member that waits for all others is rung by the last to arrive: of two that arrive at once, one sees the other.
+            # The last to arrive rings a member that waits for all others: of two that arrive concurrently, one sees the other.
             if need and need >> 16 <= (step if need & 0xFFFF == self.rank + 1 else lowest if not need & 0xFFFF else -1):
                 doorbell.ring()

@@ -1,4 +1,4 @@
-"""`GroupHost`: the services of a process for the groups in it; `mray._graph.host.GraphHost` has more, for graphs."""
+"""`GroupHost`: what a process provides for its groups; `mray._graph.host.GraphHost` extends it for graphs."""
 
 from __future__ import annotations
 
@@ -14,33 +14,31 @@ if TYPE_CHECKING:
 class GroupHost(Protocol):
     """One process of a session, as groups see it."""
 
-    #: Our id of this process.
+    #: mray's id of this process.
     process: str
-    #: The beginning of the names of shared memory of this session: ``/mray-<session>-``.
+    #: The prefix of this session's shared memory: ``/mray-<session>-``.
     prefix: str
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
-        """Sleep (with `spin` perhaps spin a little first) until the predicate holds, answering messages meanwhile; returns the
-        predicate's last value.
-        """
+        """Sleep (with `spin` after spinning) until the predicate holds, handling messages meanwhile. Returns the predicate's last value."""
 
     def wake(self) -> None:
-        """Have the threads in `wait_until` test their predicates again: another thread has changed state."""
+        """Make the threads in `wait_until` test their predicates again: another thread has changed state."""
 
     def doorbell_of(self, process: str) -> Doorbell:
-        """The doorbell of a process, this one included; asks for it if it is not known yet."""
+        """The doorbell of a process, this one included; requested from it if it is not known yet."""
 
     def ask_of(self, process: str) -> Ask:
         """A function that gets segments from the process that offers them, this one included."""
 
     def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Cancel:
-        """Call `callback(error)` in the reading thread when the actor's process dies; returns the function that ends the watch.
+        """Call `callback(error)` in the reading thread when the actor's process dies. Returns the function that cancels.
 
-        The error's text has the sentence `doing`.
+        The error's text includes the sentence `doing`.
         """
 
     def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Cancel:
-        """As `watch_actor`, for any process; `actor`: the actor in it, or "". OSError if it is gone already."""
+        """As `watch_actor`, for any process; `actor`: the actor in it, or "". Raises OSError if it has exited already."""
 
     def failure(self, error: BaseException, name: str) -> bytes:
-        """The pickle of the exception that a caller of `name` gets for an error of user code, with its traceback."""
+        """The pickled exception that a caller of `name` gets for an error of user code, with its traceback."""

@@ -1,4 +1,4 @@
-"""The side of a communicator that every library has alike: its actors by rank, and which of them this process is."""
+"""The part of a communicator that is independent of the library: its actors by rank, and this process's rank."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Member = TypeVar("Member", bound=Ranked)
 
 
 class RankCommunicator(Communicator, Generic[Member]):
-    """A group of actors. Made once and handed to every member, for whom `initialize` makes the copy there a member."""
+    """A group of actors. Created once and handed to every member, where `initialize` makes the copy a member."""
 
     #: The library, for errors.
     LIBRARY: str
 
     def __init__(self, actor_handles: Sequence[Any], communicator_id: str | None = None) -> None:
-        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are different."""
+        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are distinct."""
         if not actor_handles or len(set(actor_handles)) != len(actor_handles):
             raise ValueError(f"Expected different actors, but got {list(actor_handles)}")
         self._actor_handles = list(actor_handles)
@@ -37,7 +37,7 @@ class RankCommunicator(Communicator, Generic[Member]):
 
     @property
     def member(self) -> Member:
-        """The membership of this process. Raises RayChannelError when it has none."""
+        """The membership of this process. Raises RayChannelError without one."""
         if self._membership is None:
             raise RayChannelError(f"This process is no member of the {self.LIBRARY} group: initialize(rank) has not been called here.")
         return self._membership

@@ -4,14 +4,13 @@
     announce: a file with its board ------>  <name>.0.<nonce>   <name>.1.<nonce>   <------ announce
     PARTNER[1] = nonce of rank 1's board,    <------ both look, open the other's board ------>  PARTNER[0] = nonce of rank 0's board
     ring rank 1                                                                                 ring rank 0
-    complete when everybody's PARTNER[own rank] is the own nonce; then the file goes, and so does the board's name
+    complete when every PARTNER[own rank] is the own nonce; then the file and the board's name are removed
 
-A nonce belongs to one attempt of one process to join. So a group may be destroyed and made again under its name, while another member is
-still leaving (or still joining) the old one: their boards name other partners, and whoever waits goes on waiting for the new ones.
+A nonce belongs to one attempt of one process to join. So a group may be destroyed and created again under its name, while another member
+still leaves (or joins) the old one: their boards name other partners, and new members wait for new ones.
 
-Files of the dead are recognised when they are read: their boards' names go with them, and nobody answers at their socket. A file that
-another program removes is written again: a waiting member looks once in a while (`mray._channel.group.LOOK`) whether its file is there, and
-for others'.
+Files of dead processes are recognised when they are read: their boards' names are unlinked, and their sockets do not answer. A file that
+another program removes is written again: a waiting member polls (`mray._channel.group.LOOK`) for its own file, and for others'.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class GroupMember(NamedTuple):
     nonce: int
     process: str
     pid: int
-    #: The actor that it is, in hex digits; "" for a task.
+    #: Its actor, in hex digits; "" for a task.
     actor: str
-    #: For people: ``actor Worker``, ``task train``.
+    #: For messages: ``actor Worker``, ``task train``.
     label: str
     #: The name of its board.
     board: str
@@ -48,12 +47,12 @@ class GroupMember(NamedTuple):
 
 
 def new_nonce() -> int:
-    """A number unlike any other of this machine since it was started, which grows with time, also when somebody sets the clock back."""
+    """A number unique on this machine since boot, which grows with time, whatever happens to the clock."""
     return (monotonic_ns() >> 10 << 8 | secrets.randbits(8)) & (1 << 63) - 1
 
 
 def _is_member(member: GroupMember) -> bool:
-    """Whether the facts of a file can be such."""
+    """Whether the contents of a file are valid."""
     if [type(fact) for fact in member] != [int, int, int, str, int, str, str, str]:
         return False
     return 0 <= member.rank < member.world_size and 0 <= member.nonce < 1 << 64 and "\0" not in member.process + member.board
@@ -65,14 +64,14 @@ class Meeting:
     def __init__(self, directory: str, group: str) -> None:
         self._directory = directory
         self._prefix = hashlib.sha1(group.encode(), usedforsecurity=False).hexdigest()[:20] + "."
-        #: Files that are no more worth looking at.
+        #: Files not to be read again.
         self._stale: set[str] = set()
 
     def _path(self, member: GroupMember) -> str:
         return os.path.join(self._directory, f"{self._prefix}{member.rank}.{member.nonce:x}")
 
     def announce(self, member: GroupMember) -> None:
-        """Let the others see it, unless they can already."""
+        """Make a member visible to the others, unless it is."""
         if os.path.exists(self._path(member)):
             return
         _make_private(self._directory)
@@ -82,12 +81,12 @@ class Meeting:
         os.rename(path + "~", path)
 
     def withdraw(self, member: GroupMember) -> None:
-        """Take a member's file away. Idempotent."""
+        """Remove a member's file. Idempotent."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(member))
 
     def present(self) -> dict[int, tuple[int, str]]:
-        """The latest nonce of each rank, and its file. Quick, for it is called whenever a waiting member wakes up."""
+        """The latest nonce of each rank, and its file. Quick, since it is called whenever a waiting member wakes up."""
         found: dict[int, tuple[int, str]] = {}
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._directory):
@@ -95,12 +94,12 @@ class Meeting:
                     try:
                         rank, nonce = name.removeprefix(self._prefix).split(".")
                         found[int(rank)] = max(found.get(int(rank), (0, "")), (int(nonce, 16), name))
-                    except ValueError:  # nobody's file
+                    except ValueError:  # not a member's file
                         self._stale.add(name)
         return found
 
     def read(self, name: str) -> GroupMember | None:
-        """The member of a file; None when it is gone, or damaged: then it is not looked at again."""
+        """The member of a file; None when it is removed, or damaged: then it is not read again."""
         try:
             with io.open(os.path.join(self._directory, name), encoding="utf-8") as file:
                 member = GroupMember(*json.load(file))
@@ -119,14 +118,14 @@ class Meeting:
         self._stale.add(name)
 
     def discard(self, name: str) -> None:
-        """A file of somebody who is gone."""
+        """Remove the file of an exited member."""
         self._stale.add(name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._directory, name))
 
 
 def _make_private(folder: str) -> None:
-    """Make a folder and what is missing above it: nobody else may enter any of them."""
+    """Create a private folder, and missing ones above it."""
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""Which mechanism carries an edge: the only file that names them all. Pure.
+"""Which mechanism carries an edge. Pure.
 
-An *endpoint* is the driver of a graph or one of its actors. Values that stay inside an endpoint need no channel: they are cells of
-the program that the actor runs, and no copy is made. Between two endpoints it depends on their `Site`s and on what the user asked for:
+An *endpoint* is the driver of a graph or one of its actors. Values that stay inside an endpoint need no channel: they are cells of the
+program that the actor runs, and are not copied. Between two endpoints the choice depends on their `Site`s and on the user's hint:
 
     =====================  ========================  ========================  ==================
     asked for              one GPU, or peer access   GPUs without peer access  an end without GPU
@@ -14,16 +14,22 @@ the program that the actor runs, and no copy is made. Between two endpoints it d
     ``"shm"``, ``"cpu"``   SHM                       SHM                       SHM
     =====================  ========================  ========================  ==================
 
-* An edge whose values have no device tensors costs the same by SHM, CUDA_IPC and PINNED: all three are the same ring. So those are chosen
-  without being asked for. NCCL is not: its writer waits for its readers, which takes the pipeline out of a graph, perhaps for values that
-  turn out to be text. An edge with ``with_tensor_transport()`` has tensors, and gets it.
-* An actor with ``num_gpus`` uses the GPUs that it sees; one without sees all of them, and takes part only when asked to. The driver takes
-  part where the other end has GPUs of its own and it sees one itself: its results are then tensors on its GPU, as with Ray. Looking makes
-  no CUDA context; the first tensor does.
-* A process that sees several GPUs may send from any of them. Unasked, an edge goes by CUDA_IPC only if the reader reaches all of them;
-  asked, one is enough, and a tensor on another is an error when it comes.
-* Where a reader has failed to open memory of the writer's process (`Site.obstacles`), their GPUs are as ones without peer access; where it
-  has failed to open timelines, PINNED is SHM too, for nothing would order its copies.
+* An edge without device tensors costs the same by SHM, CUDA_IPC and PINNED, which are the same ring, so those are chosen without a hint.
+  NCCL is
+  not, since its writer waits for its readers, which takes the pipeline out of a graph, perhaps for values that turn out to be text. An
+  edge
+  with ``with_tensor_transport()`` has tensors, and gets it.
+* An actor with ``num_gpus`` uses the GPUs that it sees; one without sees all of them, and takes part only when asked to. The driver
+  takes part
+  where the other end has GPUs of its own and it sees one itself: its results are then tensors on its GPU, as with Ray. Checking creates
+  no
+  CUDA context; the first tensor does.
+* A process that sees several GPUs may send from any of them. Without a hint, an edge goes by CUDA_IPC only if the reader reaches all of
+  them;
+  with one, reaching one is enough, and a tensor on another is an error when it arrives.
+* Where a reader has failed to open memory of the writer's process (`Site.obstacles`), their GPUs count as without peer access; where it
+  has
+  failed to open timelines, PINNED becomes SHM, since nothing would order its copies.
 * NCCL has one rank per actor, on its first GPU. Two ranks share a GPU only where both libraries allow it. The driver has no rank.
 """
 
@@ -39,11 +45,11 @@ LOCAL = "local"
 SHM = "shm"
 #: The same ring; tensors stay in device memory that both processes map.
 CUDA_IPC = "cuda_ipc"
-#: The same ring; tensors of devices pass through pinned host memory, copied by the devices.
+#: The same ring; device tensors pass through pinned host memory, copied by the devices.
 PINNED = "pinned"
-#: Tensors through a communicator of the user, everything else through a ring in shared memory.
+#: Tensors through the user's communicator, everything else through a ring in shared memory.
 COMMUNICATOR = "communicator"
-#: The same through a communicator of NCCL.
+#: The same through an NCCL communicator.
 NCCL = "nccl"
 #: Transports whose writer blocks until its readers read.
 BLOCKING = frozenset({COMMUNICATOR, NCCL})
@@ -64,7 +70,7 @@ NO_INPUT = "DAG inputs cannot be transferred via accelerator because the driver 
 def select(writer: Site, reader: Site, asked: str = AUTO, *, hinted: bool = False) -> str:
     """The transport between two endpoints, never `LOCAL` or `COMMUNICATOR`; `hinted`: the user has said that there are tensors.
 
-    Raises ValueError when what was asked for cannot work.
+    Raises ValueError when the requested transport cannot work.
     """
     if asked in DEMANDS_DEVICE:
         _demand_devices(writer, reader, asked)
@@ -86,17 +92,17 @@ def select(writer: Site, reader: Site, asked: str = AUTO, *, hinted: bool = Fals
 
 
 def describe(transport: str) -> str:
-    """How a tensor goes by it, for messages."""
+    """How a tensor travels by it, for messages."""
     return _NAMES[transport]
 
 
 def remote_readers(writer: str, readers: Iterable[str]) -> tuple[str, ...]:
-    """Those readers that a channel must reach, in order of appearance, each once."""
+    """The distinct readers that a channel must reach, in order of appearance."""
     return tuple(dict.fromkeys(reader for reader in readers if reader != writer))
 
 
 def why_no_nccl(members: Iterable[Site]) -> str | None:
-    """The reason that these endpoints cannot be ranks of one NCCL communicator, as a clause; None: they can."""
+    """Why these endpoints cannot be ranks of one NCCL communicator, as a clause; None: they can."""
     sites = list(members)
     ranks: dict[str, Site] = {}
     for site in sites:
@@ -175,7 +181,7 @@ def _nccl(writer: Site, reader: Site) -> str:
     return NCCL
 
 
-#: How a tensor goes, for messages.
+#: How a tensor travels, for messages.
 _NAMES = {
     SHM: "through host memory",
     CUDA_IPC: "by CUDA IPC",

@@ -1,4 +1,4 @@
-"""Collectives over shared memory: what one process, rank r of a group, does in them.
+"""Collectives over shared memory: the work of one process, rank r of a group.
 
     rank 0                         rank 1                         rank 2
     copy the block in ─┐           copy the block in ─┐           copy the block in ─┐
@@ -6,16 +6,16 @@
     reduce part 0 of all blocks    reduce part 1                  reduce part 2                 straight out of the others' memory
     copy parts 0, 1, 2 out         copy parts 0, 1, 2 out         copy parts 0, 1, 2 out
 
-An allreduce of small tensors, or in a group of two, goes without the second half: everybody reduces everything, which is one wait
-less. Larger tensors go block by block, so that blocks stay in the cores' caches, and a block's parts are collected in the step that
-brings the next block in. `mray._channel.board` has the steps and the words, `mray._channel.collective_ops` what is computed, and
-`mray._channel.group` who the members are, how they wait, and how they end.
+An allreduce of small tensors, or in a group of two, skips the second half: every rank reduces everything, which saves a wait. Larger
+tensors go block by block, so that blocks stay in the cores' caches, and a block's parts are collected in the step that brings the next
+block in. `mray._channel.board` has the steps and the words, `mray._channel.collective_ops` the arithmetic, `mray._channel.group` the
+members, their waits and their end.
 
-Each collective is a generator that yields what it waits for and blocks nowhere; `Group._run` waits. Messages from one member to another go
-through a ring of their own, as on the edges of graphs.
+Each collective is a generator that yields what it waits for; `Group._run` waits. Messages from one member to another go through a ring,
+as on the edges of graphs.
 
-Rejected: a ring around the members, each adding to what its neighbour passes on. It moves the same bytes and waits world size times
-as often; on one machine everybody can read everybody.
+Rejected: a ring around the members, each adding to what its neighbour passes on. It moves the same bytes and waits world size times as
+often; on one machine every rank can read every other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mray._common.tensor_layout import FREED, has_memory
 from mray._ipc.mapped import address_of, claim
 from mray.exceptions import RayChannelError
 
-#: An allreduce of at most so many bytes is one step.
+#: An allreduce of at most this many bytes is one step.
 DIRECT_BYTES = 32 * 1024
 
 ALLREDUCE, ALLGATHER, REDUCESCATTER, BROADCAST, REDUCE, BARRIER = range(1, 7)
@@ -46,7 +46,7 @@ _DTYPES = (
     *("bytes", "bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
-#: Computed by numpy where torch brings them, too. numpy has no bfloat16, and no vector instructions for float16.
+#: Computed by numpy also for torch's tensors. numpy has no bfloat16, and no vector instructions for float16.
 _NUMPYS = frozenset(_DTYPES) - {"bytes", "float16", "bfloat16"}
 
 
@@ -64,14 +64,14 @@ def dtype_name(tensor: Any) -> str:
 
 
 def _flat(tensor: Any) -> Any:
-    """The elements of a tensor (or of a contiguous copy) in one dimension, one beside the other, of the library that computes them."""
+    """The elements of a tensor (or of a contiguous copy) in one dimension, contiguous, of the library that computes them."""
     name = dtype_name(tensor)
     if library_of(tensor) == "numpy":
         numpy = sys.modules["numpy"]
         if tensor.dtype.hasobject:
             raise ValueError(f"Arrays of {name} hold references, which mean nothing in another process. Send them as arguments of calls.")
         flat = numpy.asarray(tensor).ravel()
-        if flat.strides != (flat.itemsize,):  # of one element, or none, in steps that nobody takes
+        if flat.strides != (flat.itemsize,):  # at most one element, with arbitrary strides
             flat = numpy.lib.stride_tricks.as_strided(flat, strides=(flat.itemsize,), writeable=flat.flags.writeable)
         if name == "float16" and flat.flags.aligned and "torch" in sys.modules:
             return sys.modules["torch"].from_numpy(flat if flat.flags.writeable else flat.copy())
@@ -98,7 +98,7 @@ def _bytes_of(flat: Any) -> Any:
 
 
 def _check_overlap(tensor: Any) -> None:
-    """ValueError for a tensor to write into whose elements share memory: each would be overwritten by the next."""
+    """Raise ValueError for an output tensor whose elements share memory."""
     strides = tensor.stride() if library_of(tensor) == "torch" else tensor.strides
     if _count(tensor) and any(size > 1 and not stride for size, stride in zip(tensor.shape, strides, strict=True)):
         raise ValueError(
@@ -108,9 +108,9 @@ def _check_overlap(tensor: Any) -> None:
 
 
 def _claimed(array: Any) -> Any:
-    """A read-only array as one that can be written to, in the same memory: that of a received value, if no other reading was handed it.
+    """A writable array in the memory of a read-only one: of a received value, if no other reading received the same memory.
 
-    Elements that were sent stay as they are. ValueError for any other array.
+    Elements that were sent stay as they are. Raises ValueError for any other array.
     """
     base = array.base
     while library_of(base) == "numpy":
@@ -123,7 +123,7 @@ def _claimed(array: Any) -> Any:
 
 
 class _Output:
-    """A tensor to write results into, as a flat array; `put_back` copies them over where that is not the tensor's own memory."""
+    """An output tensor as a flat array; `put_back` copies the results where that is not the tensor's own memory."""
 
     def __init__(self, tensor: Any) -> None:
         library = library_of(tensor)
@@ -146,10 +146,10 @@ class _Output:
 class MemberOfGroup(Group):
     """The collectives of a group, for one of its members. One at a time; from any thread.
 
-    Received and reduced elements are written into the given tensors. A wait has no time limit: it ends with RayChannelError when a member
-    dies or leaves, or this one does, and when a member is refused the call (its ValueError is in the text) and does not call again. After
-    an error in the middle of a collective the group cannot be used any more, for its members no longer agree on what comes next; what all
-    are refused breaks nothing.
+    Received and reduced elements are written into the given tensors. A wait has no time limit: it ends with RayChannelError when a
+    member dies or leaves, or this one does, and when a member is refused the call (its ValueError is in the text) and does not call
+    again. After an error in the middle of a collective the group cannot be used any more, since its members no longer agree on the next
+    call; a refusal of all breaks nothing.
     """
 
     def __init__(self, host: GroupHost, name: str, own: GroupMember) -> None:
@@ -167,7 +167,7 @@ class MemberOfGroup(Group):
         super()._release()
 
     def _compare(self, signature: int, rank: int = ALL) -> None:
-        """Whether those whose halves are about to be read called the same as this member. After the wait for them (A4)."""
+        """Check that the members whose halves are about to be read have made the same call. After the wait for them (A4)."""
         # SYNC POINT block: write the half, fence, ARRIVED | read ARRIVED, fence, read the half.
         index = SIGNATURE + (self._step - 1) % SIGNATURES
         for peer, words, _doorbell in self._peers:
@@ -178,7 +178,7 @@ class MemberOfGroup(Group):
                 )
 
     def _views_of(self, flat: Any) -> tuple[list[Any], ...]:
-        """Both halves of all boards, by rank, as arrays like `flat`; then what they have for computed parts."""
+        """Both halves of all boards, by rank, as arrays like `flat`; then their computed parts."""
         library = library_of(flat) or "numpy"
         key = (library, flat.dtype)
         views = self._views.get(key)
@@ -204,7 +204,7 @@ class MemberOfGroup(Group):
 
     # ------------------------------------------------------------------------------------ collectives
     def barrier(self) -> None:
-        """Wait until every member is here."""
+        """Wait until every member has arrived."""
         self._call(self._barrier())
 
     def _barrier(self) -> Machine:
@@ -215,7 +215,7 @@ class MemberOfGroup(Group):
         self._compare(signature)
 
     def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
-        """The reduction of everybody's `source` into everybody's `out`, which may be the same tensor. Bit by bit the same on all ranks."""
+        """Reduce every rank's `source` into every rank's `out`, which may be the same tensor. Bit by bit the same on all ranks."""
         with self.refusing():
             if out is source:
                 check_tensors([source])
@@ -232,7 +232,7 @@ class MemberOfGroup(Group):
         self._call(machine, output)
 
     def _reduce_all(self, source: Any, out: Any, op: ReduceOp) -> Machine:
-        """Everybody reduces everything."""
+        """Every rank reduces everything."""
         signature = _signature(ALLREDUCE, source, op)
         views = self._views_of(source)
         for start, stop in _blocks(len(source), BLOCK // source.itemsize):
@@ -245,7 +245,7 @@ class MemberOfGroup(Group):
             reduce_into(out[start:stop], [half[: stop - start] for half in halves], op)
 
     def _reduce_parts(self, source: Any, out: Any, op: ReduceOp) -> Machine:
-        """Everybody reduces a part of each block, and all collect the parts in the next step."""
+        """Every rank reduces a part of each block, and all collect the parts in the next step."""
         signature = _signature(ALLREDUCE, source, op)
         views = self._views_of(source)
         ranks = range(self.world_size)
@@ -268,12 +268,12 @@ class MemberOfGroup(Group):
                 return
             cuts = [(stop - start) * rank // self.world_size for rank in (*ranks, self.world_size)]
             first, last = cuts[self.rank], cuts[self.rank + 1]
-            # Into the half of the next step: everybody has arrived at this one, so A1 holds.
+            # Into the half of the next step: every rank has arrived at this one, so A1 holds.
             reduce_into(views[3 - number][self.rank][: last - first], [half[first:last] for half in halves], op)
             earlier = start, cuts
 
     def allgather(self, source: Any, outs: Sequence[Any]) -> None:
-        """Everybody's `source` into `outs`, by rank."""
+        """Gather every rank's `source` into `outs`, by rank."""
         with self.refusing():
             _check_fit([source, *outs], (source, *outs))
             if len(outs) != self.world_size:
@@ -296,7 +296,7 @@ class MemberOfGroup(Group):
                 out[start:stop] = half[: stop - start]
 
     def reducescatter(self, sources: Sequence[Any], out: Any, op: ReduceOp) -> None:
-        """Everybody has a tensor for each rank in `sources`; the reduction of those for this one goes into `out`."""
+        """Reduce the tensors for this rank out of every rank's `sources`, which has one for each rank, into `out`."""
         with self.refusing():
             if len(sources) != self.world_size:
                 raise ValueError(f"Expected {self.world_size} tensors to scatter, but got {len(sources)}")
@@ -309,7 +309,7 @@ class MemberOfGroup(Group):
     def _scatter(self, sources: Sequence[Any], out: Any, op: ReduceOp) -> Machine:
         signature = _signature(REDUCESCATTER, sources[0], op, size=sum(len(source) for source in sources) * out.itemsize)
         views = self._views_of(out)
-        # Every rank has a place in the block, where lines of the cache are not shared.
+        # Every rank has a location in the block, which shares no cache lines.
         place = BLOCK // self.world_size // ALIGN * ALIGN // out.itemsize
         for start, stop in _blocks(max(len(source) for source in sources), place):
             yield from self._begin()
@@ -326,7 +326,7 @@ class MemberOfGroup(Group):
                 reduce_into(target, [half[begin : begin + len(target)] for half in halves], op)
 
     def broadcast(self, tensor: Any, root: int) -> None:
-        """The root's `tensor` into everybody's."""
+        """Copy the root's `tensor` into every rank's."""
         with self.refusing():
             check_tensors([tensor])
             output = _Output(tensor) if self.rank != root else None
@@ -349,7 +349,7 @@ class MemberOfGroup(Group):
                 memory[start:stop] = views[half][root][: stop - start]
 
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
-        """The reduction of everybody's `tensor` into the root's; the others' stay as they are."""
+        """Reduce every rank's `tensor` into the root's; the others' are unchanged."""
         with self.refusing():
             check_tensors([tensor])
             _check_reducible(tensor)
@@ -372,7 +372,7 @@ class MemberOfGroup(Group):
 
     # ------------------------------------------------------------------------------------ from one to another
     def send(self, tensor: Any, peer: int) -> None:
-        """Send a tensor to a member, which receives it; returns when it is on its way. Waits while too many are."""
+        """Send a tensor to a member; returns when it is in flight. Waits while too many are."""
         with self.refusing(sent=peer):
             check_tensors([tensor])
             flat = _flat(tensor)
@@ -383,7 +383,7 @@ class MemberOfGroup(Group):
                 board = self._board
                 prefix = f"{self._own.board}p{peer:x}-"
                 writer = self._senders[peer] = ShmWriter(board.segment, board.ring(peer), RING, prefix, [self._doorbells[peer]])
-            # numpy arrays are the quickest message; what numpy has no name for goes as bytes.
+            # numpy arrays are the fastest message; types without a numpy name go as bytes.
             message = flat if library_of(flat) == "numpy" else (dtype_name(flat), _bytes_of(flat))
             while not writer.try_write(message):
                 self._wait_for_half(writer.has_room, sent=peer)
@@ -392,7 +392,7 @@ class MemberOfGroup(Group):
             self._exit("send")
 
     def recv(self, tensor: Any, peer: int) -> None:
-        """Wait for the next tensor of a member, into `tensor`. ValueError when it is another one in size or dtype."""
+        """Wait for the next tensor of a member, into `tensor`. Raises ValueError when it differs in size or dtype."""
         with self.refusing(received=peer):
             check_tensors([tensor])
             output = _Output(tensor)
@@ -427,7 +427,9 @@ class MemberOfGroup(Group):
         return message
 
     def _wait_for_half(self, ready: Callable[[], bool], sent: int = -1, received: int = -1) -> None:
-        """Wait until a message to or from a rank can go on. RayChannelError when that member has left, or is refused and calls no more."""
+        """Wait until a message to or from a rank can proceed. Raises RayChannelError when that member has left, or was refused and does not
+        call again.
+        """
         peer, wait_until = max(sent, received), self.host.wait_until
         wait_until(lambda: ready() or self._gone(peer) or self.is_refused(sent, received), None, spin=True)
         if self.is_refused(sent, received):
@@ -436,7 +438,7 @@ class MemberOfGroup(Group):
             self._check_members()
         if self.is_refused(sent, received) and not ready():
             error = self.refused_by([peer])
-            # Neither member has done its half: what comes next is the same for both again.
+            # Neither member has done its half, so they agree on the next call.
             self.refuse(error, sent, received)
             raise error
 
@@ -445,12 +447,12 @@ class MemberOfGroup(Group):
 
 
 def _blocks(length: int, capacity: int) -> list[tuple[int, int]]:
-    """Where the blocks start and stop; one at least, so that members meet also over nothing."""
+    """The bounds of the blocks; at least one, so that members synchronize also over empty tensors."""
     return [(start, min(start + capacity, length)) for start in range(0, length, capacity)] or [(0, 0)]
 
 
 def _check_fit(tensors: Sequence[Any], pair: Sequence[Any]) -> None:
-    """ValueError unless all have one dtype, and the elements of `pair` the same number of elements."""
+    """Raise ValueError unless all have one dtype, and the tensors of `pair` the same number of elements."""
     check_tensors(tensors[:1])
     for tensor in tensors[1:]:
         check_tensors([tensor])
@@ -463,7 +465,7 @@ def _check_fit(tensors: Sequence[Any], pair: Sequence[Any]) -> None:
 
 
 def _check_reducible(tensor: Any) -> None:
-    """ValueError when there is no arithmetic for a dtype."""
+    """Raise ValueError for a dtype without arithmetic."""
     if dtype_name(tensor) not in _DTYPES:
         raise ValueError(f"Tensors of {dtype_name(tensor)} cannot be reduced.")
 

@@ -1,4 +1,4 @@
-"""Channel between processes: a ring in shared memory, payload slots for what is large, doorbells for who sleeps.
+"""Channel between processes: a ring in shared memory, payload slots for large values, doorbells for sleeping processes.
 
     writer                                                               reader
     str, bytes: as they are  ┐
@@ -6,14 +6,14 @@
     arrays, tensors: as they │
     are                      ├── large ── payload slot ◀── the entry names it ── arrays and tensors are views of the slot
     the rest: serializer     ┘
-    what was received: stays where it is ◀──────────── the entry says where ── arrays and tensors are views of that
+    received values: stay in place ◀──────────── the entry names the place ── arrays and tensors are views of that
     then ring every reader's doorbell (no system call while the reader is awake)
 
-The reader's views pin the slot until the last of them dies (`mray._ipc.slots`). Large arrays and tensors that came to this process
-through a channel or from the object store are passed on without another copy, also slices of them, alone or within other values, if nobody
-has written to them.
+The reader's views pin the slot until the last of them dies (`mray._ipc.slots`). Large arrays and tensors that this process has received
+through a channel or from the object store are passed on without another copy, also slices of them, alone or within other values, if they
+were not written to.
 
-Waiting for room is rare, for a ring has as many entries as there may be executions in flight: the writer raises WANTED, and a reader
+Waiting for room is rare, since a ring has as many entries as there may be executions in flight: the writer raises WANTED, and a reader
 that finds it raised rings back, at every fourth message and before it sleeps.
 """
 
@@ -41,20 +41,20 @@ from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._objects.serializer import Serialized, deserialize, has_tensors, serialize
 from mray._objects.tensors import is_tensor_memory
 
-#: Forms that only channels know, beside those of `mray._common.messages`.
+#: Forms of channels only, beside those of `mray._common.messages`.
 TEXT = 8  # utf-8
 BYTES = 9
 ARRAY = 10  # see `mray._channel.array_form`
 TENSOR = 11  # see `mray._channel.tensor_form`
-#: A value whose memory is somebody else's: the number and use of the loan, the origins of the memory, whether the value may be written to,
-#: the form of the value and what the message has of it (or its place), where its memory lies in the first origin.
+#: A value in foreign memory: the number and use of the loan, the origins of the memory, whether the value may be written to, the form of
+#: the value and its part in the message (or its place), its position in the first origin.
 PASSED_ON = 12
-#: A tensor of a device; see `mray._gpu.cuda_ipc`. One whose lease is to be remembered, and one more of it; see `mray._gpu.remembered`.
+#: A device tensor, see `mray._gpu.cuda_ipc`; one whose lease is to be remembered, and one more of it, see `mray._gpu.remembered`.
 DEVICE = 13
 FIRST_ON_DEVICE = 14
 AGAIN_ON_DEVICE = 15
 
-#: Passing on costs as much as copying so many bytes.
+#: The size from which on passing on is cheaper than copying.
 LEAST_PASSED_ON = 128 * 1024
 #: Their descriptions must fit an entry.
 MOST_ORIGINS = 8
@@ -69,7 +69,7 @@ _loads = pickle.loads
 
 
 class ShmWriter(ChannelWriter):
-    """Any one process; the only one that writes this ring."""
+    """The writing end, in any process."""
 
     __slots__ = ("_doorbells", "_inline", "_only_doorbell", "_passed", "_put", "_refs", "_ring", "_slots", "_wanting")
 
@@ -83,7 +83,7 @@ class ShmWriter(ChannelWriter):
         group: GroupDoorbell | None = None,
         name: str = "",
     ) -> None:
-        """`name` says in errors which channel it is."""
+        """`name` identifies the channel in errors."""
         self._ring = ring = RingWriter(segment, offset, layout)
         self._put = ring.put
         self._inline = layout.inline
@@ -93,10 +93,10 @@ class ShmWriter(ChannelWriter):
         self._only_doorbell: Callable[[], None] = (
             doorbells[0].ring if len(doorbells) == 1 else self._ring_all if group is None else group.ring
         )
-        #: Refs inside values on their way, with the number of the message; they live until everyone has read it.
+        #: Message number -> refs inside of a value in flight, retained until every reader has read it.
         self._refs: deque[tuple[int, list[Any]]] = deque()
         self._wanting = False
-        #: Bytes of the parts of the last such message that were passed on.
+        #: Bytes of the last such message that were passed on.
         self._passed = 0
 
     def try_write(self, value: Any) -> bool:
@@ -181,7 +181,7 @@ class ShmWriter(ChannelWriter):
         self._put(form + STAYS, self._slots.place(slot, size))
 
     def _pass_on(self, form: int, head: bytes, memory: memoryview) -> bool:
-        """Send where the memory of a value is, if others can map it; whether they can."""
+        """Send the location of a value's memory, if others can map it. Returns whether it was sent."""
         address = address_of(memory)
         region = find(address, memory.nbytes)
         if region is None:
@@ -206,7 +206,7 @@ class ShmWriter(ChannelWriter):
         return True
 
     def _pass_on_parts(self, serialized: Serialized) -> bool:
-        """Send a value that has such memory within; whether it has any."""
+        """Send a value that contains such memory. Returns whether it does."""
         elsewhere: dict[int, tuple[int, int]] = {}
         origins: list[Origin] = []
         keep: list[object] = []
@@ -230,7 +230,7 @@ class ShmWriter(ChannelWriter):
             origin, descriptor = described
             piece = next((piece for piece, known in enumerate(origins) if known[0] == origin[0] and known[3] == origin[3]), len(origins))
             offset = address - region.address
-            # Parts of a message that are copied share no memory, so those that are not may not either.
+            # Copied parts of a message share no memory, so parts that are passed on may not either.
             if piece == MOST_ORIGINS or any(piece == other and start < offset + length and offset < end for other, start, end in taken):
                 continue
             if piece == len(origins):
@@ -288,7 +288,7 @@ class ShmWriter(ChannelWriter):
         return True
 
     def end_loans(self) -> None:
-        """Let go of values that were passed on and that every reader has released; otherwise the next large message does."""
+        """Drop values that were passed on and that every reader has released; the next large message does so, too."""
         self._slots.end_loans()
 
     def position(self) -> int:
@@ -305,7 +305,7 @@ class ShmWriter(ChannelWriter):
         return passed + (int(PLACE.unpack(payload)[3]) if form >= STAYS else len(payload))
 
     def statistics(self) -> dict[str, int]:
-        """Messages written, messages not yet consumed, and what the payload slots hold (`SlotWriter.statistics`)."""
+        """Messages written, messages not yet consumed, and the counters of the payload slots (`SlotWriter.statistics`)."""
         ring = self._ring
         return {"written": ring.next, "waiting": ring.next - ring.consumed(), **self._slots.statistics()}
 
@@ -316,9 +316,9 @@ class ShmWriter(ChannelWriter):
 
 
 class ShmReader(ChannelReader):
-    """Any one process, as reader number `reader` of the ring.
+    """The end of reader number `reader`, in any process.
 
-    When the writer leaves, or dies, before what it sent could be mapped, nothing comes any more: the news of its end will.
+    When the writer leaves, or dies, before a sent value could be mapped, no further message arrives, but the notification of its exit.
     """
 
     __slots__ = ("_doorbell", "_failure", "_ring", "_slots", "_take")
@@ -334,7 +334,7 @@ class ShmReader(ChannelReader):
         failure: Callable[[BaseException], bytes],
         ask: Ask | None = None,
     ) -> None:
-        """`ask` the writer for slots whose names are gone."""
+        """`ask` the writer for slots whose names are unlinked."""
         self._ring = ring = RingReader(segment, offset, layout, reader)
         self._take = ring.take
         self._slots = SlotReader(prefix, segment.words(), offset // WORD + layout.released(reader), layout.slots, ask)
@@ -364,7 +364,7 @@ class ShmReader(ChannelReader):
             self._ring.give_up()
             return NOTHING
         except DamagedError as error:
-            self._ring.give_up()  # what else is there can be trusted no more than this
+            self._ring.give_up()  # the rest cannot be trusted either
             return Failed(self._failure(error))
         finally:
             ring = self._ring
@@ -399,7 +399,7 @@ class ShmReader(ChannelReader):
         raise DamagedError(f"no value has form {form}")
 
     def _decode_whole(self, form: int, place: bytes) -> Any:
-        """A value in a slot that keeps nothing of it."""
+        """Decode a value in a slot that retains nothing of it."""
         try:
             view, release = self._slots.look(place)
         finally:

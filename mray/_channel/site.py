@@ -1,7 +1,7 @@
-"""The offer of one end of an edge to a transport: its devices, the devices that they reach, its NCCL. Plain data, for
+"""What one end of an edge offers to a transport: its devices, the devices that they reach, its NCCL. Plain data, for
 `mray._channel.select`.
 
-Each process tells its own (`mray._graph.sites`); who compiles a graph puts the name and the part in the graph to it.
+Each process reports its own (`mray._graph.sites`); the compiler of a graph adds its name and role in the graph.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Obstacle(NamedTuple):
-    """The reason why tensors of one process cannot be opened in another one."""
+    """Why tensors of one process cannot be opened in another one."""
 
     #: A clause without a full stop.
     reason: str
@@ -39,12 +39,12 @@ class SiteGpu:
 
 @dataclass(frozen=True)
 class Site:
-    """One process that takes part in a graph; without arguments: one that nothing is known of, and that has no device."""
+    """One process that takes part in a graph; by default an unknown one without a device."""
 
-    #: The name of its platform; "" if it has none. Only processes of one platform understand each other's handles.
+    #: The name of its platform, or "". Only processes of one platform understand each other's handles.
     platform: str = ""
     gpus: tuple[SiteGpu, ...] = ()
-    #: The version of its NCCL, as NCCL counts (22705 is 2.27.5); 0: it has none.
+    #: The version of its NCCL, as NCCL counts (22705 is 2.27.5); 0 without.
     nccl: int = 0
     #: Whether several ranks of its NCCL may share a GPU.
     shares_gpus: bool = False
@@ -54,11 +54,11 @@ class Site:
     is_driver: bool = False
     #: Whether it was given GPUs of its own (``num_gpus``).
     owns: bool = False
-    #: Whether it has used none of its devices yet: to ask more of them makes a context.
+    #: Whether it has not used its devices yet, so that further checks would create a context.
     is_idle: bool = False
-    #: Whether it is a client of MPS; None: its driver does not tell.
+    #: Whether it is a client of MPS; None: unknown.
     is_mps_client: bool | None = None
-    #: Its failures to open memory or timelines of other processes, by their pids, as far as that was tried (`mray._graph.trials`).
+    #: Its failures to open memory or timelines of other processes, by their pids, where that was tried (`mray._graph.trials`).
     obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 
     def reach(self, other: Site) -> list[tuple[SiteGpu, SiteGpu]]:
@@ -68,5 +68,5 @@ class Site:
         return [(own, its) for its in other.gpus for own in self.gpus if own.uuid == its.uuid or its.uuid in own.reaches]
 
     def reaches_all(self, other: Site) -> bool:
-        """Whether for every device of `other` there is such a pair."""
+        """Whether every device of `other` is in such a pair."""
         return {its.uuid for _own, its in self.reach(other)} == {its.uuid for its in other.gpus}

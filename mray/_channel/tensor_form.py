@@ -1,17 +1,16 @@
 """Plain torch tensors as bytes, without the pickler.
 
-For the shared-memory transport, beside `mray._channel.array_form`, whose layout it shares:
+For the shared-memory transport, with the layout of `mray._channel.array_form`:
 
-    TENSOR = u32 where the memory starts, u32 length of the facts, facts (dtype, shape, strides), padding, memory
+    TENSOR = u32 offset of the memory, u32 length of the header, header (dtype, shape, strides), padding, memory
 
-Exact `torch.Tensor` only, on the CPU, strided (`mray._objects.tensors`); everything else goes through the serializer. A tensor in a graph
-is mostly followed by others of its shape, so heads are remembered, as those of arrays are.
+Exact `torch.Tensor` only, on the CPU, strided (`mray._objects.tensors`); everything else goes through the serializer. Headers are
+cached, since tensors of a graph mostly repeat their shape.
 
-torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot (`mray._ipc.mapped`),
-so writing to it changes it for nobody else, whether the channel has other readers or the value was passed on before. Rejected: a copy for
-each of several readers (they would pay for what hardly anyone does), and tensors that may not be written to (nothing would enforce it but a
-crash). A reader that writes pays three microseconds and more for each page of 4 KiB that it touches; so a reader that has written gets
-copies for a while, and then is tried again.
+torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot
+(`mray._ipc.mapped`), so writing to it changes it for no other process, whether the channel has other readers or the value was passed on
+before. Rejected: a copy for each of several readers (few of them write), and write protection (only a crash would enforce it). A reader
+that writes pays a fault for each page, so a reader that has written gets copies for a while, and then is tried again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mray._channel.array_form import MOST_REMEMBERED, PREFIX, heads, number_of_e
 from mray._ipc.frames import decode
 from mray._objects.tensors import REQUIRES_GRAD, dense, is_plain, memory_of, shaped
 
-#: Facts as they arrive -> dtype, shape, strides, number of elements.
+#: Header as it arrives -> dtype, shape, strides, number of elements.
 _facts: dict[bytes, tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]] = {}
 
 
@@ -48,7 +47,7 @@ def encode_tensor(value: Any) -> tuple[bytes, memoryview] | None:
 
 
 def decode_tensor(source: Any, memory: Any = None, start: int = 0) -> Any:
-    """The tensor whose head begins `source`; its memory follows there, or lies in `memory` from `start` on. It keeps what it lies in.
+    """The tensor whose header begins `source`; its memory follows there, or lies in `memory` from `start` on. It keeps that alive.
 
     The memory must be writable, and the reader's own.
     """
