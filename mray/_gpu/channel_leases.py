@@ -1,13 +1,13 @@
-"""Leases: memory that a writer lends its readers beside the ring's slots, until each of them has let go, with a note.
+"""Leases: memory that a writer lends its readers beside the ring's slots, until each of them releases it with a note.
 
     writer                                                 reader r
     Lender.lend(thing) -> (lease, use) --- a message --->  LeaseHolder
     Lender.sweep: ENDED of every reader is use  <--------  LeaseHolder.end(lease, use, note, number): NOTE, NUMBER, then ENDED = use
     thing.returned(notes)
 
-For tensors of devices, note and number are the point that marks the end of the reader's work: the number changes with every message, the
-note hardly ever, so that is written, read and understood when it does. The words are on the boards that follow a
-ring's entries (`mray._ipc.layout`); loans end as those of slots do (`mray._ipc.ring_loans`), also when a reader is dead.
+For device tensors, note and number are the point that marks the end of the reader's work: the number changes with every message, the
+note rarely, so it is written and read only when it does. The words are on the boards behind a ring's entries (`mray._ipc.layout`); loans
+end as those of slots do (`mray._ipc.ring_loans`), also when a reader is dead.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE
 from mray._ipc.ring_loans import RingLoans, has_died, sign
 
-#: Left by a reader: its place among the readers, its note and its number.
+#: Left by a reader: its index among the readers, its note and its number.
 Note = tuple[int, bytes, int]
 
 
 class Lent(Protocol):
-    """Something that is lent to the readers."""
+    """What is lent to the readers."""
 
     def returned(self, notes: list[Note]) -> object:
-        """Every reader has let go, and left these. True: it is not over yet, and is to be told again."""
+        """Every reader has released it, and left these. Returns True if it is not over yet, and is to be reported again."""
 
 
 class Lender(RingLoans[Lent]):
@@ -41,9 +41,9 @@ class Lender(RingLoans[Lent]):
         ended = [first + layout.lease(reader, 0) + at.ENDED for reader in range(layout.readers)]
         super().__init__(segment.words(), ended, at.LEASE_WORDS)
         self._uses = 0
-        #: The lowest last: a reader that lets go at once sees few of them.
+        #: The lowest last: a reader that releases immediately sees few of them.
         self._free = list(range(layout.leases - 1, -1, -1))
-        #: The latest note of each reader on each lease, by its place, and the word that changes with it.
+        #: The latest note of each reader on each lease, by its index, and the word that changes with it.
         self._notes: dict[int, tuple[int, bytes]] = {}
         sign(self.words, first + layout.lender)
 
@@ -57,13 +57,13 @@ class Lender(RingLoans[Lent]):
         return lease, self.lend_again(lease, thing)
 
     def lend_again(self, lease: int, thing: Lent) -> int:
-        """The next use of a lease that every reader has let go of, and that is not over."""
+        """The next use of a lease that every reader has released, and that is not over."""
         self._uses = use = self._uses + 1
         self.out[lease] = use, thing
         return use
 
     def cancel_loan(self, lease: int) -> None:
-        """The message was not sent: nobody will end the lease."""
+        """The message was not sent, so no reader will end the lease."""
         _use, thing = self.out.pop(lease)
         self._free.append(lease)
         thing.returned([])
@@ -72,7 +72,7 @@ class Lender(RingLoans[Lent]):
         notes = []
         for reader, first in enumerate(self._firsts):
             start = first + number * at.LEASE_WORDS
-            # Work that a dead reader had queued is not done any more: there is no need to wait for its mark.
+            # Queued work of a dead reader is not done any more, so its mark is not awaited.
             if first not in dead and self.words[start] == use and (note := self.note(start)):
                 notes.append((reader, note, self.words[start + at.NUMBER]))
         if thing.returned(notes) is True:
@@ -81,7 +81,7 @@ class Lender(RingLoans[Lent]):
         return True
 
     def first_word(self, lease: int) -> int:
-        """Where the words of the first reader begin."""
+        """The index of the first reader's words."""
         return self._firsts[0] + lease * at.LEASE_WORDS
 
     def note(self, start: int) -> bytes:
@@ -96,7 +96,7 @@ class Lender(RingLoans[Lent]):
 
 
 class LeaseHolder:
-    """Reader number `reader`'s side."""
+    """The side of reader number `reader`."""
 
     __slots__ = ("_board", "_first", "_lender", "_notes", "_words")
 
@@ -111,7 +111,7 @@ class LeaseHolder:
         sign(words, self._board)
 
     def end(self, lease: int, use: int, note: bytes, number: int = 0) -> None:
-        """Let go, leaving a note and a number. For finalizers: writes words of its own, and nothing else."""
+        """Release, leaving a note and a number. For finalizers: it only writes words of its own."""
         words = self._words
         start = self._first + lease * at.LEASE_WORDS
         if self._notes.get(lease) != note:
@@ -126,11 +126,11 @@ class LeaseHolder:
         words[start + at.ENDED] = use
 
     def lender_is_dead(self) -> bool:
-        """Whether the writer's process has ended."""
+        """Whether the writer's process has exited."""
         return has_died(self._words, self._lender)
 
     def gone(self) -> None:
-        """Nothing that was lent is held or open here any more; once."""
+        """Nothing that was lent is held or open here any more. Called once."""
         publish_fence()
         self._words[self._board + at.HOLDS] = 0
         self._words.release()

@@ -1,6 +1,6 @@
 """A writer that checks the user's promises about the tensors of an edge before it writes.
 
-Around the writer of a device edge; edges through communicators check by themselves, since they take the tensors out anyway.
+For device edges; edges through communicators check by themselves, since they take the tensors out anyway.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mray._inside.transports import ChannelWriter, EdgeRules, Failed, WrappedWri
 
 
 class CheckedWriter(WrappedWriter):
-    """Writes through `inner`; a value that breaks the promise is a failure that ends the graph. `types`: the classes of tensors."""
+    """Writes through `inner`; a value that breaks a promise is a failure that ends the graph. `types`: the classes of tensors."""
 
     __slots__ = ("_failure", "_rules", "_scanner")
 

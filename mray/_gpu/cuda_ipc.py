@@ -3,27 +3,28 @@
     writer                                                             reader
     value ── its device tensors ── copied into the pool ══ the same memory, mapped ══▶ tensors that are views of it
         └─ the rest, with each tensor's lease, region, offset, shape, dtype and point ── ring ──▶ put together
-    one tensor, as before ── its lease, use and number ── ring ──────────────────────▶ one more tensor over the view
-    the writer's stream comes to a point of its timeline  ─ ─ ─ ─ ─ ─▶ the reader's stream waits for that
+    one tensor of a known kind ── its lease, use and number ── ring ─────────────────▶ one more tensor over the view
+    the writer's stream reaches a point of its timeline  ─ ─ ─ ─ ─ ─ ─▶ the reader's stream waits for it
     that memory is written again afterwards  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
 
-Nobody on the host waits for a device, and what crosses is as small for ten gigabytes as for ten numbers. `mray._device.exports` and
-`mray._device.imports` say when tensors are copied; `mray._gpu.channel_leases` what is lent, and `mray._gpu.remembered` which messages are a
-number.
+The host never waits for a device, and the message is as small for ten gigabytes as for ten numbers. `mray._device.exports` and
+`mray._device.imports` say when tensors are copied; `mray._gpu.channel_leases` what is lent, and `mray._gpu.remembered` which messages
+are a number.
 
-A message to one reader is that reader's alone, so it may write to it. Of a message to several, each reader makes its own copy on the
-device: nothing there keeps one reader from writing to what another one sees.
+The only reader of a message may write to it. Of a message with several readers, each makes its own copy on the device, since nothing
+there protects readers from each other.
 
-*Through pinned memory*, between GPUs that cannot reach each other's, tensors pass through memory of the host that both have registered: the
-writer's GPU copies there and the reader's from there. All else is the same; the reader sees by a tensor's place which of the two it is.
+*Through pinned memory*, between GPUs without peer access, tensors pass through host memory that both have registered: the writer's GPU
+copies
+there and the reader's from there. The reader tells the two by a tensor's place.
 
-Whether the reader can open anything of the writer's process is tried before, where that could be (`mray._graph.trials`). Otherwise tensors
-go through the host at first, a message brings the facts of a tensor beside its value, and the reader tries those (`WithTrial`).
+Whether the reader can open memory of the writer's process is tried beforehand where possible (`mray._graph.trials`). Otherwise tensors
+first go through the host, a message carries the facts of a tensor beside its value, and the reader tries those (`WithTrial`).
 
-Arrays of other libraries and subclasses of tensors are pickled as anywhere else, through the host; a warning says so once for each class.
+Arrays of other libraries and subclasses of tensors are pickled through the host, with one warning per class.
 
-Rejected: handing the framework's own tensors over, as queues of torch.multiprocessing do: each has a handle of its own, and an event that
-its sender records and its receiver opens; beyond a thousand tensors that are shared the sender synchronizes its stream instead.
+Rejected: handing over the framework's own tensors, as queues of torch.multiprocessing do: each has a handle of its own, and an event
+that its sender records and its receiver opens; beyond a thousand shared tensors the sender synchronizes its stream instead.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ from mray._objects.serializer import Serialized
 
 
 class WithTrial(NamedTuple):
-    """A value, and the facts of a tensor with which the reader is to try what it can open."""
+    """A value, and the facts of a tensor with which the reader tries what it can open."""
 
     value: Any
     facts: ExportedTensor
 
 
 class CudaIpcWriter(ShmWriter):
-    """The writing end; `name` says in errors which edge it is."""
+    """The writing end; `name` identifies the edge in errors."""
 
     __slots__ = (
         *("_device_seen", "_exports", "_lender", "_name", "_opens", "_outputs", "_peers", "_platform", "_readers", "_remembered"),
@@ -93,26 +94,26 @@ class CudaIpcWriter(ShmWriter):
         self._peers = Peers()
         #: Leases of the message that is being written.
         self._unsent: list[int] = []
-        #: Whether leases are out that end when their readers have let go.
+        #: Whether leases are out that end when their readers have released them.
         self._sweeps = False
-        #: Those that the reader remembers, and tensors that are made over them here; None: it cannot.
+        #: Those that the reader remembers, and tensors that are created over them here; None: it cannot.
         self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers)
         self._outputs = EdgeOutputs(platform, self._remembered) if layout.readers == 1 and not pinned else None
         self._readers = layout.readers
-        #: Whether each reader opens what it gets, by its latest word.
+        #: Whether each reader can open what it gets, by its latest note.
         self._words: dict[int, bool] = {}
-        #: Whether the readers open anything of this process; None: that is not known yet.
+        #: Whether the readers can open memory of this process; None: unknown.
         self._opens = True if proven else None
-        #: The device of a tensor that was sent through the host meanwhile, for the trial that comes with the next message; -1: none.
+        #: The device of a tensor that went through the host, for the trial with the next message; -1: none.
         self._device_seen = -1
-        #: Bytes of tensors that `last_size` has told of.
+        #: Bytes of tensors that `last_size` has reported.
         self._told = 0
 
     def try_write(self, value: Any) -> bool:
         if not super().try_write(value):
             return False
         if self._sweeps:
-            # Behind the message: the reader does not wait for it.
+            # After the message, so that the reader does not wait for it.
             self._lender.sweep()
             self._sweeps = len(self._lender.out) > len(self._remembered)
         return True
@@ -152,7 +153,7 @@ class CudaIpcWriter(ShmWriter):
                 self._cancel()
 
     def _cancel(self) -> None:
-        """The message is not sent with the tensors that were added to it."""
+        """Withdraw the tensors that were added to a message that is not sent."""
         self._exports.seal()
         self._remembered.forget()
         self._sweeps = True
@@ -171,10 +172,10 @@ class CudaIpcWriter(ShmWriter):
         return serialized
 
     def _with_trial(self, value: Any) -> tuple[Any, Any]:
-        """The value as it is sent while nobody knows whether the readers open anything, and the tensor that must live until the message is
-        complete.
+        """The value as it is sent while it is unknown whether the readers can open anything, and the tensor that must live until the
+        message is complete.
         """
-        self._lender.sweep()  # hears their words
+        self._lender.sweep()  # reads their notes
         if self._opens is not None or self._lender.out or self._device_seen < 0:
             return value, None
         device, self._device_seen = self._platform.devices[self._device_seen], -1
@@ -217,7 +218,7 @@ class CudaIpcWriter(ShmWriter):
         return lease
 
     def _heed(self, reader: int, opens: bool) -> None:
-        """A reader's word about what it can open."""
+        """Handle a reader's note about what it can open."""
         if self._words.get(reader) == opens:
             return
         self._words[reader] = opens
@@ -234,8 +235,8 @@ class CudaIpcWriter(ShmWriter):
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors that were copied into the pool, that went as they lay there (`mray.dag.output`), that went through the host;
-        leases; bytes of the pool; and 1 if tensors go through the host because a reader cannot open memory of this process.
+        """The ring's; tensors copied into the pool, sent in place (`mray.dag.output`), sent through the host; leases; bytes of the pool;
+        and 1 if tensors go through the host because a reader cannot open memory of this process.
         """
         exports = self._exports
         return {
@@ -259,7 +260,9 @@ class CudaIpcWriter(ShmWriter):
 
 
 class CudaIpcReader(ShmReader):
-    """One reader's end. When the writer dies before what it sent could be opened, nothing comes any more: the news of its death will."""
+    """One reader's end. When the writer dies before a sent tensor could be opened, no further message arrives, but the notification of its
+    death.
+    """
 
     __slots__ = ("_early", "_imports", "_is_ahead", "_is_cut_off", "_lender_is_dead", "_name")
 
@@ -293,7 +296,7 @@ class CudaIpcReader(ShmReader):
 
         self._imports = TensorImports(platform, borrower.end, layout.leases // 2, copies=layout.readers > 1, gone=borrower.gone)
         self._is_ahead = False
-        #: The value of the next message, and what is to be settled for it, if that was read already.
+        #: The value of the next message, and its copies to settle, if that was read already.
         self._early: list[tuple[Any, list[Staged]]] = []
 
     def try_read(self) -> Any:
@@ -306,7 +309,7 @@ class CudaIpcReader(ShmReader):
         else:
             value = self._read()
         if value is not NOTHING and staged:
-            # The copy of the next message, if that is there, goes on while this one is used, however long a method keeps the thread.
+            # The copy of the next message, if it has arrived, runs while this one is used, however long a method keeps the thread.
             current = staged.copy()
             staged.clear()
             following = self._read()
@@ -343,12 +346,12 @@ class CudaIpcReader(ShmReader):
         return super().position() - len(self._early)
 
     def ahead(self) -> tuple[ChannelReader, Callable[[], None]]:
-        # The copy of a message begins when the one before it is read, if it is there.
+        # The copy of a message begins when the previous one is read, if it has arrived.
         self._is_ahead = self._imports.is_ahead = True
         return self, self.settle
 
     def settle(self) -> None:
-        """Have the stream that was current when values were read wait for those that are copied."""
+        """Make the stream that was current when values were read wait for copied tensors."""
         self._imports.settle()
 
     def _decode(self, form: int, payload: bytes) -> Any:
@@ -367,9 +370,9 @@ class CudaIpcReader(ShmReader):
 
 
 def trim_pools() -> bool:
-    """Give back what closed edges have left of device memory, as far as peers have closed it and devices are done; whether nothing is left.
+    """Free device memory of closed edges, as far as peers have closed it and devices have finished with it. Returns whether none is left.
 
-    Any thread. Waits for nobody, but closing memory waits for what this process has queued on its devices.
+    Any thread. Does not wait for peers, but closing memory waits for this process's queued work on its devices.
     """
     is_ended = sweep_closed()
     if not sweep_retired() or not is_ended:

@@ -1,18 +1,17 @@
-"""Tensors of devices that one process lends another for an ordinary call, in device memory that both have mapped.
+"""Device tensors that one process lends another for an ordinary call, in device memory that both have mapped.
 
 In every client; the counterpart of `mray._gpu.cuda_ipc` for actor calls, with the same `TensorExports` and `TensorImports`::
 
     holder                                                           receiver
     lend: copied into the pool ------------------ TENSORS_BROUGHT -> bring: tensors that are views of the same memory
     on_done: after that point the memory is     <- TENSORS_DONE ---- the last view dies: a point of the receiver's stream
-             used again
+             reused
 
-A holder queues its copies on the stream that was current when the method returned. So they come after the kernels that made the tensor and
-before later work of the method's thread on that stream, and no thread of the host waits.
+A holder queues its copies on the stream that was current when the method returned. So they follow the kernels that created the tensor
+and precede later work of the method's thread on that stream, and no host thread waits.
 
-The end of a receiver's process returns what it was lent (`Ledger`); what it has open of a holder goes with the connection. Streams that
-wait for what the process at the other end did not live to do go on (`mray._device.mappings`), also while the thread that reads waits
-within the driver.
+The exit of a receiver returns what it was lent (`Ledger`); what it has open of a holder is closed with the connection. Streams that wait
+for unfinished work of a dead process continue (`mray._device.mappings`), also while the reading thread waits within the driver.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from mray._ipc.connection import Connection
 if TYPE_CHECKING:
     from mray._ipc.reactor import Reactor
 
-#: Loans that a receiver keeps of one holder; it copies further tensors.
+#: Loans of one holder that a receiver keeps before it copies further tensors.
 MOST_KEPT = 1024
 
 
@@ -54,7 +53,7 @@ def streams_of(tensors: Sequence[Any]) -> dict[int, int]:
 
 
 def on_streams(streams: dict[int, int]) -> ExitStack:
-    """Make these the current streams of this thread while entered, by index of the device."""
+    """Context manager: make these this thread's current streams, by index of the device."""
     stack = ExitStack()
     found = platform()
     for index, stream in streams.items():
@@ -70,7 +69,7 @@ def device_index(tensor: Any) -> int:
 
 
 class UnreachableError(RuntimeError):
-    """Raised when no device of this process reaches a tensor's memory."""
+    """No device of this process reaches a tensor's memory."""
 
 
 class DeviceLoans:
@@ -78,18 +77,18 @@ class DeviceLoans:
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        #: Guards exports and loans: the thread that reads answers fetches, and other messages end loans.
+        #: Guards exports and loans: the reading thread answers fetches, and other messages end loans.
         self._lock = threading.RLock()
         self._exports: TensorExports | None = None
         self._numbers = 0
-        #: The messages of the fetch that is being answered; and those on loan.
+        #: The messages of the fetch that is being answered; messages on loan.
         self._loading: list[ExportedMessage] = []
         self._lent: Ledger[ExportedMessage] = Ledger()
-        #: Messages that were returned by a process as of a point that cannot be waited for yet.
+        #: Messages that a process has returned as of a point that cannot be waited for yet.
         self._late: list[tuple[str, ExportedMessage, Where]] = []
         #: Receivers whose points memory waits for, by process.
         self._peers: defaultdict[str, Peers] = defaultdict(Peers)
-        #: One thread at a time unpickles: what comes in is put together in one place.
+        #: One thread at a time unpickles, since received tensors are assembled in one place.
         self._bringing = threading.RLock()
         #: By the connection to the holder.
         self._imports: dict[Connection, TensorImports] = {}
@@ -141,7 +140,7 @@ class DeviceLoans:
 
     # ------------------------------------------------------------------------------------ as receiver
     def bring(self, connection: Connection, exports: Sequence[ExportedTensor], numbers: Sequence[int]) -> tuple[list[Any], list[Awaited]]:
-        """The tensors that were lent, and the points that streams wait for to use them.
+        """The lent tensors, and the points that streams wait for to use them.
 
         Raises `UnreachableError` when no device of this process reaches them, NotOpenedError when they cannot be opened.
         """
@@ -196,7 +195,7 @@ class DeviceLoans:
             imports.close()
 
     def ended(self, process: str) -> None:
-        """A process has ended, and the work that it had queued."""
+        """A process has exited, and its queued work with it."""
         with self._lock:
             for message in (*self._lent.ended(process), *(late[1] for late in self._late if late[0] == process)):
                 message.end()

@@ -1,7 +1,7 @@
-"""Spans of the streams of devices in a profiled graph: their copies for edges, their waits for peers, the kernels of methods.
+"""Spans of device streams in a profiled graph: their copies for edges, their waits for peers, the kernels of methods.
 
-In an actor's main thread. A mark is put on the stream before and after an operation, which returns long before the stream has come that
-far; the time is read when the spans are collected. Only the end of a profile waits for a device, for a moment.
+In an actor's main thread. A mark is put on the stream before and after an operation, which returns long before the stream gets there;
+the times are read when the spans are collected. Only the end of a profile waits for a device, briefly.
 
     host    │ write: queues a copy │ read: queues a wait │ method: queues kernels │
     stream  ▼mark ─── the copy ─── ▼mark ... ▼mark ─ the wait ─ ▼mark ... ▼mark ─ the kernels ─ ▼mark
@@ -43,17 +43,17 @@ class DeviceSpans:
         self._devices = devices
         self._buffer = buffer
         self._open: deque[_Open] = deque()
-        #: The reason why there are no spans of devices; "" if there are.
+        #: Why there are no spans of devices; "" if there are.
         self.broken = ""
 
     def _begin(self) -> tuple[Device, int, Mark] | None:
         if self.broken or not self._devices.is_in_use():
-            return None  # a mark would make a context on a device where the user has none
+            return None  # a mark would create a context on a device that the user does not use
         try:
             device = self._devices.current_device()
             stream = device.current_stream()
             return device, stream, device.mark(stream)
-        except Exception as error:  # a stream that is being captured, say: the user's work goes on without marks
+        except Exception as error:  # a stream that is being captured, for instance: the user's work goes on without marks
             self.broken = f"{type(error).__name__}: {error}"
             return None
 

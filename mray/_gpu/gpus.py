@@ -1,6 +1,6 @@
 """`Gpus`: the GPUs of a process, as its graphs see them; implements `mray._graph.gpu_edges.GpuEdges`.
 
-Made when a graph, a group or a value first needs them. From then on a fault of a device ends the process, with CUDA's name for it.
+Created when a graph, a group or a value first needs them. Afterwards a fault of a device ends the process, with CUDA's name for it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from mray._runtime.client.client import Client
     from mray._trace.span import Buffer
 
-#: How the end of a process is explained whose devices have broken down; the fault follows.
+#: The cause of death of a process whose devices have failed; the fault follows.
 BROKEN_DOWN = "Work of this process on a GPU has failed, and no GPU does anything for it any more"
 
 
 class Gpus(Part):
-    """Those of one process."""
+    """The GPUs of one process."""
 
     def __init__(self, client: Client) -> None:
         self._stop_listening = listen(lambda fault: client.end_with(RaySystemError(f"{BROKEN_DOWN}: {fault}")))

@@ -1,20 +1,20 @@
-"""MPS: the daemons of a session, their clients among its workers, and the ends of both.
+"""MPS: the daemons of a session, their clients among its workers, and the exits of both.
 
 In the node of a session with GPUs, on its one thread. Daemons and clients are explained in `mray._device.mps_control`.
 
 ::
 
     worker with a fraction ──QUERY mps_client──▶ "on": once the daemon of its GPU answers     ──▶ folder and uuid, before any cuInit
-                                                 "auto": at once, before there is a daemon
+                                                 "auto": immediately, before there is a daemon
     compiler ──QUERY mps_edges──▶ "auto": once the daemons of GPUs that ends of its edges share answer ──▶ failures
     KillWorker ──▶ get_server_list ──▶ terminate_client ──▶ SIGKILL, which comes after `_TERMINATE_SECONDS` in any case
     the session's end ──▶ the same for all clients, then quit ──▶ SIGKILL of the daemon's kernel session
 
-SIGKILL of a client with work on the GPU leaves the server, and so the other clients, in a state that NVIDIA does not define. A daemon
-of the user's is neither started nor ended here; its clients are terminated as ours.
+SIGKILL of a client with work on the GPU leaves the server, and so the other clients, in an undefined state. A daemon of the user is
+neither started nor ended here; its clients are terminated alike.
 
-When the node dies, the kernel ends the daemons (PR_SET_PDEATHSIG), and who cleans after the node ends their servers, by the session's
-variable in their environments.
+When the node dies, the kernel kills the daemons (PR_SET_PDEATHSIG), and the cleaner of the session kills their servers, found by the
+session's variable in their environments.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from mray.exceptions import describe_status
 if TYPE_CHECKING:
     from subprocess import Popen
 
-#: Seconds that a daemon may take until it answers; and between two questions at first, each pause twice as long.
+#: Seconds until a daemon must answer; and between the first two polls, each pause twice the previous one.
 _START_SECONDS = 15.0
 _FIRST_PAUSE = 0.01
-#: Seconds that the termination of clients may take before they are killed; and that a daemon may take to quit.
+#: Seconds for the termination of clients before they are killed; and for a daemon to quit.
 _TERMINATE_SECONDS = 3.0
 _QUIT_SECONDS = 3.0
-#: Variables of a worker's environment with which it is left alone: it has a daemon, or sees GPUs, of the user's choice.
+#: Variables of a worker's environment by which the user chooses its daemon or its GPUs, so that it is left alone.
 _LEFT_ALONE = settings.NOSET_CUDA_VISIBLE_DEVICES
 _OWN = frozenset({mps_control.PIPE, "CUDA_VISIBLE_DEVICES", _LEFT_ALONE.name, _LEFT_ALONE.ray})
 #: Lines at the end of each of a daemon's logs that a failure shows.
@@ -75,7 +75,7 @@ class _Daemon:
         self.log = os.path.join(folder, "log")
         self.output = os.path.join(folder, "output")
         self.process: Popen[bytes] | None = None
-        #: Whether it has answered; and why it never will.
+        #: Whether it has answered; why it never will.
         self.is_ready = False
         self.failure = ""
         #: Called with the failure, or "", when one of both is known.
@@ -97,7 +97,7 @@ class SessionMps:
         kill_worker: Callable[[str], None],
         tell: Callable[[str], None],
     ) -> None:
-        """`options`: see `mps_control.choose`; `kill_worker` ends a worker at once, and `tell` shows a text to all drivers."""
+        """`options`: see `mps_control.choose`; `kill_worker` kills a worker immediately, and `tell` shows a text to all drivers."""
         self._reactor = reactor
         self._folder = os.path.join(session_dir, mps_control.FOLDER)
         self.mode = options["mode"]
@@ -108,7 +108,7 @@ class SessionMps:
         self._kill_worker = kill_worker
         self._tell = tell
         self._daemons: dict[GpuId, _Daemon] = {}
-        #: Workers that are killed as soon as their work on the GPU is ended; and those of them whose turn begins next, by folder.
+        #: Workers that are killed as soon as their work on the GPU has ended; those whose turn is next, by folder.
         self._ending: set[str] = set()
         self._next: dict[str, list[tuple[str, int]]] = {}
         #: Called when these workers have been killed.
@@ -117,7 +117,7 @@ class SessionMps:
 
     # ------------------------------------------------------------------------------------ questions
     def answer(self, process: str, what: str, arguments: list[Any], answer: Callable[[bool, object], None]) -> None:
-        """Answer the questions of workers and compilers, perhaps later."""
+        """Answer the queries of workers and compilers, perhaps later."""
         if what == "mps_client":
             self._answer_client(process, answer)
         elif what == "mps_edges":
@@ -154,7 +154,7 @@ class SessionMps:
             self._when_ready(gpu, known)
 
     def _hint(self, pairs: str, late: str) -> str:
-        """A sentence about edges within a GPU whose ends share no context scheduler; "" where it has been said. `late`: those ends."""
+        """A sentence about edges within a GPU whose ends share no context scheduler; "" if it was said before. `late`: those ends."""
         if self.mode == "auto":
             return _COST.format(pairs=pairs) + _LATE.format(late=late)
         if self.mode != "off" or self._is_hinted:
@@ -179,7 +179,7 @@ class SessionMps:
         return self._daemons[gpu]
 
     def _when_ready(self, gpu: GpuId, then: Callable[[str], None]) -> None:
-        """Call ``then("")`` when the daemon of a GPU answers, or with the reason why it does not; starts it if it was not started."""
+        """Call ``then("")`` when the daemon of a GPU answers, or with the reason why it does not; starts it if needed."""
         daemon = self._daemon(gpu)
         if daemon.is_ready or daemon.failure:
             then(daemon.failure)
@@ -242,7 +242,7 @@ class SessionMps:
     def _daemon_ended(self, daemon: _Daemon, process: Popen[bytes], status: int) -> None:
         process.returncode = status
         daemon.process = None
-        if daemon.is_ready:  # who asks next starts another one
+        if daemon.is_ready:  # the next query starts another one
             del self._daemons[daemon.gpu]
             text = "its clients go on while its server lives, and the next workers with a fraction of that GPU get another one"
             self._tell(f"the MPS daemon of GPU {daemon.gpu} {describe_status(status)}: {text}\n")

@@ -1,6 +1,6 @@
 """The communicator over NCCL, for the actors of one host: `mray._gpu.nccl_member` under the contract of communicators.
 
-Made by whoever compiles a graph, or by hand, and handed to every member, where it becomes a rank.
+Created by the compiler of a graph, or by hand, and handed to every member, where it becomes a rank.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from mray._inside.transports import RankCommunicator
 class NcclCommunicator(RankCommunicator[NcclMember]):
     """A group of actors that exchange tensors of their GPUs through NCCL.
 
-    Made once, and handed to every member, for whom `initialize` makes the copy there a member, on the first GPU that its process sees. An
-    object is for one graph, or for whoever calls it by hand: all members call in the same order. Nothing waits for the GPU; after the death
-    of a member every call raises RayChannelError.
+    Created once, and handed to every member, where `initialize` makes the copy a member, on the first GPU that its process sees. An
+    object is for one graph, or for calls by hand: all members call in the same order. No call waits for the GPU; after the death of a
+    member every call raises RayChannelError.
     """
 
     LIBRARY = "NCCL"
 
     def __init__(self, actor_handles: Sequence[Any], use_communication_streams: bool = False, communicator_id: str | None = None) -> None:
-        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are different."""
+        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are distinct."""
         super().__init__(actor_handles, communicator_id)
         self._use_communication_streams = use_communication_streams
 
@@ -34,7 +34,7 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         return type(self), (self._actor_handles, self._use_communication_streams, self._id)
 
     def initialize(self, rank: int) -> None:
-        """Become the member of this rank; waits until all members do. Errors as `join_nccl`."""
+        """Become the member of this rank; waits until all members do. Raises as `join_nccl`."""
         self._refuse_second_rank()
         self._membership = join_nccl(
             f"nccl {self._id}",
@@ -45,11 +45,11 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         )
 
     def send(self, value: Any, peer_rank: int) -> None:
-        """Queue a tensor of the GPU to a member. With communication streams, it must not be written to any more."""
+        """Queue a GPU tensor to a member. With communication streams, it must not be written to any more."""
         self.member.send(value, peer_rank)
 
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
-        """The next tensor of a member, for the current stream; `allocator` makes it on the GPU. `dtype` is torch's, or a name."""
+        """The next tensor of a member, for the current stream; `allocator` creates it on the GPU. `dtype` is torch's, or a name."""
         member = self.member
 
         def allocate() -> Any:
@@ -60,17 +60,17 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         return member.recv(allocate, peer_rank)
 
     def deferring(self) -> AbstractContextManager[Later]:
-        """While entered, the current stream does not wait for what is received; the `Later` it gives has it wait."""
+        """Context manager: the current stream does not wait for what is received; the `Later` that it gives makes it wait."""
         return self.member.deferring()
 
     @property
     def recv_stream(self) -> Any:
-        """A context manager that makes the stream that tensors are received on the current one."""
+        """Context manager: make the stream that tensors are received on the current one."""
         return self.member.device.on_stream(self.member.receive_stream)
 
     @property
     def send_stream(self) -> Any:
-        """A context manager that makes the stream that tensors are sent on the current one."""
+        """Context manager: make the stream that tensors are sent on the current one."""
         return self.member.device.on_stream(self.member.send_stream)
 
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:
@@ -87,7 +87,7 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         self.member.on_failure(callback)
 
     def destroy(self) -> None:
-        """Leave the group; what is queued on all sides is done before. Idempotent."""
+        """Leave the group; work that all sides have queued is done first. Idempotent."""
         if self._membership is not None:
             self._membership.destroy()
 

@@ -1,6 +1,6 @@
 """Channel whose tensors go through NCCL: `mray._channel.communicator_edge` on the device of this process's rank.
 
-The communicator carries the tensors on its own device only; all others stay in the value.
+The communicator carries only the tensors on its device; all others stay in the value.
 """
 
 from __future__ import annotations

@@ -4,25 +4,32 @@
     send(tensor, b): current stream ── NCCL ── GPU to GPU ──────────▶ recv(shape, dtype, a): current stream
     with communication streams:
       compute ─ point ─▶ send stream ── NCCL ───────────────────────▶ receive stream ─ point ─▶ compute
-    watching thread: looks whether the others still are there, while work is on the streams
+    watching thread: polls whether the others still live, while work is on the streams
 
 No call waits for the GPU, unless it is `MOST_QUEUED` pieces of work behind. (The first message between two members, and the first
-collective, wait for the other's call: NCCL connects them.) The work of one communicator is done in the order of the calls, so all members
-have to call in an order that fits: a send before a receive here needs a receive before a send there. On one communicator per graph that is
-the schedule's business. Graphs that run at the same time must not share one: nothing orders their calls.
+collective, wait for the other's call: NCCL connects them.) The work of one communicator is done in the order of the calls, so the orders
+of all members must match: a send before a receive here needs a receive before a send there. With one communicator per graph the schedule
+ensures that. Concurrent graphs must not share one: nothing orders their calls.
 
-*Memory.* A tensor that is sent on a stream of its own is kept until it is sent; one that is received there lies in memory of that stream,
-which its allocator is told the reader's stream uses too (`record_stream`).
+*Memory.* A tensor that is sent on a communication stream is retained until it is sent; a received one lies in memory of that stream,
+whose
+allocator is told that the reader's stream uses it too (`record_stream`).
 
-*Death.* Work on a stream cannot be told that a peer is dead: it waits, and with it all that follows on the stream. So when a member dies,
-leaves without its half of what others have queued, or is refused that half, the watching thread aborts NCCL's communicator. Streams then
-run on, **with undefined contents in what was to be received**; every later call raises RayChannelError that says who died, and
-`on_failure` tells before the streams run on.
+*Death.* Work on a stream cannot be told that a peer is dead: it waits, and with it all later work of the stream. So when a member dies,
+leaves
+without its half of what others have queued, or is refused that half, the watching thread aborts NCCL's communicator. Streams then
+continue,
+**with undefined contents in what was to be received**; every later call raises RayChannelError that says who died, and `on_failure` is
+called
+before the streams continue.
 
 *Rejected.* One communicator for all graphs of the same actors: their loops take turns as values arrive, so that two members may call in
-different orders, and a tensor of one graph would be received by the other. ``ncclCommDestroy`` where a peer may be dead: it waits for all
-ranks of the host; `abort` does not, and here what is queued is done before. Waiting for the stream after each receive, to find an abort, as
-Ray does: it takes the pipeline out of a graph.
+different
+orders, and a tensor of one graph would be received by the other. ``ncclCommDestroy`` where a peer may be dead: it waits for all ranks of
+the
+host; `abort` does not, and here queued work is done before. Waiting for the stream after each receive, to find an abort, as Ray does: it
+takes
+the pipeline out of a graph.
 """
 
 from __future__ import annotations
@@ -48,28 +55,28 @@ from mray._device.timelines import Point, mark
 from mray._gpu.stream_group import StreamGroup
 from mray._inside.transports import join
 
-#: Seconds between two looks of the watching thread, while work is on the streams.
+#: Seconds between two polls of the watching thread, while work is on the streams.
 TICK = 0.02
-#: Pieces of work of a member that are queued and not done. A member that is that far ahead of its GPU waits, as for room in any channel:
-#: what is sent takes memory until then. A program that could not wait there could not use NCCL, which may make it wait at each piece.
+#: Pieces of work of a member that are queued and not done. A member that far ahead of its GPU waits, as for room in any channel, since sent
+#: tensors take memory until then.
 MOST_QUEUED = 64
 #: Seconds that an abort waits for a call that is about to return.
 _GRACE = 1.0
 
 
 class Later:
-    """Work that calls inside `NcclMember.deferring` have begun: for the streams that need the results."""
+    """Work begun by calls inside of `NcclMember.deferring`, for the streams that need the results."""
 
     def __init__(self, member: NcclMember) -> None:
         self._member = member
         self._ends: list[tuple[Point, list[Any]]] = []
 
     def add(self, end: Point, results: list[Any]) -> None:
-        """The end of another piece of work, and the tensors that it makes."""
+        """Add the end of a piece of work, and the tensors that it produces."""
         self._ends.append((end, results))
 
     def wait(self) -> None:
-        """Have the thread's current stream wait for the results; the caller does not wait. Idempotent, from any thread."""
+        """Make the thread's current stream wait for the results; the caller does not wait. Idempotent, from any thread."""
         ends, self._ends = self._ends, []
         for end, results in ends:
             self._member.await_results(end, results)
@@ -80,9 +87,9 @@ class _Deferring(threading.local):
 
 
 class NcclMember:
-    """A rank of a group on one GPU. Any thread; the calls are done in the order in which they are made.
+    """A rank of a group on one GPU. Any thread; the work is done in the order of the calls.
 
-    Made by `join_nccl`. All tensors are dense and on the member's device.
+    Created by `join_nccl`. All tensors are dense and on the member's device.
     """
 
     def __init__(self, group: StreamGroup, nccl: Library, device: int, communicator: Any, streams: Sequence[int]) -> None:
@@ -98,7 +105,7 @@ class NcclMember:
         #: Whether a call is inside the library.
         self._inside = False
         self._closed = False
-        #: Work that is not known to be done, in order: its number, its end, what it needs.
+        #: Work that may be unfinished, in order: its number, its end, what it needs.
         self._queue: deque[tuple[int, Point, Any]] = deque()
         self._books = threading.Lock()
         self._alarm = threading.Event()
@@ -121,7 +128,7 @@ class NcclMember:
 
     @property
     def send_stream(self) -> int:
-        """The stream of sends: the thread's current stream, unless there are streams for communication."""
+        """The stream of sends: the thread's current stream, unless there are communication streams."""
         return self._streams[0] if self._streams else self.device.current_stream()
 
     @property
@@ -131,7 +138,7 @@ class NcclMember:
 
     # ------------------------------------------------------------------------------------ messages
     def send(self, tensor: Any, peer: int) -> None:
-        """Queue a tensor to a member. With streams for communication, it must not be written to any more."""
+        """Queue a tensor to a member. With communication streams, it must not be written to any more."""
         with self.group.refusing(sent=peer):
             tensor, facts = self._dense(tensor)
             self._check_other(peer)
@@ -140,7 +147,7 @@ class NcclMember:
         self._queue_call(stream, (tensor,), [], lambda nccl: nccl.send(facts.address, facts.size, BYTES, peer, stream), sent=peer)
 
     def recv(self, allocate: Callable[[], Any], peer: int) -> Any:
-        """The next tensor of a member, in memory that `allocate` makes on the stream that it is received on."""
+        """The next tensor of a member, in memory that `allocate` creates on the stream that it is received on."""
         stream = self.receive_stream
         with self.group.refusing(received=peer), self.device.on_stream(stream):
             tensor = allocate()
@@ -148,7 +155,7 @@ class NcclMember:
         return tensor
 
     def recv_into(self, tensor: Any, peer: int, stream: int | None = None) -> None:
-        """The next tensor of a member, into one that is there already."""
+        """Receive the next tensor of a member into an existing one."""
         with self.group.refusing(received=peer):
             facts = self._target(tensor)
             self._check_other(peer)
@@ -159,7 +166,7 @@ class NcclMember:
 
     # ------------------------------------------------------------------------------------ collectives
     def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
-        """The reduction of everybody's `source` into everybody's `out`, which may be the same."""
+        """Reduce every rank's `source` into every rank's `out`, which may be the same."""
         with self.group.refusing():
             source, given = self._dense(source)
             target = self._target(out)
@@ -169,7 +176,7 @@ class NcclMember:
         self._collect(source, out, lambda nccl, stream: nccl.allReduce(given.address, target.address, count, dtype, operation, stream))
 
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
-        """The reduction of everybody's `tensor` into the root's."""
+        """Reduce every rank's `tensor` into the root's."""
         with self.group.refusing():
             facts = self._target(tensor)
             dtype, operation, parts = self.nccl.reduction(facts.dtype, op)
@@ -177,13 +184,13 @@ class NcclMember:
         self._collect(tensor, tensor, lambda nccl, stream: nccl.reduce(facts.address, facts.address, count, dtype, operation, root, stream))
 
     def broadcast(self, tensor: Any, root: int) -> None:
-        """The root's `tensor` into everybody's."""
+        """Copy the root's `tensor` into every rank's."""
         with self.group.refusing():
             facts = self._target(tensor)
         self._collect(tensor, tensor, lambda nccl, stream: nccl.broadcast(facts.address, facts.address, facts.size, BYTES, root, stream))
 
     def allgather(self, source: Any, out: Any) -> None:
-        """Everybody's `source`, by rank, into everybody's `out`."""
+        """Gather every rank's `source`, by rank, into every rank's `out`."""
         with self.group.refusing():
             source, given = self._dense(source)
             target = self._target(out)
@@ -191,7 +198,7 @@ class NcclMember:
         self._collect(source, out, lambda nccl, stream: nccl.allGather(given.address, target.address, given.size, BYTES, stream))
 
     def reducescatter(self, source: Any, out: Any, op: ReduceOp) -> None:
-        """The reduction of everybody's `source`, of which rank r gets part r into its `out`."""
+        """Reduce every rank's `source`, and write part r into `out` of rank r."""
         with self.group.refusing():
             source, given = self._dense(source)
             target = self._target(out)
@@ -208,10 +215,9 @@ class NcclMember:
     # ------------------------------------------------------------------------------------ streams
     @contextlib.contextmanager
     def deferring(self) -> Iterator[Later]:
-        """While entered, this thread's calls do not make its current stream wait for what they receive: `Later.wait` does.
+        """Context manager: this thread's calls do not make its current stream wait for what they receive; `Later.wait` does.
 
-        That is what lets communication overlap with computing that does not need it. Without streams for communication there is
-        nothing to wait for.
+        So communication overlaps with computing that does not need it. Without communication streams there is nothing to wait for.
         """
         before, later = self._deferring.later, Later(self)
         self._deferring.later = later
@@ -221,14 +227,14 @@ class NcclMember:
             self._deferring.later = before
 
     def await_results(self, end: Point, results: list[Any]) -> None:
-        """The current stream waits for results that are made on another one, and uses their memory from now on."""
+        """The current stream waits for results that another one produces, and uses their memory afterwards."""
         current = self.device.current_stream()
         end.wait(current)
         for tensor in results:
             self.platform.use_on(tensor, current)
 
     def _follow_current(self, stream: int) -> None:
-        """The work of the current stream comes first."""
+        """Order the work after that of the current stream."""
         if self._streams:
             mark(self.device, self.device.current_stream()).wait(stream)
 
@@ -249,7 +255,7 @@ class NcclMember:
             number = self.group.note(sent, received)
             self._inside = True
             try:
-                # An abort says that it has failed before it looks whether somebody is inside.
+                # An abort sets the failure before it checks whether a call is inside.
                 self.group.check()
                 call(self._communicator)
             except self.nccl.error as error:
@@ -272,14 +278,14 @@ class NcclMember:
                     later.add(end, results)
 
     def _wait_for_room(self) -> None:
-        """Nothing rings when a GPU has done something, so it looks again and again."""
+        """Poll: nothing rings when a GPU has finished work."""
         group, pause = self.group, 50e-6
         while not self._tidy() and len(self._queue) >= MOST_QUEUED and not group.has_failed and not self._closed:
             group.host.wait_until(lambda: group.has_failed, pause)
             pause = min(2 * pause, 1e-3)
 
     def _tidy(self) -> bool:
-        """Let go of what finished work needed; whether none is left."""
+        """Release what finished work needed. Returns whether none is left."""
         queue = self._queue
         with self._books:
             done = 0
@@ -329,7 +335,7 @@ class NcclMember:
 
     # ------------------------------------------------------------------------------------ ending
     def on_failure(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called once if the group breaks, in another thread, before streams that waited run on with undefined contents."""
+        """Call `callback` once if the group fails, in another thread, before waiting streams continue with undefined contents."""
         self._on_failure.append(callback)
 
     def _watch(self) -> None:
@@ -354,7 +360,7 @@ class NcclMember:
                 return
 
     def _look(self) -> bool:
-        """Whether the group is broken."""
+        """Whether the group has failed."""
         if not self.group.has_failed:
             try:
                 self._communicator.check_async_error()
@@ -368,14 +374,14 @@ class NcclMember:
         return self.group.has_failed
 
     def _abort(self) -> None:
-        """The group has failed: have the streams run on."""
+        """The group has failed: make the streams continue."""
         callbacks, self._on_failure = self._on_failure, []
         for callback in callbacks:
             try:
                 callback()
             except Exception:
                 logger.exception("telling that the group %r is broken failed", self.group.name)
-        # A call that is inside is either about to return or waits for the dead, which only the abort ends.
+        # A call inside is either about to return or waits for a dead process, which only the abort ends.
         deadline = monotonic() + _GRACE
         while self._inside and monotonic() < deadline:
             clock.sleep(0.001)
@@ -383,7 +389,7 @@ class NcclMember:
         self.group.give_up()
 
     def destroy(self) -> None:
-        """Leave the group. Work that all members have queued is done before; what is left is lost. Idempotent."""
+        """Leave the group. Work that all members have queued is done first; other work is lost. Idempotent."""
         with self._books:
             if self._closed:
                 return
@@ -391,8 +397,8 @@ class NcclMember:
         group = self.group
         group.begin_to_leave()
         pause = 0.0005
-        # Look at the finished work before the waiting members, and not once more after that: another one may queue its half in between, and
-        # would wait for ever for a member that has gone without a word.
+        # Check the finished work before the waiting members, and not again after that: another member may queue its half in between, and
+        # would wait forever for a member that has left.
         while True:
             is_done = self._tidy()
             if group.has_failed or not ((not is_done and group.may_be_done()) or group.is_awaited()):
@@ -432,7 +438,7 @@ def join_nccl(
 ) -> NcclMember:
     """Become a rank of the group of that name, on the device of this index; waits until all members do.
 
-    Raises LookupError where there is no NCCL, ValueError that names both when two ranks are on one GPU and NCCL cannot have that,
+    Raises LookupError without NCCL, ValueError that names both ranks when two are on one GPU and NCCL does not support that,
     RayChannelError when a member dies meanwhile, TimeoutError after `timeout` seconds.
     """
     nccl = library()

@@ -1,19 +1,19 @@
-"""Results that a method makes where their reader looks for them (`mray.dag.output`), so that nothing is copied.
+"""Results that a method creates in the memory where their reader expects them (`mray.dag.output`), so that nothing is copied.
 
     with the step                                       with the message
-    take: a tensor over the block of a lease that       again: the lease goes out with the tensor as it lies
-    the reader remembers and has let go of
-    returned: is it what the method returned, and
-    does nobody else have its memory?
+    take: a tensor over the block of a lease that       again: the lease is sent with the tensor in place
+    the reader remembers and has released
+    returned: is it what the method returned, without
+    another holder of its memory?
 
-Only a tensor that nobody else has may go as it lies: whoever kept it, or a view of it, would see what its reader does to it, and could
-change what that sees. Python's count of references to the object, taken where its method has just returned it, and the storage's count tell
-together of all of them. A block whose tensor somebody has kept is used for nothing until that is gone.
+Only a tensor without another holder may be sent in place: the holder of it, or of a view, would see what its reader writes, and could
+change what the reader sees. Python's reference count of the object, taken when its method has just returned it, and the storage's use
+count together show all holders. A block whose tensor has another holder is not used until that is dead.
 
-Rejected: running each method in a `torch.cuda.MemPool` of the edge's, and lending what it returns where nobody else has it. torch's
+Rejected: running each method in a `torch.cuda.MemPool` of the edge, and lending what it returns if it has no other holder. torch's
 allocator takes the pool that was entered first, so a CUDA graph that a method captures would have its memory there too, and each replay
-would write into blocks that had been lent since. Nothing tells beforehand that a method is going to capture one. And what a method needs
-for itself would be cached apart from all other memory of its process.
+would write into blocks lent since. Nothing tells beforehand that a method is going to capture one. And what a method needs for itself
+would be cached apart from all other memory of its process.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from typing import Any
 from mray._device.device import Platform
 from mray._gpu.remembered import RememberedLease, RememberedLeases
 
-#: Kinds whose names are kept.
+#: Kinds that are cached.
 _MOST_KINDS = 64
 
 
 class EdgeOutputs:
-    """See `mray._api.dag_output.Outputs`. Of one writer; the thread that runs its actor's methods."""
+    """See `mray._api.dag_output.Outputs`. For one writer; in the thread that runs its actor's methods."""
 
     def __init__(self, platform: Platform, leases: RememberedLeases) -> None:
         self._platform = platform
         self._leases = leases
-        #: How `look` names what was asked for: (shape, dtype, index of the device) -> kind.
+        #: (shape, dtype, index of the device) -> kind, as in `look`.
         self._kinds: dict[tuple[tuple[int, ...], str, int], Hashable] = {}
-        #: Leases whose memory somebody here may have.
+        #: Leases whose memory may have holders here.
         self._taken: list[RememberedLease] = []
-        #: The one that goes out as it lies, and the tensor over it.
+        #: The one that is sent in place, and the tensor over it.
         self.last: tuple[RememberedLease, Any] | None = None
 
     def take(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -76,16 +76,16 @@ class EdgeOutputs:
             self._take_back()
 
     def handed(self, tensor: Any) -> RememberedLease | None:
-        """The lease of this tensor, if it goes out as it lies. There must be a `last` one."""
+        """The lease of this tensor, if it is sent in place. There must be a `last` one."""
         handed, self.last = self.last, None
         assert handed is not None
         if handed[1] is tensor and handed[0].is_remembered:
             return handed[0]
-        self._taken.append(handed[0])  # something else became of it
+        self._taken.append(handed[0])  # the method has returned another value
         return None
 
     def _take_back(self) -> None:
-        """Leases whose memory nobody here has any more."""
+        """Return leases whose memory has no holder here any more."""
         for lease in self._taken.copy():
             if not lease.is_shared():
                 self._taken.remove(lease)

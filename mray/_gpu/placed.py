@@ -1,7 +1,7 @@
-"""A reader that puts the tensors it reads on the device that the edge names.
+"""A reader that copies the tensors it reads to the device that the edge names.
 
-Around any other reader, for edges with ``device="cpu"`` or ``"cuda"``. Tensors that are there already stay what they are. They are torch's,
-unless the process has a platform with tensors of its own.
+Around any other reader, for edges with ``device="cpu"`` or ``"cuda"``. Tensors that are there already stay. They are torch's, unless the
+process has a platform with tensors of its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from mray._api.dag_scan import ObjectScanner
 from mray._device.device import Platform
 from mray._inside.transports import NOTHING, ChannelReader, Failed, WrappedReader
 
-#: The words of `mray._api.type_hint.Device` that name a device, and torch's for them.
+#: The values of `mray._api.type_hint.Device` that name a device, and torch's names for them.
 DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}
 
 
 class PlacedReader(WrappedReader):
-    """Reads through `inner`."""
+    """Wraps a reader and copies its tensors to a target device."""
 
     __slots__ = ("_device", "_failure", "_platform")
 
@@ -43,7 +43,7 @@ class PlacedReader(WrappedReader):
     def _place(self, value: Any) -> Any:
         if self._platform is not None and self._platform.name != "cuda":
             return self._placed(value, self._platform)
-        torch = sys.modules.get("torch")  # who has got a tensor has it
+        torch = sys.modules.get("torch")  # a process with a tensor has loaded torch
         if torch is None:
             return value
         scanner = ObjectScanner(torch.Tensor)
@@ -55,7 +55,7 @@ class PlacedReader(WrappedReader):
                 f"The tensors of this edge shall arrive on device={self._device!r}, but the process that reads them has no GPU: give its "
                 'actor num_gpus, or leave the device out, or say device="cpu".'
             )
-        return scanner.replace_nodes({tensor: tensor.to(self._device) for tensor in tensors})  # `to` leaves what is there already
+        return scanner.replace_nodes({tensor: tensor.to(self._device) for tensor in tensors})  # `to` returns a tensor that is there already
 
     def _placed(self, value: Any, platform: Platform) -> Any:
         scanner = ObjectScanner(platform.tensor_types())

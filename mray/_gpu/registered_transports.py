@@ -1,7 +1,7 @@
-"""Transports of tensors that a program has registered itself (`mray._api.tensor_transport_manager`).
+"""Tensor transports that a program has registered itself (`mray._api.tensor_transport_manager`).
 
-In every client. The process that registers a transport sends its class with each call and each value that needs it, so that actors that
-were started before know it too.
+In every client. The process that registers a transport sends its class with each call and each value that needs it, so that actors
+started before know it too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._common.tensor_transports import TensorTransport, add_tensor_transport, tensor_transport
 
-#: A transport as messages name it: its name; for one of the program's own, also its pickled class.
+#: A transport in messages: its name; for a program's own, also its pickled class.
 Encoded = Any
 
 _pickles: dict[str, bytes] = {}
@@ -19,7 +19,7 @@ _managers: dict[str, Any] = {}
 
 
 def forget_pickles() -> None:
-    """Forget pickled classes: a session that begins takes code as it is when it is first needed."""
+    """Forget pickled classes: a new session takes code as it is when it is first needed."""
     _pickles.clear()
 
 
@@ -36,7 +36,7 @@ def encode_transport(transport: TensorTransport) -> Encoded:
 
 
 def decode_transport(encoded: Encoded) -> TensorTransport:
-    """The transport that a message names; from now on this process knows it."""
+    """The transport that a message names, which this process knows afterwards."""
     if isinstance(encoded, str):
         transport = tensor_transport(encoded)
         assert transport is not None, "object transfer is not encoded"
@@ -54,7 +54,7 @@ def decode_transport(encoded: Encoded) -> TensorTransport:
 
 
 def encoded_name(encoded: Encoded) -> str:
-    """For people."""
+    """Its name for messages to the user."""
     return str(encoded if isinstance(encoded, str) else encoded[0])
 
 
@@ -68,7 +68,7 @@ def manager_of(transport: TensorTransport) -> Any:
 
 
 class Prepared:
-    """Tensors that a transport of the program's own has prepared in the holder."""
+    """Tensors that a program's own transport has prepared in the holder."""
 
     def __init__(self, transport: TensorTransport, object_id: bytes, tensors: list[Any]) -> None:
         self._manager = manager_of(transport)
@@ -81,18 +81,18 @@ class Prepared:
             raise ValueError(f"Tensor transport backend {transport.name} does not support tensor transfer on device {device}.")
 
     def pickled(self) -> bytes:
-        """The transport's own facts for receivers, pickled."""
+        """The transport's metadata for receivers, pickled."""
         import cloudpickle  # noqa: PLC0415  (its class may be of ``__main__``)
 
         return cloudpickle.dumps(self._metadata)  # type: ignore[no-any-return]
 
     def end(self) -> None:
-        """Let the transport free the tensors: the last ref is gone."""
+        """Let the transport free the tensors: the last ref is dead."""
         self._manager.garbage_collect(self._object_id, self._metadata, self._tensors)
 
 
 def receive(encoded: Encoded, object_id: bytes, pickled: bytes, *, for_get: bool, timeout: float | None = None) -> list[Any]:
-    """Get tensors by a transport of the program's own. TimeoutError, and the transport's own errors."""
+    """Get tensors by a program's own transport. Raises TimeoutError, and the transport's own errors."""
     transport = decode_transport(encoded)
     manager = manager_of(transport)
     metadata = pickle.loads(pickled)

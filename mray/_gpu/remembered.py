@@ -1,14 +1,14 @@
-"""Leases that both ends of an edge remember: of a message on one, all but a number is known.
+"""Leases that both ends of an edge remember: a message on one is known except for a number.
 
     the first messages of a kind:  all facts of the tensor, and a lease ─▶ the reader keeps a view of the block, by lease
     every further one:             (lease, use, number) ─────────────────▶ another tensor over that view, once the number is reached
 
-A *kind* is what tensors have in common that differ in nothing but contents: shape, dtype, strides, device. A lease that is remembered stays
-with its block when the reader has let go of it. The writer takes the one that was let go of first, and looks at the words of its reader
-alone; nothing is swept, claimed or pickled. Where all are looked at, or their reader's device is late, the next message brings all facts
-again, and one more lease is remembered, as many as an edge keeps blocks (`mray._device.exports`).
+Tensors of one *kind* differ only in their contents: they share shape, dtype, strides and device. A remembered lease keeps its block when
+the reader has released it. The writer takes the one released first, and reads only the words of its reader; nothing is swept, claimed or
+pickled. While all are in use, or their reader's device is late, the next message carries all facts again, and one more lease is
+remembered, up to the number of blocks that an edge caches (`mray._device.exports`).
 
-For edges with one reader, which need not pass through memory of the host.
+For edges with one reader, which need not pass through host memory.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ AGAIN = Struct("@QQQ")
 
 @dataclass(slots=True, eq=False)
 class LentMessage:
-    """A message on lease: ends when its readers have let go, unless the lease is remembered, or its memory in use here."""
+    """A message on lease: ends when its readers have released it, unless the lease is remembered, or its memory in use here."""
 
     message: ExportedMessage
     peers: Peers
-    #: Hears which readers open what they get.
+    #: Called with a reader's index and whether it can open what it gets.
     heed: Callable[[int, bool], None]
     lease: RememberedLease | None = None
 
@@ -73,47 +73,47 @@ class RememberedLease:
         self.timeline: Timeline = timelines_of(message.device).of(message.stream)
         self.address = message.blocks[0].address
         self.size = facts[11]
-        #: How to look at it: dtype, shape, strides.
+        #: The layout: dtype, shape, strides.
         self._view_of = facts[12:15]
         #: The tensors over its memory in this process, once there has been one.
         self._aliases: Aliases | None = None
-        #: The reader's first word of it.
+        #: The index of the reader's first word of it.
         self.ended = ended
-        #: The word by which the reader's note is known (0: none is); and its content: the point, whose number changes, and where that is.
+        #: The word that identifies the reader's note (0: none); the note's content: the point, whose number changes, and where that is.
         self.mark = 0
         self.point: PeerPoint
         self.theirs: memoryview
         self.index = 0
 
     def another(self) -> Any:
-        """A tensor over its memory; None where nobody could tell who has that."""
+        """A tensor over its memory; None where holders cannot be counted."""
         if self._aliases is None:
             self._aliases = self.device.aliases(self.device.tensor(self.address, self.size, *self._view_of, None))
         return None if self._aliases is None else self._aliases.another()
 
     def is_shared(self, besides: int = 0) -> bool:
-        """Whether such tensors, but for so many, or views of them are left."""
+        """Whether such tensors, apart from `dying` ones, or views of them are left."""
         return self._aliases is not None and self._aliases.are_left(besides)
 
 
 class RememberedLeases:
-    """Those of one writer."""
+    """The remembered leases of one writer."""
 
     def __init__(self, platform: Platform, exports: TensorExports, lender: Lender, peers: Peers) -> None:
         self._platform = platform
         self._exports = exports
         self._lender = lender
         self._peers = peers
-        #: By kind, without those that are taken; the one that was used last is the last.
+        #: By kind, without those that are taken; the most recently used is the last.
         self._of: dict[Hashable, deque[RememberedLease]] = {}
         self._all: list[RememberedLease] = []
-        #: How many tensors went as they lay.
+        #: The number of tensors sent in place.
         self.handed = 0
 
     def again(self, tensor: Any, sent: list[int], handed: RememberedLease | None = None) -> bytes | None:
-        """Copy a tensor to where a reader will look for it, unless it is there already (`handed`): the message.
+        """Copy a tensor to where a reader expects it, unless it is there already (`handed`). Returns the message.
 
-        None: this one has to tell all facts. The lease is added to those of the message that is being written.
+        None: the message must carry all facts. The lease is added to those of the message that is being written.
         """
         if handed is not None:
             self.handed += 1
@@ -133,7 +133,7 @@ class RememberedLeases:
         return self._send(found, sent)
 
     def _send(self, found: RememberedLease, sent: list[int]) -> bytes:
-        """Lend it once more, with what its block has by then."""
+        """Lend it once more, with the contents that its block has by then."""
         number = found.number
         sent.append(number)
         found.use = use = self._lender.lend_again(number, found.lent)
@@ -144,7 +144,7 @@ class RememberedLeases:
         return AGAIN.pack(number, use, point)
 
     def _free(self, leases: deque[RememberedLease], stream: int) -> RememberedLease | None:
-        """The one to use next; None: one more is to be remembered, or there is none that the reader does not look at."""
+        """The one to use next; None: one more is to be remembered, or the reader still uses all."""
         words = self._lender.words
         late = None
         waiting = 0
@@ -172,7 +172,7 @@ class RememberedLeases:
         return late
 
     def _learn(self, found: RememberedLease, number: int) -> bool:
-        """Learn the reader's new note; whether anybody here can wait for that point now."""
+        """Read the reader's new note. Returns whether this process can wait for that point now."""
         note = self._lender.note(found.ended)
         where = point_of(note, number)
         try:
@@ -206,7 +206,7 @@ class RememberedLeases:
         return len(self._all)
 
     def take(self, kind: Hashable, stream: int) -> RememberedLease | None:
-        """One that nobody looks at; it is nobody else's until it is given back or lent."""
+        """An unused one, reserved until it is given back or lent."""
         leases = self._of.get(kind)
         found = self._free(leases, stream) if leases else None
         if found is not None:
@@ -215,12 +215,12 @@ class RememberedLeases:
         return found
 
     def give_back(self, lease: RememberedLease) -> None:
-        """It was taken, and is for messages to come."""
+        """It was taken, and is for later messages."""
         if lease.is_remembered:
             self._of[lease.kind].appendleft(lease)
 
     def forget(self) -> bool:
-        """Remember nothing: leases end when their readers have let go. Whether any was remembered."""
+        """Remember nothing: leases end when their readers have released them. Returns whether any was remembered."""
         if not self._all:
             return False
         for lease in self._all:

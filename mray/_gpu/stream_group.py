@@ -1,24 +1,24 @@
-"""Groups whose collectives a library queues on streams: what to tell each other, so that nobody's stream waits for somebody who is gone.
+"""Groups whose collectives a library queues on streams: what members publish, so that no stream waits for a member that has left or died.
 
     member a                                     the others
     SENT[b] + 1, LAST[b] = its number, then the library's call     b: RECEIVED[a] + 1, LAST[a] = its number, then the library's call
     DONE = the number of its last piece of work that is done
 
-The library moves the tensors; here are only words on the boards. A piece of work is *matched* once all who take part have queued theirs;
-what is not, when a member leaves, never will be. So a member that leaves
+The library moves the tensors; the boards have only words. A piece of work is *matched* once all participants have queued theirs; what is
+not matched when a member leaves never will be. So a leaving member does
 
-    L1 LEFT = DESTROYED            nobody expects more of it
+    L1 LEFT = DESTROYED            no other expects more of it
     L2 waits while all its work is matched but not done, and while work of others with it is not done
-    L3 LEFT = LOST if work is left, for then others may wait for it; the library aborts
+    L3 LEFT = LOST if work is left, since others may wait for it; the library aborts
 
-and a member whose work waits for somebody who has left without queuing the other half, or who died, aborts as well, with LEFT = BROKEN.
-`blocker` names them. Nobody rings for that; who has work on its streams looks every few hundredths of a second
-(`mray._gpu.nccl_member`). A death is told by the runtime, at once.
+and a member whose work waits for one that has left without queuing the other half, or has died, aborts as well, with LEFT = BROKEN.
+`blocker` names them. No doorbell rings for that; a member with work on its streams polls (`mray._gpu.nccl_member`). The runtime reports
+a death immediately.
 
-A member that is refused a call queues nothing and counts it, as in all groups; who has queued the other half aborts, as for one that left,
-unless it calls again within `GRACE`.
+A member that is refused a call queues nothing and counts it, as in all groups; a member that has queued the other half aborts, as for
+one that left, unless the refused one calls again within `GRACE`.
 
-Joining, and the few facts that members tell each other before the library knows them, go as in all groups over shared memory.
+Joining, and what members exchange before the library knows them, go as in all groups over shared memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from mray._inside.memory import trust_fence
 from mray._inside.transports import Board, GroupHost, GroupMember, MemberOfGroup
 from mray.exceptions import RayChannelError
 
-#: Most bytes that a member tells the others.
+#: Bytes that a member exchanges with the others at most.
 _MOST = 4096
-#: Seconds that a member who finds another one to have broken off waits to hear of the death that it broke off for.
+#: Seconds that a member which finds another one aborted waits for the notification of the death that caused it.
 ABORT_GRACE = 1.0
 
 
@@ -49,22 +49,22 @@ class StreamGroup(MemberOfGroup):
         #: Called in the reading thread when a member has died.
         self.on_death: Callable[[], None] | None = None
         self._base = self._board.queued
-        #: When another one was first seen to have broken off.
+        #: When another one was first seen aborted.
         self._broken_at: float | None = None
-        #: When another one was first seen to have been refused its half of what this one has queued.
+        #: When another one was first seen refused its half of what this one has queued.
         self._refused_at: float | None = None
-        #: The refusal that this member breaks off for, as a clause.
+        #: The refusal for which this member aborts, as a clause.
         self._refusal = ""
         #: Pieces of work that this member has queued.
         self.queued = 0
 
     def label(self, rank: int) -> str:
-        """A member, for people."""
+        """A member in messages."""
         return str(self._members[rank])
 
     # ------------------------------------------------------------------------------------ before the library
     def tell_all(self, facts: Any) -> list[Any]:
-        """The words of every member, by rank; a collective, small."""
+        """Exchange small values: returns those of every member, by rank. A collective."""
         import numpy  # noqa: PLC0415
 
         message = pickle.dumps(facts)
@@ -76,9 +76,9 @@ class StreamGroup(MemberOfGroup):
         return [pickle.loads(each.tobytes()) for each in told]
 
     def make_beside(self, make: Callable[[], Any], thread_name: str, drop: Callable[[Any], None]) -> Any:
-        """The library's part of the group, which `make` gives once all members have called it.
+        """The library's part of the group, which `make` returns once all members have called it.
 
-        In a thread of its own: nothing else ends that wait when a member dies. `drop` gets a part that comes after that. Raises
+        In a separate thread, since nothing else ends that wait when a member dies. `drop` gets a part that arrives after that. Raises
         RayChannelError when there is none.
         """
         made: list[Any] = []
@@ -112,27 +112,27 @@ class StreamGroup(MemberOfGroup):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it cannot go on: somebody died, or work was given up."""
+        """Whether it cannot go on: a member died, or work was given up."""
         return self._failure is not None
 
     def fail(self, why: str, cause: BaseException | None = None) -> None:
-        """The group cannot go on."""
+        """End the group."""
         if self._failure is None:
             self._failure = self._broken(why, cause) if cause is not None else self._ended_by(why)
             self.host.wake()
 
     def give_up(self) -> None:
-        """Tell the others that work of this member will not be done."""
+        """Publish that work of this member will not be done."""
         if not self._closed and self._board.words[LEFT] in (HERE, DESTROYED):
-            # Of a death they hear themselves.
+            # Others are notified of a death by the runtime.
             self._board.tell_reason(self._refusal)
             self._leave(BROKEN if self.has_failed else LOST)
 
     # ------------------------------------------------------------------------------------ work
     def note(self, sent: int = -1, received: int = -1) -> int:
-        """A message to or from a rank is about to be queued, or else a collective: the number of that piece of work.
+        """A message to or from a rank is about to be queued, or else a collective. Returns the number of that piece of work.
 
-        Raises RayChannelError when who takes part has left without queuing its half.
+        Raises RayChannelError when a participant has left without queuing its half.
         """
         self.check()
         words, board = self._board.words, self._board
@@ -202,7 +202,7 @@ class StreamGroup(MemberOfGroup):
         )
 
     def blocker(self) -> str | None:
-        """The member that keeps this one's work from ever being done, as a clause; None: there is none."""
+        """The member that keeps this one's work from ever being done, as a clause, or None."""
         done = self._board.words[self._base + DONE]
         gone = []
         refusing = []

@@ -1,6 +1,6 @@
-"""Calls whose tensors stay with the actor, and calls that are given such tensors: what the caller checks and remembers.
+"""Calls whose tensors stay with the actor, and calls with such tensors as arguments: the caller's checks and records.
 
-In the process that calls. How the tensors travel: `mray._gpu.tensor_transport`.
+In the calling process. `mray._gpu.tensor_transport` carries the tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mray._runtime.client.calls import Call
 
 
 def check_enabled(handle: ActorHandle, name: str, num_returns: int | str) -> None:
-    """ValueError unless methods of the actor may leave their tensors with it by this transport, and this one returns values."""
+    """Raise ValueError unless methods of the actor may leave their tensors with it by this transport, and this one returns values."""
     transport = tensor_transport(name)
     if transport is not None and isinstance(num_returns, str):
         raise ValueError(
@@ -33,7 +33,7 @@ def check_enabled(handle: ActorHandle, name: str, num_returns: int | str) -> Non
 
 
 def keep_tensors(call: Call, name: str) -> None:
-    """Have the tensors that the call returns stay with the actor."""
+    """Make the tensors that the call returns stay with the actor."""
     transport = tensor_transport(name)
     if transport is None:
         return
@@ -43,7 +43,7 @@ def keep_tensors(call: Call, name: str) -> None:
 
 
 def warn_if_sent_back(arguments: Sequence[ObjectRef], handle: ActorHandle) -> None:
-    """UserWarning, once for each ref, when its tensors go to other actors and, by reference, to the one that has them."""
+    """Warn (UserWarning), once per ref, when its tensors go to other actors and, by reference, to the one that has them."""
     for ref in arguments:
         entry = ref._entry
         if entry.transport is None or entry.sent is True:

@@ -1,4 +1,4 @@
-"""Tensors that stay with the process that made them until a reader needs them: ``@mray.method(tensor_transport=...)``.
+"""Tensors that stay with the process that created them until a reader needs them: ``@mray.method(tensor_transport=...)``.
 
 In every client; as holder and as receiver::
 
@@ -7,25 +7,25 @@ In every client; as holder and as receiver::
             the rest of the value, pickled                 payload, below ---- argument --> begin
     _on_fetch <------------------------------------------------------------ TENSORS_FETCH --+
        a copy of the tensors, lent ----- TENSORS_BROUGHT: (form, payload, lease) ---------> the rest, with these tensors
-    the lease ends <------------------------------------------------------------- RELEASE --+ when the last view is gone
-    _drop <----------------------------- TENSORS_FREE ---+ when the last ref is gone
+    the lease ends <------------------------------------------------------------- RELEASE --+ when the last view dies
+    _drop <----------------------------- TENSORS_FREE ---+ when the last ref dies
 
-A payload of form TENSORS is ``(holder's process, its actor, class and pid, transport, facts of a transport of the program's own, form,
+A payload of form TENSORS is ``(holder's process, its actor, class and pid, transport, metadata of a program's own transport, form,
 payload of the rest)``. In the holder itself the tensors are found by reference, and nothing is copied.
 
-A loan is an object that the holder owns and the receiver borrows (`mray._runtime.objects.borrowing`), so the end of either process ends
-it. Tensors of the CPU lie in a segment that the receiver maps copy-on-write; receivers that fetch while the segment is lent share it,
-unless the tensors have been written to meanwhile. Tensors of devices: see `mray._gpu.device_loans`.
+A loan is an object that the holder owns and the receiver borrows (`mray._runtime.objects.borrowing`), so the exit of either process ends
+it. CPU tensors lie in a segment that the receiver maps copy-on-write; receivers that fetch while the segment is lent share it, unless
+the tensors have been written to meanwhile. Device tensors: see `mray._gpu.device_loans`.
 
-A tensor is not copied before a receiver fetches it: code that writes to it before its refs are gone changes the tensors of later receivers
-(`wait_tensor_freed` waits until they are gone). The holder answers in its reading thread, also while its main thread is busy.
+A tensor is not copied before a receiver fetches it: code that writes to it before its refs are dead changes the tensors of later
+receivers (`wait_tensor_freed` waits for that). The holder answers in its reading thread, also while its main thread is busy.
 
-A stream that waits for the kernels of a holder goes on when that has died, over undefined contents. So a call that was given the tensors
-asks, when its value is pickled, whether they were ever there (`TensorStore.why_lost`), and answers with the holder's death if not. Tensors
-that were got, and those that outlive the call, have nobody who asks later.
+A stream that waits for the kernels of a dead holder continues, over undefined contents. So a call with the tensors as arguments checks,
+when its value is pickled, whether they ever arrived (`TensorStore.why_lost`), and answers with the holder's death if not. Tensors that
+were got, and those that outlive the call, are not checked later.
 
-Rejected: sending tensors ahead when the ref is passed on, as Ray does. The owner would have to introduce two processes, and each would wait
-for a dead one; here only the receiver waits, and the kernel tells it.
+Rejected: sending tensors ahead when the ref is passed on, as Ray does. The owner would have to introduce two processes, and each would
+wait for a dead one; here only the receiver waits, and the kernel notifies it.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ if TYPE_CHECKING:
 
 #: Objects that are fetched for calls that have not begun.
 MOST_AHEAD = 8
-#: Seconds in which other processes learn of the end of a process.
+#: Seconds in which other processes are notified of an exit.
 _GRACE = 1.0
-#: The transport that the user has named so that nothing passes through the host.
+#: The transport whose tensors must not pass through the host.
 _ON_DEVICE_ONLY = "CUDA_IPC"
 #: A form beside those of messages: a value in a segment that is mapped already.
 _MAPPED = -1
@@ -94,13 +94,13 @@ class Held:
 
     def __init__(self, tensors: list[Any], transport: TensorTransport, prepared: Prepared | None) -> None:
         self.tensors = tensors
-        #: The tensors as a transport of the program's own has prepared them.
+        #: The tensors as a program's own transport has prepared them.
         self.prepared = prepared
-        #: The devices' streams that they were made on.
+        #: The devices' streams that they were created on.
         self.streams = streams_of(tensors) if transport.on_device else {}
         #: Whether they must not pass through the host.
         self.on_device_only = transport.name == _ON_DEVICE_ONLY
-        #: Copies being made at this moment.
+        #: Copies in progress.
         self.busy = 0
         self.dropped = False
         #: The copy that is lent to receivers, its lease, and the tensors' versions when it was made.
@@ -108,14 +108,14 @@ class Held:
 
 
 class TensorFetch:
-    """Tensors on their way; made by `TensorStore.begin`."""
+    """Tensors in flight; created by `TensorStore.begin`."""
 
     __slots__ = ("_discard", "answer", "awaited", "for_get", "is_own", "object_id", "payload", "tensors")
 
     def __init__(self, object_id: bytes, payload: tuple[Any, ...], for_get: bool, discard: Callable[[Answer], None]) -> None:
         self._discard = discard
         self.object_id = object_id
-        #: Whether a transport of the program's own brings them, and whether for `get`.
+        #: Whether a program's own transport brings them, and whether for `get`.
         self.is_own = type(payload[4]) is tuple
         self.for_get = for_get
         self.payload = payload
@@ -140,12 +140,12 @@ class TensorStore(Part):
         if client.role == m.ROLE_DRIVER:
             forget_pickles()
         self._held: dict[bytes, Held] = {}
-        #: Ids of those that were made for other processes, which own them.
+        #: Ids of objects that other processes own.
         self._kept: Ledger[bytes] = Ledger()
         #: The number of objects that have a tensor, by its `id`; all of them are alive.
         self._objects: dict[int, int] = {}
         self._loans = DeviceLoans(client.reactor)
-        #: Whether device memory could be exported whenever it was tried.
+        #: Whether every export of device memory has succeeded.
         self._exports = True
         #: Fetches for queued calls, by object id, the longest waiting first.
         self._ahead: dict[bytes, TensorFetch] = {}
@@ -163,8 +163,7 @@ class TensorStore(Part):
     def freeze(
         self, value: Any, encoded: Encoded, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
     ) -> tuple[int, Any, list[Any] | None]:
-        """As `Owner.freeze`, but the tensors stay here. The end of the caller's process frees them; `actor`: id and class, b""
-        if none.
+        """As `Owner.freeze`, but the tensors stay here. The caller's exit frees them; `actor`: id and class, or b"".
 
         Raises ValueError when the transport does not carry tensors of their device.
         """
@@ -223,7 +222,7 @@ class TensorStore(Part):
             )
 
     def _on_fetch(self, connection: Connection, number: int, object_id: bytes, through_host: bool) -> None:
-        # Without the lock: copies take their time.
+        # Without the lock: copies take time.
         self._client.reactor.defer(lambda: self._answer(connection, number, object_id, through_host))
 
     @staticmethod
@@ -253,7 +252,7 @@ class TensorStore(Part):
                 self._forget_if_done(held)
 
     def _lend_on_device(self, held: Held, connection: Connection, number: int) -> bool:
-        """Answer with a loan of device memory; False if there is none to lend, and the tensors may pass through the host."""
+        """Answer with a loan of device memory. Returns False if there is none to lend, and the tensors may pass through the host."""
         if not self._exports and not held.on_device_only:
             return False
         try:
@@ -266,7 +265,7 @@ class TensorStore(Part):
                 ) from error
             self._exports = False
             logger.warning("Tensors go through host memory from pid %d, which cannot export memory of its GPU: %s", os.getpid(), error)
-        except DeviceOutOfMemoryError:  # the host may have room for them, for this once
+        except DeviceOutOfMemoryError:  # the host may have room for them this time
             if held.on_device_only:
                 raise
         return False
@@ -325,7 +324,7 @@ class TensorStore(Part):
         self._loans.close()
 
     def drop(self, object_id: bytes) -> None:
-        """Drop the tensors of an object whose last ref is gone. Client's lock held."""
+        """Drop the tensors of an object whose last ref is dead. Client's lock held."""
         held = self._held.pop(object_id, None)
         if held is not None:
             held.dropped = True
@@ -356,7 +355,7 @@ class TensorStore(Part):
         entry.guard = Guard(self._client.reactor.defer, self._let_go, object_id, payload, keep)
 
     def transport_of(self, ref: ObjectRef) -> str | None:
-        """The transport of a ref whose tensors stay with their maker; None for any other."""
+        """The transport of a ref whose tensors stay with their holder, else None."""
         entry = ref._entry
         return encoded_name(entry.payload[4]) if entry.form == m.TENSORS else entry.transport if entry.form is None else None
 
@@ -398,13 +397,13 @@ class TensorStore(Part):
                 return fetch
             connection = client.try_peer(payload[0])
             if connection is not None:
-                # A peer whose memory could not be opened once is not asked for any again.
+                # A peer whose memory could not be opened once is not asked for it again.
                 through_host = through_host or (connection.peer.opens_nothing and payload[4] != _ON_DEVICE_ONLY)
                 fetch.answer = client.request(connection, m.TENSORS_FETCH, object_id, through_host)
         return fetch
 
     def _discard(self, answer: Answer) -> None:
-        """Drop the answer to a fetch that is not needed any more; called by finalizers."""
+        """Drop the answer to a fetch that is no longer needed; called by finalizers."""
 
         def discard() -> None:
             with self._client.lock:
@@ -416,7 +415,7 @@ class TensorStore(Part):
         self._client.reactor.defer(discard)
 
     def look_ahead(self, arguments: Sequence[ArgumentValue]) -> None:
-        """Fetch the tensors of these arguments already: a call with them is going to run."""
+        """Fetch the tensors of these arguments early: a call with them is going to run."""
         for value in arguments:
             if value.form == m.TENSORS and value.object_id not in self._ahead and type(value.payload[4]) is str:
                 while len(self._ahead) >= MOST_AHEAD:
@@ -430,7 +429,7 @@ class TensorStore(Part):
                 self._ahead.pop(value.object_id, None)
 
     def tensors_of(self, fetch: TensorFetch, timeout: float | None = None) -> list[Any]:
-        """Wait for the tensors, `timeout` seconds at most: GetTimeoutError. Raises the holder's error, or that of its death."""
+        """Wait for the tensors, `timeout` seconds at most (GetTimeoutError). Raises the holder's error, or that of its death."""
         if fetch.tensors is None:
             fetch.tensors = self._receive(fetch, timeout)
         return fetch.tensors
@@ -476,7 +475,7 @@ class TensorStore(Part):
             found, fetch.awaited = self._loans.bring(connection, facts, numbers)
             return found
         except (UnreachableError, NotOpenedError) as error:
-            # Memory of a dead process is gone, perhaps before its connection.
+            # Memory of a dead process may be freed before its connection is closed.
             if isinstance(error, NotOpenedError) and self._client.reactor.wait_until(lambda: connection.closed, _GRACE):
                 raise self._who_died(fetch) from None
             _process, _actor, name, pid, transport = fetch.payload[:5]
@@ -499,7 +498,7 @@ class TensorStore(Part):
             if not client.requests.settle(number, (form, payload, lease), None):
                 self._loans.refuse(connection, lease)
             return
-        # From here on the lease ends with the entry, also if no thread waits for it any more.
+        # Afterwards the lease ends with the entry, also if no thread waits for it any more.
         entry = self._borrowing.borrowed(connection, lease, form, payload) if lease else None
         if form == m.SEGMENT and payload[1] > 0 and entry is not None:
             # The name is removed when the lender dies, and the waiting thread may be busy for long. `read` explains a missing one.
@@ -508,7 +507,7 @@ class TensorStore(Part):
         client.requests.settle(number, (form, payload, entry), None)
 
     def _who_died(self, fetch: TensorFetch) -> BaseException:
-        """The error of tensors whose holder has gone."""
+        """The error of tensors whose holder has exited."""
         client = self._client
         process, actor_id, class_name, pid = fetch.payload[:4]
         if process == client.process:
@@ -519,16 +518,16 @@ class TensorStore(Part):
 
     @staticmethod
     def awaited(arguments: Sequence[ArgumentValue]) -> list[TensorFetch]:
-        """Those of a call's begun arguments that `why_lost` has to look after; they do not keep the tensors."""
+        """The fetches of a call's arguments that `why_lost` must check; they do not keep the tensors."""
         found = [value.payload for value in arguments if value.form == m.TENSORS and value.payload.awaited]
         for fetch in found:
             fetch.tensors = []
         return found
 
     def why_lost(self, fetches: Iterable[TensorFetch]) -> BaseException | None:
-        """The error of a holder that has died before its tensors were there, for which streams here waited.
+        """The error of a holder that died before its tensors arrived, for which streams here waited.
 
-        To be asked when something computed with them is there: streams have not gone on then, or it is known why.
+        Call when a result computed from them is there: streams have not continued then, or the reason is known.
         """
         lost = [fetch for fetch in fetches if any(region.has_lost(offset, number) for region, offset, number in fetch.awaited)]
         if not lost:
@@ -540,7 +539,7 @@ class TensorStore(Part):
 
     # ------------------------------------------------------------------------------------ values
     def begin_arguments(self, arguments: Sequence[ArgumentValue]) -> list[ArgumentValue]:
-        """The arguments of a call with a `TensorFetch` as payload of those whose tensors are elsewhere; each object is fetched once."""
+        """The arguments of a call, with a `TensorFetch` as payload where tensors are elsewhere; each object is fetched once."""
         begun: dict[bytes, TensorFetch] = {}
         ready: list[ArgumentValue] = []
         for value in arguments:
@@ -567,9 +566,9 @@ class TensorStore(Part):
         return self._together(fetch, tensors, entry)
 
     def values(self, refs: Sequence[ObjectRef], value_of: Callable[[Entry], Any], timeout: float | None, through_host: bool) -> list[Any]:
-        """The values of refs that are ready, some with tensors elsewhere. ValueError for tensors that `get` may not fetch.
+        """The values of ready refs, some with tensors elsewhere. Raises ValueError for tensors that `get` may not fetch.
 
-        With a `timeout` of 0 it still waits for tensors: a ref that is ready has its value.
+        With a `timeout` of 0 it still waits for tensors: a ready ref has its value.
         """
         deadline = None if not timeout or timeout < 0 else monotonic() + timeout
         fetches: dict[bytes, TensorFetch] = {}
@@ -607,7 +606,7 @@ class TensorStore(Part):
 
     @staticmethod
     def _together(fetch: TensorFetch, tensors: list[Any], entry: Entry | None) -> Any:
-        """The value, made of its tensors and the rest."""
+        """Combine the tensors and the rest into the value."""
         form, rest = fetch.payload[6:8]
         with _bringing(tensors):
             if form != m.SEGMENT:
@@ -621,7 +620,7 @@ class TensorStore(Part):
 
 @contextlib.contextmanager
 def _bringing(tensors: list[Any]) -> Iterator[None]:
-    """While entered, this thread unpickles placeholders of tensors as the tensors of the list."""
+    """Context manager: this thread unpickles placeholders of tensors as the tensors of the list."""
     outer = carriers.bring
     carriers.bring = tensors.__getitem__
     try:
@@ -631,7 +630,7 @@ def _bringing(tensors: list[Any]) -> Iterator[None]:
 
 
 def _versions(tensors: list[Any]) -> tuple[int, ...] | None:
-    """How often each tensor has been written to, by torch's count; None without one."""
+    """torch's version counter of each tensor; None without one."""
     try:
         return tuple(tensor._version for tensor in tensors)  # noqa: SLF001  (torch's)
     except (AttributeError, RuntimeError):
@@ -645,7 +644,7 @@ def device_type(tensor: Any) -> str:
 
 
 def check_tensors(tensors: list[Any], transport: TensorTransport) -> None:
-    """ValueError unless the transport carries tensors of these devices; RuntimeError for one of a device that requires grad."""
+    """Raise ValueError unless the transport carries tensors of these devices; RuntimeError for one of a device that requires grad."""
     if transport.on_device and any(getattr(tensor, "requires_grad", False) for tensor in tensors):
         raise RuntimeError(
             "A tensor that requires grad cannot be opened by other actors: the history of its computation stays behind, and they could not "

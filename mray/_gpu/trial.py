@@ -1,11 +1,11 @@
-"""Whether a process can open memory and timelines of another one: tried before anything counts on it.
+"""Whether a process can open memory and timelines of another one: tried before any edge depends on it.
 
     maker                                              opener
-    offer: timelines and a little memory, exported --> try_offer: opens both and closes them; what it failed at is an `Obstacle`
-    withdraw  <--------------------------------------- (by whoever has asked both)
+    offer: timelines and a little memory, exported --> try_offer: opens both and closes them; a failure is an `Obstacle`
+    withdraw  <--------------------------------------- (by the process that has asked both)
 
-CUDA's calls of IPC fail where the processes are in containers that share too little, on WSL, on some parts of GPUs (MIG), and where the
-compute mode of a GPU allows one process. Nothing says so beforehand but the calls themselves. Both sides make a context for them.
+CUDA's IPC calls fail where the processes are in containers that share too little, on WSL, on some parts of GPUs (MIG), and where the
+compute mode of a GPU allows one process. Only the calls themselves show it. Both sides create a context for them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mray._device.timelines import Where, mark
 
 
 class Offer(NamedTuple):
-    """Something to open. Plain data."""
+    """What is to be opened. Plain data."""
 
-    #: A point, and the handle of memory; None and empty: could not be made.
+    #: A point, and the handle of memory; None and empty if they could not be created.
     point: Where | None = None
     memory: bytes = b""
     #: The error, where one of them is empty. Memory may be missing without a reason: the device is full.
@@ -33,7 +33,7 @@ _offered: list[tuple[str, Device, int]] = []
 
 
 def offer(device: Device, asker: str) -> Offer:
-    """Export timelines and memory of a device, until `withdraw`. A failure to export is told, not raised."""
+    """Export timelines and memory of a device, until `withdraw`. A failure to export is reported, not raised."""
     try:
         point = mark(device, device.current_stream()).where
     except (RuntimeError, MemoryError) as error:
@@ -51,7 +51,7 @@ def offer(device: Device, asker: str) -> Offer:
 
 
 def withdraw(asker: str) -> None:
-    """Free what is on offer for this asker; nobody has it open any more. Idempotent."""
+    """Free what is on offer for this asker, which no process has open any more. Idempotent."""
     for each in [each for each in _offered if each[0] == asker]:
         _offered.remove(each)
         _asker, device, address = each
@@ -59,7 +59,7 @@ def withdraw(asker: str) -> None:
 
 
 def try_offer(device: Device, offered: Offer, *, with_memory: bool) -> Obstacle | None:
-    """Open an offer of another process on a device of this one, and close it again; None: that works."""
+    """Open another process's offer on a device of this one, and close it again. Returns the obstacle, or None."""
     if offered.point is None:
         return Obstacle(offered.reason, of_timelines=True)
     reason = device.why_unordered()
