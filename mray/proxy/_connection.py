@@ -1,11 +1,10 @@
-"""A connection: how a process talks to one interpreter; and the sender, a thread that sends steps that nobody waits for.
+"""A connection: how a process talks to one interpreter; and the sender, a thread that sends steps without a waiter.
 
-By calls of the engine's actor; directly, if the interpreter is this very process. While a connection lives, so do its client's variables:
-the interpreter notices its end by a token (`mray.proxy._token`).
+By calls of the engine's actor; directly, if the interpreter is this process. While a connection lives, so do its client's variables: the
+interpreter notices its end by a token (`mray.proxy._token`).
 
-In each process that uses variables there is one sender. A step is not sent by itself: those that follow within `LINGER` go with it in one
-call, as do those that a `fetch` sends along. And a variable that ends says so there, from a finalizer, which may take no lock: it only puts
-a record on the queue.
+Each process that uses variables has one sender. Steps that follow within `LINGER` go in one call, as do those that a `fetch` sends
+along. A variable that ends puts a record on its queue, from a finalizer, which may take no lock.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from mray.proxy._tensor_transfer import brought
 
 _log = logging.getLogger(__name__)
 
-#: Seconds for which a step may wait for others to go with it.
+#: Seconds that a step may wait for others to go with it.
 LINGER = 0.001
-#: Texts of mray and torch about a GPU's tensor in a process without one.
+#: Texts of mray and torch about a GPU tensor in a process without a GPU.
 _NO_GPU = ("has no GPU to put it on", "torch.cuda.is_available() is False")
 
 
@@ -42,7 +41,7 @@ class SendingStream(Protocol):
 
 
 class InterpreterConnection:
-    """Any thread may call. Errors: `InterpreterDiedError` from whatever waits."""
+    """Any thread may call. Whatever waits raises `InterpreterDiedError`."""
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
         self.engine = engine
@@ -53,7 +52,7 @@ class InterpreterConnection:
         self.node = engine.get_runtime_context().get_node_id()
         living_here = here.get()
         self.local = living_here.get(actor_id)
-        #: The mode of fetching a value: an interpreter takes tensors of GPUs as they are passed between interpreters.
+        #: The mode of fetching a value: an interpreter takes GPU tensors as they are passed between interpreters.
         self.fetching = VALUE if self.local is not None or not living_here else TRANSFER
         self.actor_died = importlib.import_module(f"{engine.__name__}.exceptions").RayActorError
         self._handle: Any = None
@@ -64,7 +63,7 @@ class InterpreterConnection:
             self._handle = handle
             self._call = handle.serve.remote
             self._send = handle.serve.options(num_returns=0).remote
-            # The token stays inside the object that this ref keeps, until this process drops it or dies.
+            # The token stays inside of this ref's object until this process drops it or dies.
             self._token = handle.open.remote(self.client)
         #: For the end of the program.
         self.streams: weakref.WeakSet[SendingStream] = weakref.WeakSet()
@@ -72,7 +71,7 @@ class InterpreterConnection:
         self._leaving = self.sender.enter(self)
 
     def __del__(self) -> None:
-        # Missing, if the constructor failed.
+        # Missing if the constructor failed.
         leaving = getattr(self, "_leaving", None)
         if leaving is not None:
             self.sender.put(leaving)
@@ -94,7 +93,7 @@ class InterpreterConnection:
             raise self.died("its session has ended")
 
     def ask(self, stream: int, first: int, steps: Sent, want: Want) -> Any:
-        """Send steps and begin to wait: what `answer` takes."""
+        """Send steps and begin to wait. Returns what `answer` takes."""
         if self.destroyed:
             raise self.died("it was destroyed")
         if self.local is not None:
@@ -102,7 +101,7 @@ class InterpreterConnection:
         return self._call(stream, first, steps, *want)
 
     def answer(self, asked: Any) -> Any:
-        """Wait, for ever. The value; raises what the step raised, or `InterpreterDiedError`."""
+        """Wait, without limit, and return the value. Raises what the step raised, or `InterpreterDiedError`."""
         if self.local is None:
             try:
                 asked = brought(self.engine, self.engine.get(asked))
@@ -121,7 +120,7 @@ class InterpreterConnection:
         return _value_of(asked)
 
     def _explain(self, error: Exception) -> None:
-        """Raise what says more about an error, if anything does: who has died, or what to write instead."""
+        """Raise a more specific error, if there is one: who has died, or what to write instead."""
         if isinstance(error, self.actor_died):
             raise self.died(error) from error
         text = str(error)
@@ -132,7 +131,7 @@ class InterpreterConnection:
             ) from error
 
     def value_ref(self, stream: int, first: int, steps: Sent, want: Want) -> Any:
-        """A ref of the engine to a value; it has the error, if there is one."""
+        """The engine's ref to a value, or to its error."""
         if self.local is not None:
             return self.engine.put(self.local.value(stream, first, steps, *want))
         return self._handle.value.remote(stream, first, steps, *want)
@@ -149,28 +148,28 @@ class InterpreterConnection:
             raise self.died(error) from error
 
     def release(self, ends: list[Any]) -> None:
-        """Tell that variables have ended; waits for nothing."""
+        """Report that variables have ended; waits for nothing."""
         if self.local is not None:
             self.local.release(ends)
-        elif self._has_session():  # else it has gone with it
+        elif self._has_session():  # else they have ended with it
             self._handle.release.options(num_returns=0).remote(ends)
 
     def _has_session(self) -> bool:
-        """Whether the engine runs: what nobody waits for must not start it again."""
+        """Whether the engine runs: what no thread waits for must not start it again."""
         return bool(self.engine.is_initialized())
 
     def destroy(self) -> None:
-        """End the interpreter. Requests to it from now on raise at once; elsewhere, once it has ended."""
+        """End the interpreter. Later requests from here raise immediately; from elsewhere, once it has ended."""
         self.engine.kill(self.handle)
         self.destroyed = True
 
     def is_open(self) -> bool:
-        """Whether the program may still use the interpreter: nobody has destroyed it here, and it is of this session of the engine."""
+        """Whether the program may still use the interpreter: it was not destroyed here, and is of this session of the engine."""
         engine = self.engine
         return not self.destroyed and engine.is_initialized() and engine.get_runtime_context().get_node_id() == self.node
 
     def died(self, how: object) -> InterpreterDiedError:
-        """The error for who needs the interpreter."""
+        """The error for users of the dead interpreter."""
         return InterpreterDiedError(self.id, self.name, str(how))
 
 
@@ -193,11 +192,11 @@ class Sender:
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        #: Puts a stream with unsent steps, an end: (connection, target, holder, {stream: last step that uses it}), or a `Leaving`.
-        #: From finalizers, too.
+        #: Puts a stream with unsent steps, an end: (connection, target, holder, {stream: last step that uses it}), or a `Leaving`. From
+        #: finalizers, too.
         self.put = self._queue.put
         self._lock = threading.Lock()
-        #: Connections of this process; while there are any, the thread runs.
+        #: Connections of this process; the thread runs while there are any.
         self._connections = 0
         self._hooked = False
         self._open: weakref.WeakSet[InterpreterConnection] = weakref.WeakSet()
@@ -210,7 +209,7 @@ class Sender:
             if self._connections == 1:
                 threading.Thread(target=self._deliver, name="proxy sender", daemon=True).start()
             if not self._hooked:
-                # After the engine's own, since it is registered later; so the engine still runs when this is called.
+                # Registered after the engine's handler and so called before it, while the engine still runs.
                 atexit.register(self.finish)
                 self._hooked = True
         return Leaving()
@@ -260,7 +259,7 @@ class Sender:
 
 
 def _quietly(action: Any, *arguments: Any) -> None:
-    """Call without errors: nobody waits, and the next user of the interpreter is told that it is gone."""
+    """Call and ignore errors: no thread waits, and the next user of the interpreter gets its error."""
     try:
         action(*arguments)
     except Exception:

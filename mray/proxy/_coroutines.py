@@ -1,6 +1,6 @@
-"""The event loop of an interpreter: awaits what its objects give to be awaited.
+"""The event loop of an interpreter, which awaits its objects' awaitables.
 
-In the interpreter's process: a thread with a loop, started when it is first needed. Steps wait for it on their own threads.
+In the interpreter's process: a thread with a loop, started on first use. Steps wait for it on their own threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Coroutines:
-    """Runs awaitables of any stream on one loop."""
+    """Runs awaitables of all streams on one loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

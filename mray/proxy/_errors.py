@@ -1,6 +1,6 @@
-"""Errors at an interpreter, and how they are told.
+"""Errors at an interpreter, and how they are reported.
 
-`Failure` crosses processes; it is the outcome of a step in place of its value, and that of all steps that depend on it.
+`Failure` crosses processes; it is the outcome of a step in the place of its value, and of all steps that depend on it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mray.cloudpickle import dumps
 
 
 class StepFailed(Exception):
-    """The cause of an error that a remote step raised: which step of which interpreter, and the traceback there.
+    """The cause of an error that a remote step raised: the step, its interpreter, and the traceback there.
 
     Attributes: `step` (what was done), `remote_traceback` (text).
     """
@@ -39,7 +39,7 @@ class RemoteError(RuntimeError):
 
 
 class VarReleasedError(ReferenceError):
-    """The target of a `Var` is gone: by `delete_unnamed_vars`, or with the process that was to make it."""
+    """The target of a `Var` was released, by `delete_unnamed_vars` or with the process that was to create it."""
 
 
 class InterpreterDiedError(RuntimeError):
@@ -57,7 +57,7 @@ class InterpreterDiedError(RuntimeError):
 
 
 class Failure:
-    """An error, where it happened, and its traceback as text. `seen`: someone has been told, so that nobody else needs to be."""
+    """An error, where it happened, and its traceback as text. `seen`: it was reported to a user."""
 
     __slots__ = ("error", "is_question", "pending", "remote_traceback", "seen", "step")
 
@@ -66,16 +66,16 @@ class Failure:
         self.step = step
         self.remote_traceback = remote_traceback
         self.seen = False
-        #: An attribute was looked for, and nothing depends on it yet.
+        #: Whether it is of an attribute lookup on which nothing depends yet.
         self.is_question = False
-        #: How many targets have this outcome. Nobody will look at it once there are none.
+        #: The number of targets with this outcome. It cannot be seen once there are none.
         self.pending = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Failure, (portable(self.error), self.step, self.remote_traceback)
 
     def throw(self) -> NoReturn:
-        """Raise the error, `StepFailed` as its cause."""
+        """Raise the error, with `StepFailed` as its cause."""
         self.seen = True
         error = self.error.with_traceback(None)
         if error.__cause__ is None or isinstance(error.__cause__, StepFailed):
@@ -84,7 +84,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, step: str) -> Failure:
-        """Of an error that is being handled. The lines of the interpreter itself are left out of the traceback."""
+        """Of the error that is being handled, without the interpreter's own lines in the traceback."""
         shown = error.__traceback__
         while shown is not None and shown.tb_next is not None and shown.tb_frame.f_globals.get("__package__") == __package__:
             shown = shown.tb_next
@@ -92,7 +92,7 @@ class Failure:
 
 
 class Portable:
-    """An error on its way: pickled already, and known to be restorable. It arrives as the error."""
+    """An error in transit: pickled already, and known to be restorable. It arrives as the error."""
 
     __slots__ = ("_pickled",)
 
@@ -108,6 +108,6 @@ def portable(error: BaseException) -> Portable | RemoteError:
     try:
         pickled = dumps(error)
         pickle.loads(pickled)
-    except Exception:  # whatever the user's `__reduce__` raises
+    except Exception:  # raised by the user's `__reduce__`
         return RemoteError(type(error).__qualname__, str(error))
     return Portable(pickled)

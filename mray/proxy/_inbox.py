@@ -1,10 +1,10 @@
-"""Where the steps of a stream arrive, at the interpreter.
+"""Receives the steps of a stream, at the interpreter.
 
-Calls to an actor with many threads overtake each other, so each says with which number its steps begin. Whichever thread finds the next
-ones runs them; threads that come meanwhile leave theirs and go, or wait for the step whose result they want. Nobody else's stream is held
-up.
+Calls to an actor with many threads overtake each other, so each carries the number of its first step. The thread that finds the next
+steps runs them; threads that arrive meanwhile leave theirs and return, or wait for the step whose result they want. Other streams are
+not delayed.
 
-A client that was interrupted while it sent steps sends them again, with those that have come to them meanwhile: each is done once.
+A client that was interrupted while it sent steps sends them again, along with later ones: each is run once.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Callable
 
 from mray.proxy._step import Place, Step
 
-#: The end of a holder, and the steps that are to be done before: (steps, target, holder).
+#: The end of a holder, and the steps to be done before: (steps, target, holder).
 Parked = tuple[tuple[Place, ...], Place, Place]
 
 
 class Inbox:
-    """The steps of one stream. `done` is the number of the last step that was done; it is written by the thread that runs the stream."""
+    """The steps of one stream. `done` is the number of the last step that was run; written by the thread that runs the stream."""
 
     __slots__ = ("_batches", "_changed", "_running", "_waiting", "closed", "done", "parked")
 
     def __init__(self) -> None:
         self.done = -1
-        #: Its client is gone: what has not come will not come.
+        #: Whether its client has exited: no further steps arrive.
         self.closed = False
-        #: Waiters for steps of this stream; read and written under the interpreter's lock.
+        #: Waiters for steps of this stream; under the interpreter's lock.
         self.parked: list[Parked] = []
         self._batches: dict[int, list[Step]] = {}
         self._running = False
@@ -35,14 +35,14 @@ class Inbox:
         self._changed = threading.Condition(threading.Lock())
 
     def deposit(self, first: int, steps: list[Step]) -> None:
-        """Steps have come; the first has this number."""
+        """Steps have arrived; the first has this number."""
         with self._changed:
             known = self._batches.get(first)
             if known is None or len(known) < len(steps):
                 self._batches[first] = steps
 
     def begin(self) -> list[Step] | None:
-        """Become the thread that runs this stream. The next steps, or ``None`` if there are none or another thread does so already."""
+        """Become the thread that runs this stream. Returns the next steps; None if there are none or another thread runs it."""
         with self._changed:
             if self._running or not self._batches:
                 return None
@@ -51,7 +51,7 @@ class Inbox:
             return batch
 
     def proceed(self) -> list[Step] | None:
-        """The steps after those that were done; ``None`` ends being the thread that runs this stream."""
+        """The steps after the last run ones; None: this thread no longer runs the stream."""
         with self._changed:
             batch = self._take()
             self._running = batch is not None
@@ -60,7 +60,7 @@ class Inbox:
             return batch
 
     def _take(self) -> list[Step] | None:
-        """Under the lock: the steps that are next."""
+        """Under the lock: the next steps."""
         following = self.done + 1
         batch = self._batches.pop(following, None)
         if batch is None and self._batches:
@@ -78,7 +78,7 @@ class Inbox:
         return any(first <= following < first + len(steps) for first, steps in self._batches.items())
 
     def advanced(self, number: int) -> None:
-        """The step of this number is done, and its result is where it belongs."""
+        """The step of this number is done, and its result is stored."""
         self.done = number
         if self._waiting:
             with self._changed:
@@ -94,14 +94,14 @@ class Inbox:
             self._changed.notify_all()
 
     def wait_done(self, number: int, run: Callable[[list[Step]], None]) -> bool:
-        """Wait until the step of this number is done; False if it never will be. Runs the stream if nobody else does."""
+        """Wait until the step of this number is done; False if it never will be. Runs the stream if no other thread does."""
         while self.done < number:
             batch = self.begin()
             if batch is not None:
                 run(batch)
                 continue
             with self._changed:
-                # `advanced` writes `done` before it looks at `_waiting`, and this does the opposite: one of the two sees the other.
+                # `advanced` writes `done` before it reads `_waiting`, and this does the opposite: one of the two sees the other.
                 self._waiting += 1
                 try:
                     if self.done >= number:

@@ -1,7 +1,7 @@
-"""The actor that holds the objects: it runs steps and answers for their results.
+"""The actor that holds the objects: it runs steps and returns their results.
 
-In the interpreter's process, on the threads of the actor: a call brings steps of one stream, perhaps wants the result of one, and waits for
-that alone. The held objects and their holders are in `targets`.
+In the interpreter's process, on the threads of the actor: a call brings steps of one stream, perhaps wants the result of one, and waits
+for only that. `targets` has the objects and their holders.
 
 Invariant: user code (operations, and the finalizers of targets) runs with no lock held.
 """
@@ -48,18 +48,18 @@ here: ProcessLocal[weakref.WeakValueDictionary[str, Interpreter]] = ProcessLocal
 
 _GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its maker died before it was made"
 
-#: Requests for a result: the value; the value, and forget it; only that it is there; a token that keeps it; what awaiting it gives.
-#: LEND is VALUE for another interpreter, which gets tensors of GPUs lent.
-#: READY wants no result, but that the stream's steps are done, as the others do first; TOKEN alone waits for nothing.
+#: Requests for a result: the value; the value, which is then forgotten; only its completion; a token that keeps it; its awaited result.
+#: LEND is VALUE for another interpreter, which gets GPU tensors lent. READY wants no result, but that the stream's steps are done, as the
+#: others do first; TOKEN waits for nothing.
 VALUE, TAKE, DONE, TOKEN, AWAITED, READY, TRANSFER = "value", "take", "done", "token", "awaited", "ready", "lend"
 #: (one of these, stream, number of the result, the last step of the asking stream)
 Want = tuple[str, int, int, int]
-#: Steps as they travel: pickled already, if they are of builtin types, which is the quickest for engines.
+#: Steps in transit: pickled already if they are of builtin types, which is the fastest for engines.
 Sent = bytes | list[Step] | None
 
 
 class Interpreter:
-    """Holds objects for clients anywhere. Its methods are called by `mray.proxy`, not by users."""
+    """Holds objects for clients anywhere. `mray.proxy` calls its methods, not users."""
 
     def __init__(self, engine: str) -> None:
         self._engine = importlib.import_module(engine)
@@ -94,7 +94,7 @@ class Interpreter:
 
     # ------------------------------------------------------------------------------------ calls
     def serve(self, stream: int, first: int, steps: Sent, *want: Any) -> Any:
-        """Take these steps of a stream. With `want` (a `Want`), wait for that result and answer: the value, or a `Failure`."""
+        """Take steps of a stream. With `want` (a `Want`), wait for that result and return the value, or a `Failure`."""
         inbox = self._inboxes.get(stream)
         if inbox is None:
             inbox = self._inbox(stream)
@@ -139,15 +139,15 @@ class Interpreter:
         return (getattr(target, name) if name else target)(*values, **named)
 
     def names(self) -> list[str]:
-        """Of the named instances."""
+        """The names of named instances."""
         return self._namespace.names()
 
     def delete_unnamed_vars(self) -> None:
-        """Forget every target. A target with a name keeps it."""
+        """Forget every target. A named one stays under its name."""
         self._targets.clear()
 
     def status(self) -> dict[str, Any]:
-        """Facts for people."""
+        """A summary for users."""
         return {
             "id": self._id,
             "host": self._host,
@@ -166,7 +166,7 @@ class Interpreter:
         return f"Var@{self._host}[{self._id[:5]}]:{value!s}"
 
     def local(self, value: Any) -> Any:
-        """The value of a variable that lives here; anything else as it is."""
+        """The value of a variable that lives here; any other value as it is."""
         place = getattr(type(value), "_place_here", None)
         found = place(value, self._id) if place is not None else None
         if found is None:
@@ -202,7 +202,7 @@ class Interpreter:
         return inbox.proceed()
 
     def _do(self, stream: int, number: int, step: Step) -> None:
-        """Do a step; what comes of it is its target's value or failure."""
+        """Run a step; its outcome is its target's value or failure."""
         operation, kinds, operands, names = step
         values: tuple[Any, ...] = ()
         value = failure = None
@@ -282,7 +282,7 @@ class Interpreter:
         return target.value
 
     def _target(self, place: Place) -> Target:
-        """The target of a step, which may not have been done yet."""
+        """The target of a step, which may not have run yet."""
         stream, number = place
         inbox = self._inbox(stream)
         inbox.wait_done(number, lambda batch: self._go_on(stream, inbox, batch))
@@ -339,7 +339,7 @@ class Interpreter:
         return self._tokens.make(key)
 
     def _adopt(self, stream: int, number: int, holder: Place, _token: Any) -> None:
-        """A client that got a variable from elsewhere holds it itself from here on; the token was alive until now."""
+        """Make the client that received a variable a holder; until now the token kept the target alive."""
         self._hold((stream, number), holder)
 
     def _hold(self, place: Place, holder: Any) -> None:
@@ -354,7 +354,7 @@ class Interpreter:
                 inbox = self._inbox_locked(stream)
                 if inbox.done < number and not inbox.closed:
                     inbox.parked.append((uses[at:], place, holder))
-                    # The stream may have passed the step before this was parked, and it looks only between batches.
+                    # The stream may have passed the step before this was parked, and it checks only between batches.
                     if inbox.done < number:
                         return
                     inbox.parked.pop()
@@ -379,14 +379,14 @@ class Interpreter:
             inbox.close()
             self._unpark(inbox)
         with self._lock:
-            # Made anew, and closed, if anybody asks for a result of theirs.
+            # Recreated, and closed, if a result of theirs is asked for.
             for stream in [stream for stream, inbox in self._inboxes.items() if inbox.idle and client_of(stream) == client]:
                 del self._inboxes[stream]
         self._targets.drop_client(client)
 
 
 def _bury(interpreter: weakref.ref[Interpreter], ended: queue.SimpleQueue[Any]) -> None:
-    """Runs in a thread of its own, as long as there is the interpreter: what tokens kept ends here, not in a finalizer."""
+    """Runs in a separate thread: targets that only tokens kept end here, not in a finalizer."""
     while (key := ended.get()) is not None:
         alive = interpreter()
         if alive is not None:
@@ -395,7 +395,7 @@ def _bury(interpreter: weakref.ref[Interpreter], ended: queue.SimpleQueue[Any]) 
 
 
 class _Inherited(Exception):
-    """An operand is the outcome of a step that failed."""
+    """An operand is the outcome of a failed step."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""The origin of an attribute access: the user's own ``v.name``, or `hasattr`, `getattr` and other code in C.
+"""The origin of an attribute access: the user's own ``v.name``, or `hasattr`, `getattr` and other C code.
 
-In the process of a `Var`. ``v.name`` is answered without asking anybody (the result is a `Var`, its error shows when it is used), but a
-caller who is after the `AttributeError` needs it at once. Python tells `__getattr__` nothing of its caller; the caller's current
-instruction does.
+In the process of a `Var`. ``v.name`` is answered without a round trip (the result is a `Var`, whose error shows when it is used), but
+`hasattr` needs the `AttributeError` immediately. Python passes `__getattr__` nothing about its caller; the caller's current instruction
+shows it.
 
-Rejected: to ask the interpreter for the names of each new value. A chain would pay a round trip per link.
+Rejected: asking the interpreter for the names of each new value. A chain would pay a round trip per link.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LAZY = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if na
 
 
 def wants_answer(depth: int) -> bool:
-    """Whether the frame `depth` above this one is amid something else than ``v.name``."""
+    """Whether the frame `depth` above this one executes anything but ``v.name``."""
     frame = sys._getframe(depth + 1)
-    # `co_code` shows instructions as they were compiled, also where the interpreter has specialised or instrumented them.
+    # `co_code` shows instructions as compiled, even where the interpreter has specialised or instrumented them.
     return frame.f_lasti < 0 or frame.f_code.co_code[frame.f_lasti] not in _LAZY

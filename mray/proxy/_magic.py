@@ -1,4 +1,4 @@
-"""``%%remote env``: a notebook's cell that runs at an interpreter. IPython is optional; `register` is given its shell."""
+"""``%%remote env``: a notebook cell that runs at an interpreter. IPython is optional; `register` is given its shell."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from mray.proxy._var import RemoteInterpreter, Var
 
 
 def register(shell: Any) -> None:
-    """Give a shell of IPython the magic."""
+    """Give an IPython shell the magic."""
 
     def remote(line: str, cell: str) -> Var | None:
-        """Run the cell at the interpreter that the line names. Its globals are the named instances; what its last line is, is shown."""
+        """Run the cell at the interpreter that the line names, with the named instances as globals, and show the value of its last line."""
         env = shell.user_ns.get(line.strip())
         if not isinstance(env, RemoteInterpreter):
             raise NameError(f"%%remote takes the name of an interpreter, and {line.strip()!r} is none")

@@ -1,7 +1,7 @@
-"""The table of operators: from it `Var` gets its methods and the interpreter its operations.
+"""The table of operators, from which `Var` gets its methods and the interpreter its operations.
 
-Any process. A row is an operation's name on the wire and the function that does it; functions of `operator` make Python's own decision
-about reflection, since they run where the operands are.
+Any process. A row is an operation's name on the wire and its function; functions of `operator` decide about reflection as Python does,
+since they run where the operands are.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ UNARY: dict[str, Callable[..., Any]] = {
     "deepcopy": lambda value, _memo=None: copy.deepcopy(value),
 }
 
-#: Python wants the result itself, of a certain type, here and now.
+#: Python needs the result itself, of a certain type, immediately.
 ANSWERED: dict[str, Callable[..., Any]] = {
     "bool": bool,
     "len": len,

@@ -5,14 +5,15 @@ A step is a flat tuple of builtin values, so that the C pickler suffices::
     (operation, kinds, operands, names)
 
     operation  a key of `OPERATIONS`, or one of the interpreter's own
-    kinds      one letter for each operand, how it is to be read:
-               LITERAL itself; SAME the result of an earlier step of this stream (its number); OTHER the result of a step of another stream
+    kinds      one letter for each operand:
+               LITERAL itself; SAME the result of an earlier step of this stream (its number); OTHER the result of a step of another
+               stream
                (stream, number); NESTED a container with such results inside, as `At`; FOREIGN a ref of the engine to another
                interpreter's value; MODULE a module's name
     names      of the last operands, when a call has keyword arguments
 
-The number of a step is its place in its stream, and a result is known by (stream, number): whoever has that can tell what is not there yet
-from what is gone. STATEMENTS have no result.
+The number of a step is its position in its stream, and a result is known by (stream, number), which tells a future result from a
+released one. STATEMENTS have no result.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ class NamedModule(NamedTuple):
 
 
 class Chunk(list[Any]):
-    """Items that an iterator gave, and how it ended: ``None`` if it has not, else the exception."""
+    """Items of an iterator, and its end: None if it has not ended, else the exception."""
 
     end: BaseException | None = None
 
 
-#: Iterators over what is there already: to ask them for more than is wanted changes nothing.
+#: Iterators over existing items: reading ahead has no effect.
 _SEQUENCES: tuple[Any, ...] = ([], (), "", b"", bytearray(), range(0), range(1 << 70, 1 << 70), {}, {}.values(), {}.items(), set())
 _EAGER = frozenset(type(iter(sequence)) for sequence in _SEQUENCES)
-#: How many items at most are asked for at once.
+#: Items that are requested together, at most.
 CHUNK = 256
 
 
@@ -77,7 +78,7 @@ def advance(iterator: Iterator[Any], count: int) -> Chunk:
 
 
 def _end(chunk: Chunk) -> tuple[int, bool]:
-    """How many items there are, and whether there are no more. Raises what the iterator raised."""
+    """The number of items, and whether there are no more. Raises what the iterator raised."""
     if chunk.end is not None and not isinstance(chunk.end, StopIteration):
         raise chunk.end
     return len(chunk), chunk.end is not None
@@ -88,7 +89,7 @@ def _call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _text_of(value: Any, method: str) -> Any:
-    """The representation for a notebook: the value of ``value._repr_html_()`` and the like, ``None`` where there is no such method."""
+    """The representation for a notebook: the value of ``value._repr_html_()`` and the like, None without such a method."""
     found = getattr(value, method, None)
     return found() if callable(found) else None
 
@@ -107,7 +108,7 @@ def _ufunc(ufunc: Any, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """The array of `numpy.asarray` for a value; a tensor comes from its GPU first."""
+    """The array of `numpy.asarray` for a value; a tensor is copied from its GPU first."""
     import numpy  # noqa: PLC0415  (optional, and slow to import)
 
     if hasattr(value, "detach"):
@@ -135,7 +136,7 @@ def _exit(value: Any, error: BaseException | None) -> Any:
     return bool(type(value).__exit__(value, type(error) if error is not None else None, error, None))
 
 
-#: The operation is done in the order of its stream, and has no result.
+#: Operations that run in the order of their stream, without a result.
 STATEMENTS = frozenset({"setattr", "delattr", "setitem", "delitem", "adopt", "close"})
 
 OPERATIONS: dict[str, Callable[..., Any]] = {

@@ -1,17 +1,17 @@
 """A step stream: the steps that one thread asks of one interpreter, in order; and the references of variables to their results.
 
-In the process that asks. Steps are collected, and sent when somebody wants a result, when there are many, or by the sender a moment later.
-Streams of different threads know nothing of each other, so that none of them waits for the condition that another waits for.
+In the client process. Steps are collected, and sent when the program wants a result, when there are many, or by the sender a moment
+later. Streams of different threads are independent, so that none waits for the condition that another waits for.
 
-A step whose operands could change before it is sent (or that are of unknown types) is sent at once, after those before it. Pickling it may
-call anything; its own steps go by another stream, since this one is in the middle of a step.
+A step whose operands could change before it is sent (or that are of unknown types) is sent immediately, after earlier ones. Pickling it
+may call anything; steps of that code use another stream, since this one is in the middle of a step.
 
-Ctrl-C may come between any two lines, and no number may be left out for that, since the interpreter would wait for its step. So steps stay
-in `_pending` until they have been sent, and may be sent twice; the interpreter does them once.
+Ctrl-C may arrive between any two lines, and no number may be left out, since the interpreter would wait for its step. So steps stay in
+`_pending` until they have been sent, and may be sent twice; the interpreter runs them once.
 
-A remote reference keeps a target alive while a variable of this process stands for it. It is known to the interpreter by the place of the
-step by which it began: the step that made the target, or the one that adopted it when the variable came from elsewhere. It ends when the
-steps that use it are done, so it counts in which streams it was used last.
+A remote reference keeps a target alive while a variable of this process stands for it. The interpreter knows it by the place of the step
+by which it began: the step that created the target, or the one that adopted it when the variable arrived from elsewhere. It ends when
+the steps that use it are done, so it records the last use in each stream.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from mray.proxy._tensor_transfer import TransferRef, transferred
 
 #: Steps in one call.
 _MANY = 128
-#: Steps that may be on their way before the thread waits for the interpreter to catch up.
+#: Steps that may be in flight before the thread waits for the interpreter to catch up.
 _WINDOW = 20_000
 #: Literals that cannot change.
 IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range})
-#: The step that takes the place of one that could not be pickled.
+#: Replaces a step that could not be pickled.
 _NOTHING: Step = ("close", LITERAL, (None,), ())
 
 
@@ -44,11 +44,11 @@ class StepStream:
     def __init__(self, connection: InterpreterConnection, stream_id: int) -> None:
         self.connection = connection
         self.id = stream_id
-        #: A step is being pickled, in the thread that uses the stream.
+        #: Whether the thread of the stream is pickling a step.
         self.sending = False
-        # Pickling a step may want this stream's earlier steps to be sent, which they are.
+        # Pickling a step may need this stream's earlier steps to be sent.
         self._lock = threading.RLock()
-        #: The number of the first step that has not been sent, and the steps from there on.
+        #: The number of the first unsent step, and the steps from there on.
         self._pending: tuple[int, list[Step]] = (0, [])
         self._queued = False
         self._batching = 0
@@ -56,9 +56,9 @@ class StepStream:
         connection.streams.add(self)
 
     def add(self, operation: str, operands: tuple[Any, ...], kwargs: dict[str, Any] | None = None, asks: bool = False) -> int:
-        """Add a step and return its number. Raises whatever the pickling of an operand raises.
+        """Add a step and return its number. Raises what the pickling of an operand raises.
 
-        With `asks` the caller sends it, at once.
+        With `asks` the caller sends it immediately.
         """
         names: tuple[str, ...] = ()
         if kwargs:
@@ -84,7 +84,7 @@ class StepStream:
         return number
 
     def add_simple(self, operation: str, reference: RemoteReference[Any], literal: Any) -> int:
-        """As `add`, for most of a chain: an operator with a literal, an attribute, an item. Of a result of this very stream."""
+        """As `add`, for most of a chain: an operator with a literal, an attribute, an item, of a result of this stream."""
         if self.connection.local is not None:
             return self.add(operation, (reference.env.var_of(reference), literal))
         with self._lock:
@@ -99,7 +99,7 @@ class StepStream:
         return number
 
     def _dispatch(self, steps: list[Step]) -> None:
-        """Send steps, at once if they are many."""
+        """Send steps, immediately if they are many."""
         if self._batching:
             return
         if len(steps) >= _MANY:
@@ -141,12 +141,12 @@ class StepStream:
             self.send()
 
     def finish(self) -> None:
-        """Wait until everything is done, if that is not known. Raises the error that nobody has seen."""
+        """Wait until everything is done, unless that is known. Raises an error that was not reported yet."""
         if self._pending[1] or self._unanswered:
             self.connection.answer(self.ask((READY, 0, -1)))
 
     def ask(self, want: tuple[str, int, int]) -> Any:
-        """Send the rest and begin to wait for a result: the argument of `answer`, once."""
+        """Send the rest and begin to wait for a result. Returns the argument of `answer`, for one use."""
         with self._lock:
             first, steps = self._pending
             after = -1 if want[0] == TOKEN else first + len(steps) - 1
@@ -157,35 +157,35 @@ class StepStream:
             return asked
 
     def ask_ref(self, want: tuple[str, int, int]) -> Any:
-        """As `ask`; the engine's ref to the value, or its error, for users."""
+        """As `ask`; returns the engine's ref to the value, or its error, for users."""
         self.send()
         last = self.next - 1
         return self.connection.value_ref(self.id, last, None, (*want, last))
 
     @property
     def next(self) -> int:
-        """The number of the step that comes next."""
+        """The number of the next step."""
         return self._pending[0] + len(self._pending[1])
 
     def answer(self, asked: Any) -> Any:
         return self.connection.answer(asked)
 
     def get(self, operation: str, *operands: Any) -> Any:
-        """Do a step and wait for its value, which does not stay there."""
+        """Run a step and wait for its value, which does not stay there."""
         with self._lock:
             number = self.add(operation, operands, None, True)
             asked = self.ask((TAKE, self.id, number))
         return self.connection.answer(asked)
 
     def batch(self, change: int) -> None:
-        """Begin (1) or end (-1) to keep steps until a result is wanted."""
+        """Begin (1) or end (-1) collecting steps until a result is wanted."""
         self._batching += change
         if not self._batching:
             self.send()
 
     # ------------------------------------------------------------------------------------ operands
     def _encode(self, operands: tuple[Any, ...], uses: list[RemoteReference[Any]]) -> tuple[str, tuple[Any, ...], bool]:
-        """How the operands are to be read, the operands as they travel, and whether they can change before."""
+        """The operands' kinds, the operands as they travel, and whether they can change before."""
         kinds = ""
         wire = []
         immutable = True
@@ -273,7 +273,7 @@ def _is_immutable(value: Any) -> bool:
 
 # ---------------------------------------------------------------------------------------------- references
 class Env(Protocol):
-    """The part of an interpreter, as a user holds it, that references need."""
+    """The part of a user's interpreter object that references need."""
 
     @property
     def connection(self) -> InterpreterConnection: ...
@@ -285,7 +285,7 @@ E = TypeVar("E", bound=Env)
 
 
 class RemoteReference(Generic[E]):
-    """Ends with the variable that has it."""
+    """Ends with its variable."""
 
     __slots__ = ("_holder", "_token", "env", "place", "stream", "uses")
 
@@ -296,7 +296,7 @@ class RemoteReference(Generic[E]):
         #: Of the target.
         self.place = place
         self._holder = holder
-        #: Lane -> number of the last step that uses it.
+        #: Stream -> number of the last step that uses it.
         self.uses: dict[int, int] = {holder[0]: holder[1]}
         self._token = token
 
@@ -304,9 +304,9 @@ class RemoteReference(Generic[E]):
         self.env.connection.sender.put((self.env.connection, self.place, self._holder, self.uses))
 
     def token(self) -> Any:
-        """The token that keeps the target alive while a pickled variable is on its way. Asks the interpreter, the first time."""
+        """The token that keeps the target alive while a pickled variable is in transit. Asks the interpreter, the first time."""
         if self._token is None:
-            # This thread is in the middle of pickling something: after any call, Ray would take the refs that follow for strays.
+            # This thread is pickling: after a call, Ray would take the refs that follow for strays.
             asking = threading.Thread(target=self._ask_token, name="proxy token")
             asking.start()
             asking.join()
@@ -318,24 +318,24 @@ class RemoteReference(Generic[E]):
     def _ask_token(self) -> None:
         stream = self.env.stream()
         try:
-            if not self.stream.sending:  # else all that came before has been sent
+            if not self.stream.sending:  # else all earlier steps have been sent
                 self.stream.send()
             (self._token,) = stream.answer(stream.ask((TOKEN, *self.place)))
         except Exception as error:
             self._token = error
 
     def ref(self) -> Any:
-        """A ref of the engine to the value; waits for nothing."""
+        """The engine's ref to the value; waits for nothing."""
         stream, want = self._step_to_take()
         return stream.ask_ref(want)
 
     def pass_on(self) -> Any:
-        """A ref of the engine to the value, for another interpreter; waits for nothing."""
+        """The engine's ref to the value, for another interpreter; waits for nothing."""
         stream, want = self._step_to_take()
         return stream.ask(want)
 
     def _step_to_take(self) -> tuple[StepStream, tuple[str, int, int]]:
-        """A step whose result is the value, in a stream of this thread, and what that is asked for to have it."""
+        """A step whose result is the value, in a stream of this thread, and the request that gets it."""
         stream = self.env.stream()
         self.stream.send()
         return stream, (TAKE, stream.id, stream.add("pass", (self.env.var_of(self),)))
@@ -350,10 +350,10 @@ class Variable:
 
 
 def reference_of(variable: Variable) -> RemoteReference[Any]:
-    """The reference by which a variable stands for its target. No method: every name that is not special is the target's."""
+    """The reference by which a variable stands for its target. No method, since every name that is not special is the target's."""
     return variable._remote_reference  # noqa: SLF001  (it is of this file)
 
 
 def new_place(stream: StepStream) -> Place:
-    """The place of the step that the stream gets next. Only for who adds it at once, in the stream's thread."""
+    """The place of the next step of the stream. The caller adds that step immediately, in the stream's thread."""
     return stream.id, stream.next

@@ -1,8 +1,7 @@
-"""Targets: the objects of an interpreter, and who holds each.
+"""Targets: the objects of an interpreter, and their holders.
 
-In the interpreter's process. A target lives while anything holds it: the place of the step by which a client came to hold it, or the key of
-a token that is on its way somewhere. Dropped objects are destroyed after the lock is free, since finalizers of users' objects may do
-anything.
+In the interpreter's process. A target lives while it has a holder: the place of the step by which a client came to hold it, or the key
+of a token in transit. Dropped objects are destroyed after the lock is released, since finalizers of users' objects may do anything.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class Targets:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_place: dict[Place, Target] = {}
-        #: Holders of targets that have not been made yet.
+        #: Holders of targets that do not exist yet.
         self._early: dict[Place, set[Any]] = {}
-        #: Failures that nobody will ask for, by the stream that they happened in: whoever uses it is told, and no other thread.
+        #: Failures that no variable shows, by their stream, whose next use raises them.
         self._complaints: dict[int, list[Failure]] = {}
         #: Looks a target up, from any thread.
         self.get = self._by_place.get
@@ -55,13 +54,13 @@ class Targets:
         if failure is not None:
             failure.pending += 1
         self._by_place[place] = target = Target(value, failure, {place})
-        # `hold` writes there before it looks here, and this does the opposite: one of the two sees the other.
+        # `hold` writes there before it reads here, and this does the opposite: one of the two sees the other.
         if self._early:
             with self._lock:
                 target.holders |= self._early.pop(place, set())
 
     def hold(self, place: Place, holder: Any, will_come: Callable[[], bool]) -> bool:
-        """Hold a target, or what will become one. False if it is gone: it is not there and will not come."""
+        """Hold a target, or a future one. Returns False if it was released."""
         with self._lock:
             if place not in self._by_place:
                 self._early.setdefault(place, set()).add(holder)
@@ -75,7 +74,7 @@ class Targets:
             return True
 
     def release(self, place: Place, holder: Any) -> None:
-        """A holder ends, and with the last one the target. Holders that do not hold may end too."""
+        """A holder ends, and with the last one the target. Ignored for other holders."""
         with self._lock:
             target = self._by_place.get(place)
             if target is None:
@@ -117,14 +116,14 @@ class Targets:
 
     # ------------------------------------------------------------------------------------ failures
     def complain(self, stream: int, failure: Failure) -> None:
-        """Tell of a failure that no variable will show, with the stream's next answer."""
+        """Report a failure that no variable shows with the stream's next answer."""
         if not failure.seen:
             failure.seen = True
             with self._lock:
                 self._complaints.setdefault(stream, []).append(failure)
 
     def complaint_of(self, stream: int) -> Failure | None:
-        """The next failure to tell of in this stream."""
+        """The next failure to report in this stream."""
         if not self._complaints:
             return None
         with self._lock:
@@ -137,7 +136,7 @@ class Targets:
             return failure
 
     def _forgotten(self, place: Place, target: Target) -> None:
-        """Under the lock: a target ended; if it was the last sign of a failure that nobody saw, its maker is told."""
+        """Under the lock: a target has ended; if it was the last one with an unseen failure, that is reported to its stream."""
         failure = target.failure
         if failure is not None:
             failure.pending -= 1

@@ -1,11 +1,11 @@
-"""Values on their way from one interpreter to another: as they were at the step that passed them on, and tensors of GPUs on their GPU.
+"""Values in transit between interpreters: as they were at the step that passed them on, and GPU tensors on their GPU.
 
-In both interpreters. The source's stream goes on while the value travels, so a value that later steps could write to is put away by that
-very step, and its ref travels in place of it (`TransferRef`). The engine would bring device memory to the host for that. So it is copied on
-the device, and passed on by the engine's transport of device tensors where there is one (``"cuda_ipc"``). Copy and loan end with the
+In both interpreters. The source's stream continues while the value travels, so that very step stores a value that later steps could
+write to, and its ref travels instead (`TransferRef`). The engine would copy device memory to the host for that, so it is copied on the
+device, and passed on by the engine's transport of device tensors where there is one (``"cuda_ipc"``). Copy and loan end with the
 receiver's last view.
 
-Only tensors in lists, tuples and dicts are looked for. Objects that hide them elsewhere go through the host, as all do on Ray.
+Only tensors in lists, tuples and dicts are found. Other objects with tensors go through the host, as all do on Ray.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-#: Engines with tensors that others open where they lie.
+#: Engines with tensors that others open in place.
 _TRANSFERS_TENSORS = frozenset({"mray"})
 #: Types that no later step can write to.
 _CONSTANT = frozenset({int, float, complex, str, bytes, bool, type(None)})
 
 
 class TransferRef(NamedTuple):
-    """A ref to a value, in place of it."""
+    """A ref to a value, in its place."""
 
     ref: Any
 
 
 def passed(engine: Any, value: Any) -> Any:
-    """The value as it is now, whatever is done to it later: `TransferRef`, or itself."""
+    """The value as it is now, unaffected by later steps: `TransferRef`, or itself."""
     if type(value) in _CONSTANT or isinstance(value, engine.ObjectRef):
         return value
     found = transferred(engine, value)
@@ -35,7 +35,7 @@ def passed(engine: Any, value: Any) -> Any:
 
 
 def transferred(engine: Any, value: Any) -> Any:
-    """`TransferRef`, if the value holds tensors of devices and they can be lent; else the value."""
+    """`TransferRef`, if the value holds device tensors that can be lent; else the value."""
     if engine.__name__ not in _TRANSFERS_TENSORS or not engine.get_gpu_ids():
         return value
     try:
@@ -44,12 +44,12 @@ def transferred(engine: Any, value: Any) -> Any:
             return value
         return TransferRef(engine.put(copied, _tensor_transport="cuda_ipc"))
     except (ValueError, RuntimeError):
-        # Tensors of the host are among them, or one that requires grad; a list that holds itself.
+        # It has host tensors too, or one that requires grad, or is a list that holds itself.
         return value
 
 
 def brought(engine: Any, answer: Any) -> Any:
-    """The value that was lent; anything else as it is. Waits, for ever; raises the engine's errors."""
+    """The lent value; any other as it is. Waits without limit; raises the engine's errors."""
     if type(answer) is not TransferRef:
         return answer
     try:
@@ -62,15 +62,15 @@ def brought(engine: Any, answer: Any) -> Any:
 
 
 def kept(value: Any) -> Any:
-    """A value that has come to stay, with arrays that can be written to: engines' messages bring them read-only.
+    """A received value with writable arrays, since engines' messages bring read-only ones.
 
-    Its lists and dicts are this process's own and stay what they are; what is one object in it stays one.
+    Its lists and dicts are this process's own and keep their identity, as do shared objects.
     """
     return value if "numpy" not in sys.modules else _writable(value, {})
 
 
 def _writable(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
-    """A copy of an array that is read-only; of a tuple that holds such; anything else as it is. `done`: what became of each part, by id."""
+    """A copy of a read-only array, or of a tuple with one; any other value as it is. `done`: the result for each part, by id."""
     kind = type(value)
     is_tuple = isinstance(value, tuple) and (kind is tuple or hasattr(kind, "_make"))
     if not (is_tuple or kind is dict or kind is list or kind is sys.modules["numpy"].ndarray):
@@ -96,7 +96,7 @@ def _writable(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
 
 
 def _with(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value with a change to what its lists, tuples and dicts hold; itself if nothing changes."""
+    """The value with a change applied to the items of its lists, tuples and dicts; itself if nothing changes."""
     kind = type(value)
     if kind is dict:
         items = {key: _with(item, change) for key, item in value.items()}
@@ -111,12 +111,12 @@ def _with(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a tensor of a device; anything else as it is."""
+    """A copy of a device tensor; any other value as it is."""
     return value.clone() if _is_on_device(value) else value
 
 
 def _is_on_device(value: Any) -> bool:
-    """Whether it is a tensor of a GPU, of torch or a pretended one's."""
+    """Whether it is a GPU tensor, of torch or of a null device."""
     if not hasattr(type(value), "clone"):
         return False
     device = getattr(value, "device", None)

@@ -1,8 +1,8 @@
-"""`Var`: stands for an object of an interpreter; what is done to it is done there. `RemoteInterpreter`: the interpreter as users hold it.
+"""`Var`: stands for an object of an interpreter, which runs every operation on it. `RemoteInterpreter`: the interpreter as users hold it.
 
-In any process. Each gives the other: ``env.put(value)`` is a variable, and ``v.env`` the interpreter that has its object. Operators,
-attributes, items and calls give new variables at once; what Python wants here and now (truth, length, items of a loop, text) is waited for,
-and raises what any step before it raised. Methods are made from the table in `mray.proxy._operators`.
+In any process. Each gives the other: ``env.put(value)`` is a variable, and ``v.env`` the interpreter of its object. Operators,
+attributes, items and calls return new variables immediately; what Python needs itself (truth, length, items of a loop, text) is waited
+for, and raises the error of any earlier step. Methods are generated from the table in `mray.proxy._operators`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mray.proxy._step import CHUNK, Place
 from mray.proxy._step_stream import IMMUTABLE, RemoteReference, StepStream, Variable, new_place, reference_of
 from mray.proxy._targets import STREAM_BITS
 
-#: Offers of memory of this process, which a variable has none of.
+#: Protocols that expose memory of this process, which a variable has not.
 _MEMORY = frozenset(
     {"__array_interface__", "__array_struct__", "__cuda_array_interface__", "__dlpack__", "__dlpack_device__", "__buffer__"}
 )
@@ -36,9 +36,9 @@ _MEMORY = frozenset(
 class RemoteInterpreter:
     """A process that holds objects for others: ``env.put(x)`` is a `Var`, which stands for the object there.
 
-    It is an actor of the engine; one object per interpreter and process; any thread. It lives while anything in any process has this or a
-    `Var` of it, unless it was made with ``lifetime="detached"``. Calls that wait for it when it dies raise `InterpreterDiedError`. A result
-    that a method returns as a `Var` is not waited for; everything else is.
+    It is an actor of the engine; one object per interpreter and process; any thread. It lives while any process has this or a `Var` of
+    it, unless it was created with ``lifetime="detached"``. Calls that wait for it when it dies raise `InterpreterDiedError`. Methods
+    that return a `Var` do not wait for the result; all others do.
     """
 
     def __init__(self, connection: InterpreterConnection) -> None:
@@ -50,7 +50,7 @@ class RemoteInterpreter:
 
     @property
     def id(self) -> str:
-        """The same for whoever talks to this interpreter: its actor's id."""
+        """Its actor's id, equal in all processes."""
         return self.connection.id
 
     # ------------------------------------------------------------------------------------ objects
@@ -59,23 +59,23 @@ class RemoteInterpreter:
         return self.do("put", item)
 
     def put_named(self, name: str, item: Any) -> Var:
-        """As `put`, and give it a name that keeps it until `del_named`, or until the interpreter ends. Waits until it is there."""
+        """As `put`, under a name that keeps it until `del_named`, or until the interpreter ends. Waits until it is there."""
         return self.do_now("put_named", name, item)
 
     def get_named(self, name: str) -> Var:
-        """KeyError if there is none."""
+        """The variable of a named instance. Raises KeyError if there is none."""
         return self.do_now("named", name)
 
     def get_named_instances(self) -> dict[str, Var]:
-        """All that have a name."""
+        """Variables of all named instances, by name."""
         return {name: self.get_named(name) for name in self.instance_names()}
 
     def del_named(self, name: str) -> None:
-        """KeyError if there is none. Variables keep what had the name."""
+        """Remove a name; variables keep its object. Raises KeyError if there is none."""
         self.ask("del_named", name)
 
     def instance_names(self) -> list[str]:
-        """The names, in the order in which they came."""
+        """The names, in the order of their creation."""
         self.wait()
         return list(self.connection.do("names"))
 
@@ -94,17 +94,17 @@ class RemoteInterpreter:
     import_ = module
 
     def execute(self, source: str) -> Var:
-        """Run a cell of Python there. Its globals are the named instances. The value of its last line, if that is an expression."""
+        """Run a cell of Python there, with the named instances as globals. Returns the value of its last line, if that is an expression."""
         return self.do_now("exec", source)
 
     def wait(self) -> None:
-        """Wait until everything that this thread has asked for is done. Raises what failed, if no variable shows it."""
+        """Wait until all steps of this thread are done. Raises an error that no variable shows."""
         stream = self.stream()
         stream.answer(stream.ask((READY, 0, -1)))
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Steps of this thread inside go in one message, at the end or when a result is wanted."""
+        """Context manager: this thread's steps inside go in one message, at the end or when a result is wanted."""
         stream = self.stream()
         stream.batch(1)
         try:
@@ -114,7 +114,7 @@ class RemoteInterpreter:
 
     # ------------------------------------------------------------------------------------ the process
     def delete_unnamed_vars(self) -> None:
-        """Forget all objects that have no name. Variables of them raise `VarReleasedError` from then on."""
+        """Forget all objects without a name. Their variables raise `VarReleasedError` afterwards."""
         self.wait()
         self.connection.do("delete_unnamed_vars")
 
@@ -123,11 +123,11 @@ class RemoteInterpreter:
         return str(self.connection.do("host"))
 
     def status(self) -> dict[str, Any]:
-        """Facts for people: id, host, pid, how many variables, names, clients and streams."""
+        """A summary: id, host, pid, number of variables, names, clients and streams."""
         return dict(self.connection.do("status"))
 
     def destroy(self) -> None:
-        """End the process and all it holds."""
+        """End the process and all that it holds."""
         self.connection.destroy()
 
     def __getitem__(self, name: str) -> Var:
@@ -143,7 +143,7 @@ class RemoteInterpreter:
         return name in self.instance_names()
 
     def put_if_needed(self, item: Any) -> Var:
-        """The item, if it is a variable."""
+        """The item, if it is a variable; else a variable of it."""
         return item if isinstance(item, Var) else self.put(item)
 
     def __repr__(self) -> str:
@@ -162,7 +162,7 @@ class RemoteInterpreter:
 
     # ------------------------------------------------------------------------------------ by id
     def var(self, id: Place | Var) -> Var:
-        """The variable of an id, which some variable's `id` was; that one must live."""
+        """The variable of an id, which was some live variable's `id`."""
         return id if isinstance(id, Var) else self.adopt(tuple(id), None)  # type: ignore[arg-type]
 
     def call_id(self, id: Any, args: Any = None, kwargs: Any = None) -> Var:
@@ -187,7 +187,7 @@ class RemoteInterpreter:
         self.var(id)[item] = value
 
     def fetch_id(self, id: Any) -> Any:
-        """A ref of the engine to the value."""
+        """The engine's ref to the value."""
         return self.var(id).fetch_ref()
 
     def publish_id(self, id: Any) -> Any:
@@ -214,7 +214,7 @@ class RemoteInterpreter:
 
     # ------------------------------------------------------------------------------------ for variables
     def stream(self) -> StepStream:
-        """This thread's."""
+        """This thread's stream."""
         try:
             stream: StepStream = self._streams.stream
             if not stream.sending:
@@ -244,7 +244,7 @@ class RemoteInterpreter:
         return make_var(RemoteReference(self, stream, place, place))
 
     def do_simple(self, operation: str, var: Var, literal: Any) -> Var:
-        """As `do`, quicker where it can be."""
+        """As `do`, faster where possible."""
         stream, reference = self.stream(), reference_of(var)
         if reference.place[0] != stream.id or type(literal) not in IMMUTABLE:
             return self.do(operation, var, literal)
@@ -252,14 +252,14 @@ class RemoteInterpreter:
         return make_var(RemoteReference(self, stream, place, place))
 
     def do_now(self, operation: str, *operands: Any) -> Var:
-        """As `do`, but raises at once what the operation raises."""
+        """As `do`, but waits and raises what the operation raises."""
         made = self.do(operation, *operands)
         stream = self.stream()
         stream.answer(stream.ask((DONE, *reference_of(made).place)))
         return made
 
     def state(self, operation: str, *operands: Any) -> None:
-        """A step without a result."""
+        """Run a step without a result."""
         self.stream().add(operation, operands)
 
     def ask(self, operation: str, *operands: Any) -> Any:
@@ -275,7 +275,7 @@ class RemoteInterpreter:
 
 
 class _Loan:
-    """A stream for as long as a thread lives; then the next new thread has it."""
+    """A stream for the life of a thread; then the next new thread gets it."""
 
     __slots__ = ("_unused", "stream")
 
@@ -299,7 +299,7 @@ def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpre
     actor_id = handle._actor_id.hex()  # noqa: SLF001  (Ray's name for it, on any engine)
     known = _known.get().get(actor_id)
     if known is None:
-        # Without the lock: it calls the engine. Of two threads the first to be done is right, and the other's connection ends again.
+        # Without the lock: it calls the engine. Of two threads the first wins, and the other's connection ends again.
         made = RemoteInterpreter(InterpreterConnection(importlib.import_module(engine), handle, actor_id, name))
         with _knowing:
             known = _known.get().setdefault(actor_id, made)
@@ -307,10 +307,10 @@ def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpre
 
 
 class Var(Variable):
-    """A remote variable. Its own: `env`, `id`, `fetch`, `fetch_ref`, `bind`; every other attribute is the object's.
+    """A remote variable. Its own attributes: `env`, `id`, `fetch`, `fetch_ref`, `bind`; every other one is the object's.
 
-    Blocking calls wait for ever, and raise what the failed step raised (the cause, `StepFailed`, says which it was) or
-    `InterpreterDiedError`. Any thread may use it; a thread's steps are done in order. It may be pickled into tasks, actors and other
+    Blocking calls wait without limit, and raise what the failed step raised (its cause, `StepFailed`, names the step) or
+    `InterpreterDiedError`. Any thread may use it; a thread's steps run in order. It may be pickled into tasks, actors and other
     interpreters, and the object lives until its last variable ends.
     """
 
@@ -324,7 +324,7 @@ class Var(Variable):
     # ------------------------------------------------------------------------------------ its own
     @property
     def env(self) -> RemoteInterpreter:
-        """The interpreter that has the object."""
+        """The interpreter of the object."""
         return self._remote_reference.env
 
     @property
@@ -333,9 +333,9 @@ class Var(Variable):
         return self._remote_reference.place
 
     def fetch(self) -> Any:
-        """The value, here. Waits for it, for ever.
+        """The value, copied here. Waits for it, without limit.
 
-        RuntimeError for a tensor of a GPU in a process that has none: write ``v.cpu().fetch()``.
+        Raises RuntimeError for a GPU tensor in a process without a GPU: write ``v.cpu().fetch()``.
         """
         reference = self._remote_reference
         stream = reference.env.stream()
@@ -344,7 +344,7 @@ class Var(Variable):
         return stream.answer(stream.ask((reference.env.connection.fetching, *reference.place)))
 
     def fetch_ref(self) -> Any:
-        """A ref of the engine to the value, or its error; waits for nothing."""
+        """The engine's ref to the value, or to its error; waits for nothing."""
         return self._remote_reference.ref()
 
     def bind(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -399,7 +399,7 @@ class Var(Variable):
     def __format__(self, spec: str) -> str:
         return str(self._remote_reference.env.ask("format", self, spec)) if spec else repr(self)
 
-    # Identity, as `==` gives a variable.
+    # By identity, since `==` returns a variable.
     __hash__ = object.__hash__
 
     # ------------------------------------------------------------------------------------ iteration
@@ -461,7 +461,7 @@ class Var(Variable):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.get("out", ())
         if any(target is not None and type(target) is not Var for target in out):
-            # The result belongs into memory of this process.
+            # The result goes into memory of this process.
             return getattr(ufunc, method)(*(each.fetch() if type(each) is Var else each for each in inputs), **kwargs)
         return _first((inputs, out)).env.do("ufunc", ufunc, method, *inputs, **kwargs)
 
@@ -475,7 +475,7 @@ class Var(Variable):
         env = _first((args, kwargs)).env
         torch = importlib.import_module("torch")
         if getattr(torch, name, None) is func:
-            # Its functions in C have no names that pickle can find.
+            # Its C functions have no names that pickle can find.
             return env.do("call_named", "torch", name, *args, **kwargs)
         return env.do("call", func, *args, **kwargs)
 
@@ -523,7 +523,7 @@ def _first(value: Any) -> Var:
 
 # ---------------------------------------------------------------------------------------------- from the table
 def _home(operation: str, left: Var, right: Var) -> RemoteInterpreter:
-    """Where an operator of two variables is done: with the left one if it has the operator, else with the right one."""
+    """Where an operator of two variables runs: with the left one if it has the operator, else with the right one."""
     env: RemoteInterpreter = left.env
     other: RemoteInterpreter = right.env
     if other is env or env.ask("has", left, operation):
