@@ -6,4 +6,10 @@
 
 No clock, connection, thread, lock or randomness is in here (a contract of imports), so every decision is tested without a process. The two
 rooms know nothing of each other: the node and its callers meet in messages.
+
+Three warm paths ask a machine whether its decision is the usual one, and act without an instruction:
+
+    ActorCaller.submit      sends a call       (ActorQueue.flows, written out)         in place of ActorQueue.submitted -> Send
+    TaskPool.submit         pushes a task      (LeasePool.flows, LeasePool.pushed)     in place of LeasePool.submitted -> Push
+    StreamReader.arrived    stores items       (Stream.flows)                          in place of Stream.arrived -> Store
 """
