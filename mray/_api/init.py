@@ -153,7 +153,7 @@ def init(
     user, until `shutdown`; its address is logged, and is the `dashboard_url` of what is returned.
 
     `local_mode` runs everything in this process, one thing at a time, in an order that a seed fixes (see `mray._backends.local`). An
-    address that begins with ``ray:`` hands every call to real Ray (see `mray._backends.ray`): ``"ray://host:port"`` and ``"ray:auto"`` join
+    address that begins with ``ray:`` hands every call to real Ray (see `mray._backends.ray`): ``"ray:host:port"`` and ``"ray:auto"`` join
     a cluster, ``"ray:local"`` starts one on this machine.
 
     In a worker of a Ray cluster ``"local"`` starts a session of this machine's own within it, in which everything is from then on, until

@@ -22,11 +22,10 @@ shipped                 user code on its way into a process of Ray's: bytes, unp
 arrival                 the start of the backend in a worker of Ray, before any user code of the program runs there
 counterpart             Ray's own module in place of one of mray's; it takes and gives mray's objects
 session within          a session of mray's own inside a worker of Ray
-client                  Ray's client at an address ``ray://...``: a driver outside of the cluster, with limits of its own
 ======================  ===================================================================================================
 
-Rejected: running Ray's workers with a patched pickler (private, and blind to the client's server), and one generic remote function for all
-(Ray's dashboards, errors, retries and concurrency groups go by function and class).
+Rejected: running Ray's workers with a patched pickler, which is private; one generic remote function for all (Ray's dashboards, errors,
+retries and concurrency groups go by function and class); Ray's client (``ray://``), whose pickles are of its own kind.
 """
 
 try:

@@ -19,16 +19,18 @@ from mray._common.log import logger
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
 
+_NO_CLIENT = "Ray's client, which mray cannot use: run the program on a machine of the cluster, with the address ray:auto or ray:HOST:PORT."
+
 
 def ray_address(address: str) -> str:
-    """The address for Ray's `init`: ``ray:local`` and ``ray:auto`` without the prefix, ``ray://host:port`` as it is (Ray's client),
-    ``ray:host:port`` the address of a cluster that this machine belongs to.
+    """The address for Ray's `init`: ``ray:local`` and ``ray:auto`` without the prefix, ``ray:host:port`` the address of a cluster that this
+    machine belongs to. ValueError for others, such as ``ray://host:port``, which is for Ray's client.
     """
     if address.startswith("ray://"):
-        return address
+        raise ValueError(f"{address!r} is an address for {_NO_CLIENT}")
     rest = address.removeprefix("ray:")
     if not rest:
-        raise ValueError(f"the address {address!r} names nothing: ray:local, ray:auto, ray:HOST:PORT or ray://HOST:PORT")
+        raise ValueError(f"the address {address!r} names nothing: ray:local, ray:auto or ray:HOST:PORT")
     return rest
 
 
@@ -38,9 +40,11 @@ def connect(options: SessionOptions) -> None:
     A process that is connected already (a worker of Ray, a driver that calls Ray too) stays as it is.
     """
     if ray.is_initialized():
+        if ray.util.client.ray.is_connected():
+            raise RuntimeError(f"This process has connected to Ray through {_NO_CLIENT}")
         return
     address = ray_address(options.address or "ray:auto")
-    given = _init_options(options, address == "local", address.startswith("ray://"))
+    given = _init_options(options, address == "local")
     with warnings.catch_warnings():
         # Warnings of Ray about its own future are not for users of mray.
         warnings.simplefilter("ignore", FutureWarning)
@@ -48,16 +52,18 @@ def connect(options: SessionOptions) -> None:
         ray.init(address=address, **given)
 
 
-def _init_options(options: SessionOptions, starts: bool, client: bool) -> dict[str, Any]:
+def _init_options(options: SessionOptions, starts: bool) -> dict[str, Any]:
     if not starts and options.conflict is not None:
         raise ValueError(options.conflict)
-    given: dict[str, Any] = {"namespace": options.namespace, "runtime_env": options.runtime_env}
-    if not client:
-        given["_skip_env_hook"] = True  # `mray.init` has asked the hook, if it was to be asked
-        given["log_to_driver"] = options.log_to_driver
-        given["logging_level"] = logger.level or logging.INFO
-        if options.logging_config is not None:
-            given["logging_config"] = ray.LoggingConfig(**options.logging_config)
+    given: dict[str, Any] = {
+        "namespace": options.namespace,
+        "runtime_env": options.runtime_env,
+        "_skip_env_hook": True,  # `mray.init` has asked the hook, if it was to be asked
+        "log_to_driver": options.log_to_driver,
+        "logging_level": logger.level or logging.INFO,
+    }
+    if options.logging_config is not None:
+        given["logging_config"] = ray.LoggingConfig(**options.logging_config)
     if starts:
         given["include_dashboard"] = False
         for name in ("num_cpus", "num_gpus", "resources", "labels", "object_store_memory"):
@@ -87,30 +93,14 @@ def facts() -> dict[str, Any]:
     """See `mray._api.backend.Backend.facts`."""
     context = ray.get_runtime_context()
     node = node_here()
-    found: dict[str, Any] = {
+    return {
         "node_id": bytes.fromhex(context.get_node_id()),
         "job_id": bytes.fromhex(context.get_job_id()),
         "namespace": context.namespace,
         "address": context.gcs_address,
-        "session_name": None,
-        "session_dir": None,
-        "node_ip_address": None,
+        "session_name": node.session_name,
+        "session_dir": node.get_session_dir_path(),
+        "node_ip_address": node.node_ip_address,
         "pid": os.getpid(),
+        "labels": {name: text for name, text in context.get_node_labels().items() if name != "ray.io/node-id"},
     }
-    if node is not None:
-        found["session_dir"] = node.get_session_dir_path()
-        found["session_name"] = node.session_name
-        found["node_ip_address"] = node.node_ip_address
-    else:
-        try:
-            found["session_name"] = context.get_session_name()
-            found["session_dir"] = os.path.join(context.get_temp_dir(), found["session_name"])
-            found["node_ip_address"] = ray.util.get_node_ip_address()
-        except Exception:  # Ray's client knows none of these
-            logger.debug("facts of the cluster that Ray does not tell", exc_info=True)
-    try:
-        labels = context.get_node_labels()
-    except Exception:
-        labels = {}
-    found["labels"] = {name: text for name, text in labels.items() if name != "ray.io/node-id"}
-    return found

@@ -23,7 +23,6 @@ from mray._backends.ray.counterparts import counterpart
 from mray._backends.ray.errors import translated, translating
 from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.placement_groups import PlacementGroupCalls
-from mray._backends.ray.ray_client import client_connected, refuse_closures, refuse_stream
 from mray._backends.ray.ray_waiting import WaitCalls
 from mray._backends.ray.runtime_facts import QUERIES, RuntimeFacts, cluster_and_job, in_worker, pickles_in_band
 from mray._backends.ray.shipped_code import Arrival, Shipped
@@ -131,8 +130,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         """Ray's ref: pickled by Ray with a value or an argument, it is counted by Ray. Other picklers would lose its owner: they get its
         bytes, which keep the object for as long as this process lives, as Ray has it.
         """
-        refuse_closures(ref)
-        if client_connected() or pickles_in_band():
+        if pickles_in_band():
             return rays_own(ref)
         with translating:  # Ray may be told to forbid it
             return ray.cloudpickle.dumps(rays_own(ref))
@@ -142,7 +140,6 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         exports = self.exports(function)
         plan = exports.get("plan")
         if plan is None or plan[0] is not options:
-            refuse_stream(options["num_returns"])
             plan = exports["plan"] = (options, self._plan(function, options))
         with translating:
             returned = plan[1].remote(*_unwrapped(args), **_unwrapped_keywords(kwargs))
@@ -195,8 +192,6 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         if target is None:
             _check_session(handle)
             raise AttributeError(f"Ray's handle of {handle!r} has no method {method.name!r}.")
-        if num_returns != 1:
-            refuse_stream(num_returns)
         given = {} if options is method.options else rules.method_options(options or {})
         if num_returns != method.num_returns:
             given["num_returns"] = num_returns
@@ -219,7 +214,6 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     def export_handle(self, handle: ActorHandle) -> None:
         """Ray's handle is pickled with it, and counted by Ray. It aborts the process for one that it does not know any more."""
-        refuse_closures(handle)
         _check_session(handle)
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
@@ -291,7 +285,7 @@ def _returned(returned: Any) -> Any:
         return [ref_of(ref) for ref in returned]
     if isinstance(returned, ray.ObjectRefGenerator):
         return RayObjectRefGenerator(returned, ref_of)
-    return None if returned is None else ref_of(returned)  # the client's refs
+    return None
 
 
 def _is_ready(entry: ray.ObjectRef) -> bool:
@@ -305,8 +299,7 @@ def _is_ready(entry: ray.ObjectRef) -> bool:
 def _check_session(handle: ActorHandle) -> None:
     """ActorDiedError for a handle that this process kept from a session that it has ended, on Ray or not."""
     carried = rays_own(handle)
-    session = getattr(carried, "_ray_cluster_and_job", None)  # the client's handles have none
-    if carried is None or (session is not None and session != cluster_and_job()):
+    if carried is None or carried._ray_cluster_and_job != cluster_and_job():  # noqa: SLF001  (Ray's)
         actor = handle.__actor_outline__()
         raise ActorDiedError(
             actor_id=actor.key,

@@ -69,8 +69,8 @@ def cluster_and_job() -> Any:
 
 
 def node_here() -> Any:
-    """Ray's object of the node that this process belongs to; None where Ray's client is all there is."""
-    return getattr(ray_worker.global_worker, "node", None)
+    """Ray's object of the node that this process belongs to."""
+    return ray_worker.global_worker.node
 
 
 def _is_async() -> bool:

@@ -1,6 +1,6 @@
 """How user code comes into a process of Ray's: first the backend, then the code.
 
-In workers of Ray, in the driver, and in the server of Ray's client. A `Shipped` crosses; pickled, it is a small function by value
+In workers of Ray and in the driver. A `Shipped` crosses; pickled, it is a small function by value
 (`mray._backends.ray.ray_backend.ARRIVAL`) that needs nothing installed, so that a node without mray, or with another version of it, says so
 instead of failing somewhere inside.
 """

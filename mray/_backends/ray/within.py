@@ -11,6 +11,8 @@ Objects from the cluster stay of the cluster: its refs can be got, waited for an
 
 Refs and handles do not cross: the processes of the session within know no cluster, and the cluster cannot reach them. A program that tries
 is told to pass the value. Nobody else pays for this: it is a backend of its own.
+
+tests/engines/cluster/test_example.py runs it on both machines of a cluster, tests/api/test_session_within.py in one.
 """
 
 from __future__ import annotations

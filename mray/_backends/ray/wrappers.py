@@ -17,7 +17,6 @@ import ray.cloudpickle
 
 from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
 from mray._api.signature import CallSignature
-from mray._backends.ray.ray_client import into_bytes
 from mray._backends.ray.shipped_code import Arrival, Shipped
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 
@@ -25,8 +24,7 @@ from mray._objects.remote_error import UNPICKLABLE, serialization_error
 def shipped(owner: Any, kind: str, value: Any, arrival: Arrival) -> Shipped:
     """The user's function or class with its bytes, as it is now; TypeError when it cannot be pickled (see `serialization_error`)."""
     try:
-        with into_bytes():
-            payload = ray.cloudpickle.dumps(owner.code() if kind == "actor class" else value)
+        payload = ray.cloudpickle.dumps(owner.code() if kind == "actor class" else value)
     except UNPICKLABLE as error:
         name = f"{owner.module}.{owner.name}" + (".__init__" if kind == "actor class" else "")
         raise serialization_error(error, value, f"the {kind} {name}") from error
@@ -231,18 +229,10 @@ def _representation(code: Shipped) -> Callable[[Any], str]:
 # ------------------------------------------------------------------------------- classes known by a handle
 def blueprint_of(handle: Any) -> ActorBlueprint:
     """The blueprint from a handle of Ray's; for actors that this process knows by their name only."""
-    if not isinstance(handle, ray.actor.ActorHandle):  # of Ray's client, whose classes cannot be named without grpc
-        dir(handle)  # has it ask the cluster for what follows; the name of the class nobody tells it
-        class_name, module = "Actor", ""
-        signatures = {name: list(found.parameters.values()) for name, found in handle._method_signatures.items()}
-        returns = handle._method_num_returns
-        generators = {name: number == "streaming" for name, number in returns.items()}
-    else:
-        descriptor = handle._ray_actor_creation_function_descriptor
-        class_name, module = descriptor.class_name, descriptor.module_name
-        signatures, returns, generators = handle._ray_method_signatures, handle._ray_method_num_returns, handle._ray_method_is_generator
+    descriptor = handle._ray_actor_creation_function_descriptor
+    returns, generators = handle._ray_method_num_returns, handle._ray_method_is_generator
     specs: dict[str, ActorMethodSpec] = {}
-    for name, parameters in signatures.items():
+    for name, parameters in handle._ray_method_signatures.items():
         signature = CallSignature([(p.name, int(p.kind), p.default is not p.empty) for p in parameters])
         specs[name] = ActorMethodSpec(name, signature, returns.get(name), bool(generators.get(name)))
     init = specs.pop("__init__", ActorMethodSpec("__init__", CallSignature(None)))
@@ -250,5 +240,5 @@ def blueprint_of(handle: Any) -> ActorBlueprint:
     known = ActorBlueprint.known(uuid)
     if known is not None:
         return known
-    wire = ActorBlueprint(None, class_name, module, uuid, False, init, {**specs, **COMMON_METHODS}).wire()
+    wire = ActorBlueprint(None, descriptor.class_name, descriptor.module_name, uuid, False, init, {**specs, **COMMON_METHODS}).wire()
     return ActorBlueprint.from_wire(wire)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +14,8 @@ ray = pytest.importorskip("ray")
 import mray  # noqa: E402
 from mray import exceptions  # noqa: E402
 from mray._api.current import set_backend  # noqa: E402
-from mray._backends.ray import ray_client, wrappers  # noqa: E402
-from mray._backends.ray.connecting import connect  # noqa: E402
+from mray._backends.ray import wrappers  # noqa: E402
+from mray._backends.ray.connecting import connect, ray_address  # noqa: E402
 from mray._backends.ray.ray_backend import RayBackend  # noqa: E402
 from mray._common.options import session_options  # noqa: E402
 
@@ -87,37 +86,14 @@ def test_a_handle_of_a_former_session_says_so(backend: Any, monkeypatch: pytest.
     backend.export_handle(handle_of(worker.current_cluster_and_job))
 
 
-def test_refs_and_handles_in_closures_are_refused_through_the_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ray_client.into_bytes():
-        ray_client.refuse_closures("a ref")
-    monkeypatch.setattr(ray_client, "client_connected", lambda: True)
-    ray_client.refuse_closures("a ref")
-    with ray_client.into_bytes(), pytest.raises(ValueError, match="a ref' is in a closure.*give it as an argument"):
-        ray_client.refuse_closures("a ref")
-
-
-def test_streams_are_refused_through_the_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray_client.refuse_stream("streaming")
-    monkeypatch.setattr(ray_client, "client_connected", lambda: True)
-    ray_client.refuse_stream(2)
-    with pytest.raises(NotImplementedError, match="no generators"):
-        ray_client.refuse_stream("streaming")
-
-
-def test_an_actor_that_the_client_knows_by_its_name_has_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("grpc")
-    from ray.util.client.common import ClientActorHandle
-
-    handle = ClientActorHandle(SimpleNamespace(binary=lambda: b"c" * 16))
-    handle._method_num_returns = {"add": 1, "count": "streaming"}
-    number = inspect.Parameter("number", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    handle._method_signatures = {"add": inspect.Signature([number]), "count": inspect.Signature()}
-    blueprint = wrappers.blueprint_of(handle)
-    assert blueprint.methods["count"].is_generator
-    assert not blueprint.methods["add"].is_generator
-    blueprint.methods["add"].signature.check((1,), {})
-    with pytest.raises(TypeError, match="missing a required argument: 'number'"):
-        blueprint.methods["add"].signature.check((), {})
+def test_an_address_of_rays_client_is_refused_and_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="'ray://head:10001' is an address for Ray's client.*on a machine of the cluster"):
+        ray_address("ray://head:10001")
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    connect(session_options())
+    monkeypatch.setattr(ray.util.client.ray, "is_connected", lambda: True)
+    with pytest.raises(RuntimeError, match="connected to Ray through Ray's client.*on a machine of the cluster"):
+        connect(session_options())
 
 
 def test_the_shell_of_a_function_of_the_program_is_of_the_programs_file(monkeypatch: pytest.MonkeyPatch) -> None:
