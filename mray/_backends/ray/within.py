@@ -75,6 +75,9 @@ class NativeWithin(NativeBackend):
             values += self.client.objects.get([ref], left, through_host) if is_own else self.outer.get([ref], left, through_host)
         return values
 
+    def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
+        return self.get((ref,), timeout)[0]
+
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         own = [_is_own(ref) for ref in refs]
         if all(own):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,12 @@ ray = pytest.importorskip("ray")
 
 import mray  # noqa: E402
 from mray import exceptions  # noqa: E402
+from mray._api.backend import Backend  # noqa: E402
 from mray._api.current import set_backend  # noqa: E402
 from mray._backends.ray import wrappers  # noqa: E402
 from mray._backends.ray.connecting import connect, ray_address  # noqa: E402
 from mray._backends.ray.ray_backend import RayBackend  # noqa: E402
+from mray._backends.ray.within import NativeWithin  # noqa: E402
 from mray._common.options import session_options  # noqa: E402
 
 
@@ -94,6 +97,28 @@ def test_an_address_of_rays_client_is_refused_and_the_error_says_what_to_do(monk
     monkeypatch.setattr(ray.util.client.ray, "is_connected", lambda: True)
     with pytest.raises(RuntimeError, match="connected to Ray through Ray's client.*on a machine of the cluster"):
         connect(session_options())
+
+
+#: Verbs that answer rightly for a ref or a handle of the cluster, too: that nothing is known of it, or an error.
+ALSO_OF_THE_CLUSTER = {
+    "actor_state",
+    "has_left",
+    "on_out_of_scope",
+    "restore_graph",
+    "set_tensor_target",
+    "settle",
+    "tensor_transport_of",
+}
+
+
+def test_a_session_within_asks_of_every_ref_and_handle_whose_it_is() -> None:
+    takes = {
+        name
+        for name in dir(Backend)
+        if inspect.isfunction(verb := inspect.getattr_static(Backend, name))
+        and {"ref", "refs", "handle"}.intersection(inspect.signature(verb).parameters)
+    }
+    assert takes - vars(NativeWithin).keys() == ALSO_OF_THE_CLUSTER
 
 
 def test_the_shell_of_a_function_of_the_program_is_of_the_programs_file(monkeypatch: pytest.MonkeyPatch) -> None:
