@@ -7,7 +7,6 @@ never where it is made: calls that succeed pay nothing, and a program that looks
 from __future__ import annotations
 
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterator, Sequence
 from opcode import opmap
@@ -16,31 +15,10 @@ from typing import Any
 
 from mray._common.kept import os
 from mray._common.settings import FULL_TRACEBACKS
+from mray._common.whose_code import LIBRARY, OWN, USERS, kind_of
 
-#: Of a frame.
-OWN, LIBRARY, USERS = "own", "library", "user's"
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: The part that checks calls.
-_API = _PACKAGE + "_api" + os.sep
-#: Programs to read and to run, as a user's are.
-_EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
-_LIBRARY = tuple({path + os.sep for name in ("stdlib", "platstdlib") if (path := sysconfig.get_path(name))})
-#: Part of mray's own work.
-_CLOUDPICKLE = os.sep + "cloudpickle" + os.sep
-_OTHERS = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-
-
-def kind_of(filename: str) -> str:
-    """The owner of a file's code: mray itself, Python's library, or the user, to whom all other belongs."""
-    # py-spy names a file of a package from the package on.
-    if (filename.startswith(_PACKAGE) and not filename.startswith(_EXAMPLES)) or filename.startswith("mray/_"):
-        return OWN
-    if filename.startswith("<frozen ") or filename.removesuffix(".py").partition("/")[0] in sys.stdlib_module_names:
-        return LIBRARY
-    if _CLOUDPICKLE in filename or (filename.startswith(_LIBRARY) and not any(each in filename for each in _OTHERS)):
-        return LIBRARY
-    return USERS
+_API = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/_api/"
 
 
 def span_of_user(kinds: Sequence[str]) -> tuple[int, int]:
@@ -83,7 +61,7 @@ def hide(error: BaseException, found: TracebackType | None) -> TracebackType | N
 
 def _links(found: TracebackType | None) -> Iterator[tuple[TracebackType, str]]:
     while found is not None:
-        yield found, kind_of(found.tb_frame.f_code.co_filename)
+        yield found, kind_of(found.tb_frame)
         found = found.tb_next
 
 

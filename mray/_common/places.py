@@ -4,12 +4,8 @@ Pure: frames in, a `Place` out. A handler of the user's may raise, and call anyt
 in half what belongs together (a message that is sent and counted, a lock, a reply that is taken and kept), so `mray._ipc.interrupts` has it
 run where the user's code goes on.
 
-Note [whose code]
------------------
-A frame is told by the module of its globals. Python's library, and packages that mray calls, work for whoever called them: the frame
-outside of theirs decides. The command line, the examples and the pytest plugin are programs like the user's. Functions of mray's that
-call one of the user's, and do nothing else that must not be cut, count as the user's (`runs_users`): that function may be one of C, which
-has no frame.
+Functions of mray's that call one of the user's, and do nothing else that must not be cut, count as the user's (`runs_users`): that function
+may be one of C, which has no frame. The owner of a frame's code is that of `whose_code`.
 """
 
 from __future__ import annotations
@@ -23,20 +19,13 @@ from typing import Any, TypeVar
 
 from mray._common.dropped_errors import dropping_frame
 from mray._common.record import Record
+from mray._common.whose_code import OWN, USERS, kind_of, known
 
-#: Of a frame.
-OWN, LIBRARY, USERS = "own", "library", "user's"
 #: How a handler gets its turn later: when mray's outermost function `RETURNS`, in which the error is raised; or the user's code has gone on
 #: to a place `AFTER` that, where Python itself would look for signals.
 RETURNS, AFTER = "returns", "after"
 
-_PROGRAMS = ("mray.cli", "mray.examples", "mray.pytest_plugin", "mray.__main__")
-_LIBRARIES = frozenset({*sys.stdlib_module_names, "cloudpickle", "numpy", "posix_ipc", "torch", "cupy"})
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-
-#: Of modules, by their names; and how many of those are kept.
-_kinds: dict[str, str] = {}
-_MOST_KINDS = 10_000
 
 _sleeps: set[CodeType] = set()
 _runs_users: set[CodeType] = set()
@@ -99,25 +88,11 @@ class Place(Record):
         return self.frame is None and not self.is_open
 
 
-def kind_of(frame: FrameType) -> str:
-    """The owner of the code that a frame runs. See Note [whose code]."""
-    name = frame.f_globals.get("__name__")
-    if type(name) is not str:
-        return USERS
-    kind = _kinds.get(name)
-    if kind is None:
-        if len(_kinds) > _MOST_KINDS:
-            _kinds.clear()
-        kind = _kinds[name] = _kind_of_module(name)
+def counts_as(frame: FrameType) -> str:
+    """The owner of a frame's code, but the user where it `runs_users`."""
+    kind = known.get(frame.f_code.co_filename) or kind_of(frame)
     # (Only now: the hash of a function's code takes longer than all of that.)
     return USERS if kind == OWN and frame.f_code in _runs_users else kind
-
-
-def _kind_of_module(name: str) -> str:
-    root = name.partition(".")[0]
-    if root == "mray":
-        return USERS if name.startswith(_PROGRAMS) else OWN
-    return LIBRARY if root in _LIBRARIES else USERS
 
 
 def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -1) -> Place:
@@ -128,13 +103,13 @@ def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -
     """
     if innermost is None:  # at the prompt of an interpreter
         return Place(True, False)
-    asleep = kind_of(innermost) == OWN and innermost.f_code in _sleeps and not _is_dispatching(innermost)
+    asleep = counts_as(innermost) == OWN and innermost.f_code in _sleeps and not _is_dispatching(innermost)
     dropping = dropping_frame(innermost, most)
     own = _outermost_own(innermost, is_locked, most) if dropping is None else None
     if dropping is not None:
         frame: FrameType | None = dropping.f_back
         # Perhaps mray's code has dropped the object.
-        own = _region(dropping) if frame is not None and kind_of(frame) == OWN else None
+        own = _region(dropping) if frame is not None and counts_as(frame) == OWN else None
         if own is None:
             users = users_frame(frame)
             return Place(False, False, users, AFTER)
@@ -154,7 +129,7 @@ def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -
 def _is_dispatching(innermost: FrameType) -> bool:
     """Whether a function below the user's next one dispatches what has come."""
     inner, frame = innermost, innermost.f_back
-    while frame is not None and kind_of(frame) != USERS:
+    while frame is not None and counts_as(frame) != USERS:
         if frame.f_code in _dispatches and inner.f_code not in _precedes:
             return True
         inner, frame = frame, frame.f_back
@@ -165,7 +140,7 @@ def _outermost_own(innermost: FrameType, is_locked: bool, most: int) -> FrameTyp
     """The outermost of mray's frames between the user's code that must wait and what goes on; None when the user's may be cut here."""
     frame: FrameType | None = innermost
     while frame is not None:
-        kind = kind_of(frame)
+        kind = counts_as(frame)
         if kind == OWN:
             return _region(frame)
         if kind == USERS:
@@ -173,21 +148,15 @@ def _outermost_own(innermost: FrameType, is_locked: bool, most: int) -> FrameTyp
         frame = frame.f_back
     # The user's, which mray may have called in the middle of something.
     while frame is not None and most:
-        if _is_mrays(frame):
+        if kind_of(frame) == OWN:
             code = frame.f_code
             if code in _runs_users:
                 break
-            if code in _dispatches or (is_locked and kind_of(frame) == OWN):
+            if is_locked or code in _dispatches:
                 return _region(frame)
         frame = frame.f_back
         most -= 1
     return None
-
-
-def _is_mrays(frame: FrameType) -> bool:
-    """Whether one of mray's modules has the code of a frame."""
-    name = frame.f_globals.get("__name__")
-    return type(name) is str and name.startswith("mray")
 
 
 def _region(frame: FrameType) -> FrameType:
@@ -195,7 +164,7 @@ def _region(frame: FrameType) -> FrameType:
     own = frame
     each = frame.f_back
     while each is not None:
-        kind = kind_of(each)
+        kind = counts_as(each)
         if kind == USERS:
             break
         if kind == OWN:
@@ -206,7 +175,7 @@ def _region(frame: FrameType) -> FrameType:
 
 def users_frame(frame: FrameType | None) -> FrameType | None:
     """The first frame of the user's from this one on outwards."""
-    while frame is not None and kind_of(frame) != USERS:
+    while frame is not None and counts_as(frame) != USERS:
         frame = frame.f_back
     return frame
 

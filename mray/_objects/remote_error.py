@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any
 
 from mray._common.kept import os
-from mray._common.own_frames import OWN, kind_of
 from mray._common.serializability import blame, shorten, why_not
+from mray._common.whose_code import OWN, kind_of, kind_of_file
 from mray._objects.serializer import dumps
 from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException
 
@@ -105,7 +105,7 @@ def format_exception(exception: BaseException) -> str:
 
 def from_user(tb: TracebackType | None) -> TracebackType | None:
     """Without the leading frames of the executor; None where no code of the user's ran."""
-    while tb is not None and kind_of(tb.tb_frame.f_code.co_filename) == OWN:
+    while tb is not None and kind_of(tb.tb_frame) == OWN:
         tb = tb.tb_next
     return tb
 
@@ -115,7 +115,7 @@ def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:
     if id(report) in seen:
         return
     seen.add(id(report))
-    report.stack[:] = [frame for frame in report.stack if kind_of(frame.filename) != OWN]
+    report.stack[:] = [frame for frame in report.stack if kind_of_file(frame.filename) != OWN]
     for other in (report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or ())):
         if other is not None:
             _reduce(other, seen)

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from signal import signal as install_handler
-from types import FunctionType
 from typing import Any, ClassVar
 
 import pytest
@@ -590,11 +589,8 @@ def test_a_thread_of_mrays_own_is_left_alone(clockwork: Clockwork) -> None:
         over.wait()
         target.done.append("whole")
 
-    own = as_own(wait)
-    own = FunctionType(own.__code__, {**own.__globals__, "__name__": "mray._ipc.pretended"}, None, None, own.__closure__)
-    target = Target(own)
-    run = Target.run
-    target.run = FunctionType(run.__code__, {**run.__globals__, "__name__": "mray._ipc.pretended"}).__get__(target)  # type: ignore[method-assign]
+    target = Target(as_own(wait, "mray._ipc.pretended"))
+    target.run = as_own(Target.run, "mray._ipc.pretended").__get__(target)  # type: ignore[method-assign]
     target.start()
     target.begun.wait()
     assert raise_in(target.ident) == 1
@@ -616,7 +612,7 @@ def test_a_thread_that_leaves_a_generator_while_its_frames_are_looked_at_is_look
     def items() -> Iterator[int]:
         yield from (1, 2)
 
-    left = FunctionType(items.__code__, {**items.__globals__, "__name__": "mray._ipc.pretended"})()
+    left = as_own(items, "mray._ipc.pretended")()
     next(left)
     frames = sys._current_frames
     looks: list[int] = []

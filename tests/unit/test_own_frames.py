@@ -16,23 +16,12 @@ from typing import Any
 import pytest
 
 import mray
-from mray._common.own_frames import LIBRARY, OWN, USERS, hide, kind_of, span_of_user
+from mray._common.own_frames import hide, span_of_user
+from mray._common.whose_code import LIBRARY, OWN, USERS
 from mray.cli.commands.stack import of_user
 
 PACKAGE = os.path.dirname(mray.__file__)
 VERBS, ENTRY = f"{PACKAGE}/_api/verbs.py", f"{PACKAGE}/_backends/entry.py"
-
-
-@pytest.mark.parametrize(
-    ("filename", "kind"),
-    [
-        (VERBS, OWN), ("mray/_api/verbs.py", OWN), (f"{PACKAGE}/examples/pipeline.py", USERS), ("/home/me/mray/train.py", USERS),
-        (threading.__file__, LIBRARY), ("threading.py", LIBRARY), ("concurrent/futures/thread.py", LIBRARY), ("<frozen runpy>", LIBRARY),
-        (__file__, USERS), ("<dynamic-code>", USERS), (pytest.__file__, USERS), ("<stdin>", USERS), ("train.py", USERS),
-    ],
-)  # fmt: skip
-def test_a_frame_is_mrays_the_librarys_or_the_users(filename: str, kind: str) -> None:
-    assert kind_of(filename) == kind
 
 
 @pytest.mark.parametrize(

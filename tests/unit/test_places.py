@@ -10,13 +10,9 @@ from typing import Any
 
 from mray._common.places import (
     AFTER,
-    LIBRARY,
-    OWN,
     RETURNS,
-    USERS,
     Place,
     dispatches,
-    kind_of,
     place_of,
     precedes_dispatch,
     runs_users,
@@ -49,15 +45,6 @@ def own_generator() -> Iterator[Place]:
 
 
 own_generator = as_own(own_generator)
-
-
-def test_a_frame_is_told_by_the_module_of_its_globals() -> None:
-    assert kind_of(here()) == USERS
-    assert as_own(lambda: kind_of(sys._getframe(0)))() == OWN
-    kinds: list[str] = []
-    with contextlib.ExitStack() as stack:
-        stack.callback(lambda: kinds.append(kind_of(sys._getframe(1))))
-    assert kinds == [LIBRARY]
 
 
 def test_the_users_code_may_be_cut() -> None:

@@ -25,6 +25,7 @@ from typing import Any
 
 from mray._common.kept import io, os
 from mray._common.uncollected import uncollected
+from mray._common.whose_code import USERS, kind_of
 
 #: Paths of the standard library and of the interpreter's frozen modules; and of the runtime's own code.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
@@ -65,16 +66,9 @@ def close_tasks(loop: Any) -> None:
 
 
 def _runs_user_code(frame: FrameType | None) -> bool:
-    while frame is not None and not _is_users(frame):
+    while frame is not None and kind_of(frame) != USERS:
         frame = frame.f_back
     return frame is not None
-
-
-def _is_users(frame: FrameType | None) -> bool:
-    if frame is None:
-        return False
-    path = frame.f_code.co_filename
-    return not path.startswith(_RUNTIME) or "-packages" in path.removeprefix(_PACKAGE)
 
 
 def _is_of_program(module: Any) -> bool:

@@ -20,7 +20,8 @@ from itertools import pairwise
 from typing import Any
 
 from mray._common import messages as m
-from mray._common.own_frames import OWN, kind_of, span_of_user
+from mray._common.own_frames import span_of_user
+from mray._common.whose_code import OWN, kind_of_file
 from mray._observe.observer import SessionGoneError, ask_node
 from mray._runtime.processes import stack_signal
 from mray.cli.columns import begins, counted, is_meant
@@ -187,7 +188,7 @@ def _of_user_spied(text: str, role: str) -> tuple[str, int]:
 
 
 def _kinds(files: Sequence[str], role: str) -> list[str]:
-    return [OWN if file == _START and role != m.ROLE_DRIVER and not place else kind_of(file) for place, file in enumerate(files)]
+    return [OWN if file == _START and role != m.ROLE_DRIVER and not place else kind_of_file(file) for place, file in enumerate(files)]
 
 
 def _in_words(row: dict[str, Any]) -> str:

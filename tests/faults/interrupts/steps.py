@@ -15,20 +15,30 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from opcode import opname
-from types import FrameType, FunctionType
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
 
-from mray._common.places import OWN, is_returning, kind_of, looks_for_signals
+import mray
+from mray._common.places import counts_as, is_returning, looks_for_signals
+from mray._common.whose_code import OWN
+
+#: A file and a module of mray's that do not exist.
+_FILE, _MODULE = f"{Path(mray.__file__).parent}/pretended.py", "mray.pretended"
 
 
-def as_own(function: Callable[..., Any]) -> Any:
-    """The function as if a module of mray's had it."""
+def as_own(function: Callable[..., Any], module: str = _MODULE) -> Any:
+    """The function, and those that it defines, as if a module of mray's had them."""
     assert isinstance(function, FunctionType)
-    copy = FunctionType(
-        function.__code__, {**function.__globals__, "__name__": "mray.pretended"}, None, function.__defaults__, function.__closure__
-    )
+    scope = {**function.__globals__, "__name__": module}
+    copy = FunctionType(_own_code(function.__code__), scope, None, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
+
+
+def _own_code(code: CodeType) -> CodeType:
+    constants = tuple(_own_code(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=_FILE, co_consts=constants)
 
 
 _PLAIN = ("LOAD_FAST", "LOAD_CONST", "STORE_FAST", "POP", "COPY", "SWAP", "JUMP", "RETURN", "NOP", "PRECALL", "PUSH", "RESUME", "CACHE")
@@ -64,7 +74,7 @@ def _at_step(wanted: int, act: Callable[[], object], *, looks: bool | None = Non
 
     def passes(frame: FrameType, offset: int) -> bool:
         """Whether `act` is called before this byte code; counts it."""
-        if frame.f_code.co_filename == __file__:
+        if frame.f_code.co_filename == _FILE:
             return False  # the end of the steps itself
         same, looked = before
         before[:] = frame, looks_for_signals(frame, offset)
@@ -98,7 +108,7 @@ def _trace(passes: Callable[[FrameType, int], bool], act: Callable[[], object]) 
         return traced
 
     def called(frame: FrameType, _event: str, _arg: Any) -> Any:
-        if kind_of(frame) != OWN:
+        if counts_as(frame) != OWN:
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
@@ -122,7 +132,7 @@ def _monitor(passes: Callable[[FrameType, int], bool], act: Callable[[], object]
 
     def instruction(_code: Any, offset: int) -> None:
         frame = sys._getframe(1)
-        if threading.get_ident() == thread and kind_of(frame) == OWN and passes(frame, offset):
+        if threading.get_ident() == thread and counts_as(frame) == OWN and passes(frame, offset):
             monitoring.set_events(tool, 0)
             act()
 

@@ -1,0 +1,76 @@
+"""The owner of the code that a frame runs: mray, a library or the user; for signals (`places`), stacks and tracebacks (`own_frames`).
+
+Pure. The file decides, which no program renames; for code without one (``exec``, generated methods) the module of its globals does.
+A library works for its caller: the frame outside of the library's decides. That is Python's library and the packages that mray calls.
+The command line, the examples and the pytest plugin are programs, as a user's are.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from mray._common.kept import os
+
+OWN, LIBRARY, USERS = "own", "library", "user's"
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+_FROZEN = "<frozen "
+
+_PROGRAMS = ("mray.cli.", "mray.examples.", "mray.pytest_plugin.", "mray.__main__.")
+#: Packages that mray calls.
+_CALLED = frozenset({"cloudpickle", "numpy", "posix_ipc", "torch", "cupy"})
+_LIBRARIES = _CALLED | sys.stdlib_module_names
+#: `collections` gives the methods that it generates such a module.
+_GENERATED = "namedtuple_"
+
+#: By files; for callers that look at many frames and save a call for each.
+known: dict[str, str] = {}
+_MOST_KNOWN = 10_000
+
+
+def kind_of(frame: FrameType) -> str:
+    """The owner of the code that a frame runs."""
+    kind = known.get(frame.f_code.co_filename)
+    return _kind_of_frame(frame) if kind is None else kind
+
+
+def kind_of_file(filename: str) -> str:
+    """The owner of a file's code, by what a stack calls the file: py-spy leaves out the directory that a package lies in."""
+    if filename.startswith(_PACKAGE):
+        return _kind_of_module(_module("mray/" + filename.removeprefix(_PACKAGE)))
+    for each in _INSTALLED:
+        if each in filename:
+            return _kind_of_module(_module(filename.rpartition(each)[2]))
+    if filename.startswith((_STDLIB, _FROZEN)):
+        return LIBRARY
+    return USERS if filename.startswith(("/", "<")) else _kind_of_module(_module(filename))
+
+
+def _kind_of_frame(frame: FrameType) -> str:
+    filename = frame.f_code.co_filename
+    name: Any = frame.f_globals.get("__name__")
+    kind = _kind_of_module(name) if type(name) is str else USERS
+    if not filename.startswith(("/", _FROZEN)):
+        return kind
+    by_file = kind_of_file(filename)
+    if by_file == USERS and kind == LIBRARY and name.partition(".")[0] in _CALLED:
+        by_file = LIBRARY  # it is not installed, but lies where its developer builds it
+    if len(known) > _MOST_KNOWN:
+        known.clear()
+    known[filename] = by_file
+    return by_file
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
+
+
+def _kind_of_module(name: str) -> str:
+    root = name.partition(".")[0]
+    if root == "mray":
+        return USERS if f"{name}.".startswith(_PROGRAMS) else OWN
+    return LIBRARY if root in _LIBRARIES or root.startswith(_GENERATED) else USERS
