@@ -1,11 +1,11 @@
-"""Tokens: objects whose last ref's end tells an interpreter that nobody holds something any more.
+"""Tokens: objects by whose last ref an interpreter is notified that a target has lost its holders.
 
-In the interpreter's process, which owns the tokens. A process that is given one keeps it, passes it on inside of messages and objects, or
-dies; the engine counts its refs in all of that, and all that is left to do here is to notice when the object is gone.
+In the interpreter's process, which owns the tokens. A process that receives one keeps it, passes it on inside of messages and objects,
+or dies; the engine counts its refs in all of that, and this module only notices the end of the object.
 
-On mray the entry of an object ends then, and a finalizer runs. Ray tells nobody, so there the interpreter looks every `INTERVAL` seconds,
-as long as it has given tokens out, whether its own table of objects still has a size for them. (`wait` of a ref that is made of a bare id
-would end Ray's raylet, if the object is gone.)
+On mray the entry of an object ends then, and a finalizer runs. Ray notifies no one, so there the interpreter polls every `INTERVAL`
+seconds, while tokens are out, whether its own table of objects still has a size for them. (`wait` of a ref created from a bare id would
+crash Ray's raylet, if the object no longer exists.)
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-#: Seconds between looks, on engines that do not tell.
+#: Seconds between polls, on engines without a notification.
 INTERVAL = 0.5
 
 
 class Tokens:
-    """Makes tokens, and calls `ended(key)` when one is gone: in a finalizer or a thread of its own, so it may take no locks."""
+    """Creates tokens, and calls `ended(key)` when one has ended: in a finalizer or a separate thread, so it may take no locks."""
 
     def __init__(self, engine: Any, ended: Callable[[Any], None]) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class Tokens:
         """A new token; the caller passes it on and forgets it."""
         ref = self._engine.put(None)
         entry = getattr(ref, "_entry", None)
-        if entry is not None and type(entry).__module__.partition(".")[0] == "mray":  # another's stands for the refs of this process alone
+        if entry is not None and type(entry).__module__.partition(".")[0] == "mray":  # it counts this process's refs only
             weakref.finalize(entry, self._ended, key).atexit = False
             return ref
         with self._lock:
@@ -48,7 +48,7 @@ class Tokens:
         ref_of = self._engine.ObjectRef
         look = importlib.import_module(f"{self._engine.__name__}.experimental").get_local_object_locations
         pause = threading.Event()
-        # A token that has just been made is on its way: it is looked at from the second round on.
+        # A new token is in transit: it is polled from the second round on.
         young: set[bytes] = set()
         while True:
             pause.wait(INTERVAL)
@@ -60,7 +60,7 @@ class Tokens:
             for token, key in now.items():
                 if token not in young:
                     continue
-                # No ref may be left over: it would be one that counts, until the next look.
+                # No ref may be left over: it would count until the next poll.
                 (found,) = look([ref_of(token)]).values() or [None]
                 if found is None or found["object_size"] is None:
                     with self._lock:
