@@ -1,7 +1,7 @@
-"""Kinds of accelerators besides GPUs: a task or actor asks for them by the resource's name, and is shown its own by a variable.
+"""Kinds of accelerators besides GPUs: a task or actor asks for them by the resource's name, and sees its own by a variable.
 
-Any process. Names and rules are Ray's. The devices of a machine are those that `init` was told: ``resources={"TPU": 4}`` are the chips 0 to
-3, or those that the variable lists where the program was started.
+Any process. Names and rules are Ray's. `init` declares the devices of a machine: ``resources={"TPU": 4}`` are the chips 0 to 3, or those
+that the variable lists where the program was started.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Kind(Record):
 
     #: Lists the ids that libraries see.
     variable: str
-    #: Whether that variable is left alone.
+    #: Whether mray does not set that variable.
     left_alone: Setting[bool]
-    #: How an id stands in it.
+    #: The format of an id in it.
     form: str = "{}"
     #: Whether several tasks may share a device.
     shared: bool = False
@@ -36,13 +36,13 @@ KINDS: dict[str, Kind] = {
     "MBLT": Kind("QBRUNTIME_VISIBLE_DEVICES", settings.NOSET_MBLT_RT_VISIBLE_DEVICES),
     "TTNPU": Kind("TT_VISIBLE_DEVICES", settings.NOSET_TENSTORRENT_VISIBLE_DEVICES),
 }
-#: As many TPU chips as a process may have, and what its libraries must be told of their shape when they are some of the machine's.
+#: Allowed numbers of TPU chips of a process; the shape to declare to libraries when they are a part of the machine's.
 _TPU_CHIPS = (1, 2, 4, 8)
 _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1"}
 
 
 def wrong_with_quantity(name: str, quantity: float) -> str | None:
-    """The fault of a demand for so many, or ``None``; also for the names of other resources."""
+    """What is wrong with a demand for this quantity, or None; also for the names of other resources."""
     kind = KINDS.get(name)
     if kind is None or not quantity:
         return None
@@ -61,7 +61,7 @@ def wrong_with_quantity(name: str, quantity: float) -> str | None:
 
 
 def visible(indices: Sequence[int], variable: str | None) -> list[str]:
-    """The ids of these devices of the session, where the variable had this value as the program was started."""
+    """The ids of these devices of the session, where the variable had this value when the program was started."""
     listed = None if variable is None else [each.strip().removeprefix("npu:") for each in variable.split(",") if each.strip()]
     if listed is None or variable == "NoDevFiles":
         return [str(index) for index in indices]
@@ -69,9 +69,9 @@ def visible(indices: Sequence[int], variable: str | None) -> list[str]:
 
 
 def named_gpus(places: Sequence[int], variable: str) -> list[int | str]:
-    """The GPUs of a task whose runtime environment lists those that it may see, where it holds the ones at these places in the session.
+    """The GPUs of a task whose runtime environment lists those that it may see, given the session indices of the GPUs that it holds.
 
-    As Ray does it, places count in the list; a list that is too short is shown whole. An empty one shows none.
+    As on Ray, the indices count in the list; a list that is too short is shown whole. An empty one shows none.
     """
     listed: list[int | str] = []
     for word in map(str.strip, variable.split(",")):

@@ -1,4 +1,4 @@
-"""The modules beside the kernel, by name: the kernel imports none of them, and asks for each here when it first needs it.
+"""The modules beside the kernel, by name: the kernel imports none of them, and loads each on first use.
 
 Any process. A session on CPUs loads none of them.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-#: Parts that a process gets when it first needs them (`mray._runtime.client.client.Client.late`): module and class.
+#: Parts that a process loads on first use (`mray._runtime.client.client.Client.late`): module and class.
 GPUS = "mray._gpu.gpus:Gpus"
 TENSORS = "mray._gpu.tensor_transport:TensorStore"
-#: Daemons of MPS, for the node (a class), and how they are spoken to.
+#: MPS daemons, for the node (a class), and their control program.
 MPS = "mray._gpu.mps:SessionMps"
 MPS_CONTROL = "mray._device.mps_control"
 #: Draws graphs.
 ARTIST = "mray._picture.graph_artist"
-#: Which CPUs and GPUs are near each other.
+#: The topology of CPUs and GPUs.
 TOPOLOGY = "mray._device.topology"
 #: Sessions that drivers join.
 JOINING = "mray._joining.persistent"
-#: The answers of a process to observers, and the trace of a session.
+#: A process's answers to observers, and the trace of a session.
 SNAPSHOT = "mray._observe.process_snapshot"
 SESSION_TRACE = "mray._backends.session_trace"
 

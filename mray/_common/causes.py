@@ -1,6 +1,6 @@
-"""`Cause`: how a process, an actor or a lease has ended, and the words for it.
+"""`Cause`: how a process, an actor or a lease has ended, and its text.
 
-The node finds it out, once, and sends it to whoever was concerned; errors and listings are made of it.
+The node determines it once, and sends it to the processes concerned; errors and listings are built from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from mray._common import messages as m
 from mray._common.record import Record
 from mray.exceptions import describe_status
 
-#: Kind of a cause to the sentence that programs look for.
+#: Kind of a cause -> the sentence that programs match on.
 REASONS = {
     m.CAUSE_CRASH: "The actor is dead because its worker process has died.",
     m.CAUSE_KILL: "The actor is dead because it was killed by `ray.kill`.",
@@ -27,23 +27,23 @@ REASONS = {
 class Cause(Record):
     """One end."""
 
-    #: One of the ``CAUSE_`` words of `mray._common.messages`.
+    #: One of the ``CAUSE_`` constants of `mray._common.messages`.
     kind: str
-    #: A sentence of its own, or more words behind that of the kind; empty where kind and status say it all.
+    #: A sentence of its own, or an addition to the kind's; "" where kind and status suffice.
     text: str = ""
-    #: The process that has ended; 0 if none was begun.
+    #: The process that has ended; 0 if none was started.
     pid: int = 0
-    #: Its exit status, negative for a signal; None if nobody knows, or it lives.
+    #: Its exit status, negative for a signal; None if unknown, or if it lives.
     status: int | None = None
-    #: Of CAUSE_INIT a pickled exception, of CAUSE_CRASH the last lines that the process has printed.
+    #: For CAUSE_INIT a pickled exception, for CAUSE_CRASH the last lines of the process's output.
     payload: bytes | None = None
 
     def packed(self) -> tuple[Any, ...]:
-        """As it travels; ``Cause(*packed)`` is the cause again."""
+        """As it travels; ``Cause(*packed)`` restores it."""
         return tuple(self)
 
     def how(self) -> str:
-        """The process by its number, and how it has ended, in words."""
+        """The process by its pid, and how it has ended, in words."""
         return f"(pid {self.pid}) {describe_status(self.status)}"
 
     def reason(self) -> str:
@@ -51,7 +51,7 @@ class Cause(Record):
         return self.text if self.text.startswith("The actor") else f"{REASONS.get(self.kind, 'The actor is dead.')} {self.text}".rstrip()
 
     def last_output(self) -> str:
-        """The last lines that a process has printed which crashed, as the end of a text; "" when there are none."""
+        """The last lines of a crashed process's output, for the end of a text, or ""."""
         if self.kind != m.CAUSE_CRASH or not self.payload:
             return ""
         return "\n    ".join((" Its last output:", *self.payload.decode("utf-8", "replace").splitlines()))

@@ -1,11 +1,11 @@
-"""The clocks of mray: seconds of the machine, and the moment by which waits end.
+"""The clocks of mray: seconds of the machine, and the time by which waits end.
 
-Any thread of any process. Tests pretend another time: freezegun replaces the functions of `time` in that module and wherever a module has
-imported them, others do so by `unittest.mock`. A time limit would never pass then, and a wait for a death that has a limit of its own
-would wait for ever. So nobody but this module asks `time`, and this one asks an instance of it that nobody else knows, at the same price.
+Any thread of any process. Tests pretend another time: freezegun and mocks replace the functions of `time` in that module and wherever
+they were imported. Time limits would never pass then. So only this module asks `time`, and it asks a private instance of it, at the same
+price.
 
-`now` is for deadlines alone. It is the machine's `monotonic`, except where one process runs a whole session and time passes as that
-session decides (`mray._backends.local`); what measures, and what spins for microseconds, asks the machine.
+`now` is for deadlines alone. It is the machine's `monotonic`, except in a session of one process, which has its own time
+(`mray._backends.local`); measurements and spinning use the machine's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 
 def _another_instance() -> Any:
-    """The module `time` once more, with functions of its own."""
+    """A second instance of the module `time`."""
     spec = _known.__spec__
     assert spec is not None
     assert spec.loader is not None
@@ -36,7 +36,7 @@ monotonic_ns: Callable[[], int] = _machine.monotonic_ns
 perf_counter: Callable[[], float] = _machine.perf_counter
 time: Callable[[], float] = _machine.time
 time_ns: Callable[[], int] = _machine.time_ns
-#: Where one process may run a whole session it is a scheduling point: such code says `clock.sleep`.
+#: A scheduling point in a session of one process: such code calls `clock.sleep`.
 sleep: Callable[[float], None] = _machine.sleep
 
 _clock: Callable[[], float] = monotonic
@@ -48,13 +48,13 @@ def now() -> float:
 
 
 def use(clock: Callable[[], float] | None) -> None:
-    """From now on `now` is what this says; None: what the machine says."""
+    """Make `now` call this function; None: the machine's clock."""
     global _clock
     _clock = monotonic if clock is None else clock
 
 
 def is_pretended() -> bool:
-    """Whether a test pretends another time to everybody else."""
+    """Whether a test pretends another time to other code."""
     return type(_known.monotonic) is not BuiltinFunctionType
 
 
@@ -63,7 +63,7 @@ _LONGEST = 1 << 63
 
 
 def check_timeout(timeout: Any) -> None:
-    """TypeError for what is no number of seconds, ValueError for inf and nan, OverflowError for more than Ray can count."""
+    """Raise TypeError for a value that is no number, ValueError for inf and nan, OverflowError for more than Ray can count."""
     with contextlib.suppress(TypeError):
         if -_LONGEST <= timeout * 1000 < _LONGEST:
             return

@@ -1,7 +1,7 @@
-"""How many calls of an actor run at once, and where: worked out of its options by whoever creates it.
+"""How many calls of an actor run concurrently, and where: derived from its options by its creator.
 
 In the caller's process; the worker gets the result as builtin values (`Concurrency`). An actor that runs one call after the other on its
-main thread has none at all, so that nothing on the way of its calls asks.
+main thread has none, so that nothing on the path of its calls checks.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Calls that run at once in an async actor, when nobody says otherwise.
+#: Concurrent calls of an async actor by default.
 MOST_COROUTINES = 1000
-#: The group of those who talk to an actor behind the back of its methods; every actor with groups has it, and Ray has a second.
+#: The group for internal calls, which every actor with groups has; Ray has a second.
 SYSTEM_GROUP = "_ray_system"
 _SYSTEM_GROUPS = (SYSTEM_GROUP, "_ray_system_error")
-#: The attribute of plain methods of mray's own async actors that neither wait nor ask for the task that they run in: they get none.
+#: The attribute of plain methods of mray's own async actors that neither wait nor need the task that they run in: they get none.
 AT_ONCE = "__mray_at_once__"
 
-#: (whether calls run in event loops, calls of the default group at once, group -> calls of it at once)
+#: (whether calls run in event loops, concurrent calls of the default group, group -> its concurrent calls)
 Concurrency = tuple[bool, int, dict[str, int]]
 
 
 def concurrency_of(is_async: bool, options: Mapping[str, Any], groups_of_methods: Iterable[str]) -> Concurrency | None:
     """The concurrency of an actor with these complete options; None: one call after the other.
 
-    ValueError when calls are to run in order and beside each other; AssertionError for a method in a group that is not declared.
+    Raises ValueError when calls are to run both in order and concurrently, AssertionError for a method in an undeclared group.
     """
     most = options["max_concurrency"] or (MOST_COROUTINES if is_async else 1)
     groups = dict(options["concurrency_groups"] or {})

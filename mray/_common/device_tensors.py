@@ -1,8 +1,8 @@
-"""Hooks for the tensors of devices inside a value: one carries them while it is pickled, one puts them back.
+"""Hooks for device tensors inside of a value: one carries them while it is pickled, one restores them.
 
 Any process; for the thread that pickles or unpickles. Serializer and devices do not know each other: the reducers of device tensors ask
-here whether an edge wants to carry the tensor itself, and what they leave in the pickle asks here for the reader of the edge. Without a
-carrier, tensors go through host memory.
+here whether an edge carries the tensor itself, and the placeholder in the pickle asks here for the edge's reader. Without a carrier,
+tensors go through host memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ carriers = _Carriers()
 
 
 def reduce_device_tensor(tensor: Any) -> tuple[Any, ...] | None:
-    """For reducers: what stands for the tensor in the pickle, or None when nobody carries it."""
+    """For reducers: the tensor's placeholder in the pickle, or None without a carrier."""
     take = carriers.take
     facts = None if take is None else take(tensor)
     return None if facts is None else (restore_device_tensor, facts)

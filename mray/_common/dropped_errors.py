@@ -1,8 +1,8 @@
 """Where Python drops an exception, and with it a Ctrl-C: in finalizers, and in callbacks of weak references.
 
-An interrupt that comes just there is printed as ignored, and the program goes on, and waits for what the user does not want any more; a
-finalizer of mray's would be cut in half besides. Each import lets go of its lock through such a callback. So where a session lives, its
-handler of SIGINT asks whether the interrupt would be lost, and imports of mray's own that take long before there is one put it off.
+An interrupt that arrives there is printed as ignored, the program continues to wait, and a finalizer of mray would be cut short. Each
+import releases its lock through such a callback. So where a session lives, its SIGINT handler checks whether the interrupt would be
+lost, and long imports of mray before that defer it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-#: Functions whose errors Python drops, by their names, and a part of the paths of their files.
+#: Functions whose errors Python drops, by name, and a part of their files' paths.
 _DROPPING = {
     "__del__": str(Path(__file__).parents[1]) + "/",
     "finalize": str(Path(__file__).parents[1]) + "/_ipc/slots.py",
@@ -29,8 +29,8 @@ _DROPPING = {
 
 
 def dropping_frame(frame: FrameType | None, most: int = -1) -> FrameType | None:
-    """The outermost of `most` frames (-1: all), from this one on outwards, out of which Python would drop an error, by all that can be
-    seen: of a finalizer of mray's, or of a callback of the import system's or of the module weakref's.
+    """The outermost of `most` frames (-1: all), from this one outwards, out of which Python would drop an error, as far as visible: of a
+    finalizer of mray, or of a callback of the import system or of the module weakref.
     """
     found = None
     while frame is not None and most:
@@ -44,12 +44,12 @@ def dropping_frame(frame: FrameType | None, most: int = -1) -> FrameType | None:
 
 
 def are_dropped(frame: FrameType | None) -> bool:
-    """Whether Python would drop an error that is raised into this frame."""
+    """Whether Python would drop an error that is raised in this frame."""
     return dropping_frame(frame) is not None
 
 
 def import_whole(name: str) -> ModuleType:
-    """The module of this name; an interrupt that comes while it is imported is raised when it is there, and a second one at once."""
+    """Import a module; an interrupt during the import is raised after it, a second one immediately."""
     loaded = sys.modules.get(name)
     if loaded is not None and not getattr(loaded.__spec__, "_initializing", False):
         return loaded
@@ -59,7 +59,7 @@ def import_whole(name: str) -> ModuleType:
     is_over = False
 
     def put_off(number: int, frame: FrameType | None) -> Any:
-        if is_over or (came and not are_dropped(frame)):  # over, and kept by somebody who has replaced it meanwhile; or the second
+        if is_over or (came and not are_dropped(frame)):  # over, and retained by another handler meanwhile; or the second
             signal.default_int_handler(number, frame)
         came.append(frame)
 

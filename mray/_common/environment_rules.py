@@ -1,6 +1,6 @@
-"""The fields of a ``runtime_env``, their types, and the one form that their values are brought to.
+"""The fields of a ``runtime_env``, their types, and the normal form of their values.
 
-Pure but for the requirements file that a field may name. Texts are Ray's where programs match on them.
+Pure except for the requirements file that a field may name. Texts are Ray's where programs match on them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SUPPORTED = (
     "profiler",
     "config",
 )
-#: Fields of Ray's that mray does not set up, and what to do instead.
+#: Ray's fields that mray does not set up, and what to do instead.
 REFUSED = {
     "conda": "use pip or uv, or py_executable with the interpreter of a conda environment",
     "container": "start the program inside of the container",
@@ -32,7 +32,7 @@ REFUSED = {
     "java_jars": "there are no Java workers",
     "rocprof_sys": "use runtime_env['profiler'] with the command as a list of words",
 }
-#: Fields by which an interpreter is chosen: one of them at most.
+#: Fields that choose an interpreter: at most one of them.
 INTERPRETERS = ("pip", "uv", "py_executable")
 
 _PACKAGE_FIELDS = {
@@ -42,12 +42,12 @@ _PACKAGE_FIELDS = {
 
 
 def public_name(name: str) -> str:
-    """A field under the name that mray uses for it: Ray's object keeps profilers under names with an underscore."""
+    """mray's name of a field: Ray's object stores profilers under names with an underscore."""
     return name[1:] if name in ("_nsight", "_rocprof_sys") else name
 
 
 def check_environment(environment: Mapping[str, Any] | None) -> None:
-    """TypeError or ValueError for a field that is wrong, NotImplementedError for one that mray does not set up."""
+    """Raise TypeError or ValueError for an invalid field, NotImplementedError for one that mray does not set up."""
     if not environment:
         return
     for field, value in environment.items():
@@ -152,7 +152,7 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
 def packages_of(tool: str, value: Any) -> dict[str, Any] | None:
     """The field ``pip`` or ``uv`` as a dict with ``packages`` (each once) and ``pip_check`` or ``uv_check``; None when it lists nothing.
 
-    Given is a list of requirements, the path of a requirements file, or such a dict.
+    It is given as a list of requirements, the path of a requirements file, or such a dict.
     """
     check = f"{tool}_check"
     if isinstance(value, str):

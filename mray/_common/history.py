@@ -1,8 +1,7 @@
-"""Records of the past, for listings: a bounded number of them in a bounded number of bytes, the oldest forgotten first.
+"""Records of the past, for listings: bounded in number and in bytes, the oldest forgotten first.
 
-A record is kept as its marshalled bytes. That is a fraction of what its dicts, tuples and numbers would take, it is one block of memory
-instead of dozens, which other blocks would be left standing between, and the garbage collector never walks it: who has lived long is
-neither larger nor slower for it.
+A record is retained as its marshalled bytes: a fraction of the memory of its dicts, tuples and numbers, one block instead of dozens, and
+invisible to the garbage collector, so that long-lived processes become neither larger nor slower.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class History:
     __slots__ = ("_number", "_records", "bytes", "most", "most_bytes")
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """At most so many records, and so many bytes; the newest is kept however large it is."""
+        """The limits; the newest record is retained however large it is."""
         self.most = most
         self.most_bytes = most_bytes
         #: Of all records together.
@@ -44,7 +43,7 @@ class History:
             self.bytes -= len(records.pop(next(iter(records))))
 
     def append(self, record: Any) -> None:
-        """Remember what nobody will ask for by a key."""
+        """Add a record that is never looked up by a key."""
         self._number += 1
         self[self._number] = record
 

@@ -1,4 +1,4 @@
-"""Ids: what they are made of, and how a process makes new ones.
+"""Ids: their parts, and how a process creates new ones.
 
 Pure; any process, any thread. The sizes are Ray's, so that programs may take ids apart::
 
@@ -8,11 +8,11 @@ Pure; any process, any thread. The sizes are Ray's, so that programs may take id
     ObjectRef  28   task id, 4-byte index of the return value, little endian
     others     28   unique bytes
 
-Processes of a session have ids of 16 hex digits, of which the last four are the session's, and so are the last two unique bytes of an
-actor's id: a ref or a handle that comes from another session is known for one.
+Processes of a session have ids of 16 hex digits, the last four of which are the session's, and so are the last two unique bytes of an
+actor's id: a ref or a handle of another session is recognized.
 
-The unique part of a task id is a counter that starts at a random 63-bit number in each process: two processes would have to start
-within a few million of each other to meet. Inside mray ids travel as ``bytes``; the classes are for users.
+The unique part of a task id is a counter that starts at a random 63-bit number in each process, so that ids of two processes practically
+never meet. Inside mray ids travel as ``bytes``; the classes are for users.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ACTOR_SIZE = 16
 TASK_SIZE = 24
 OBJECT_SIZE = 28
 
-#: Stands for the unique part of the actor in the id of a task that belongs to none.
+#: The unique part of the actor in the id of a task that belongs to none.
 NO_ACTOR = b"\xff" * 12
 
-# The job of this process: that of its driver, for as long as it is in a session.
+# The job of this process: that of its driver, while it is in a session.
 _job = (1).to_bytes(JOB_SIZE, "little")
 _no_actor = NO_ACTOR + _job
 #: Hex digits of a process's id that are its session's.
@@ -50,7 +50,7 @@ _OBJECT = struct.Struct("<Q16s4s")
 _INDEX = struct.Struct("<I")
 
 
-#: The ids that a process makes follow each other, from a place that no other process comes near.
+#: The range of ids of one process.
 _SPAN = 1 << 40
 
 
@@ -59,7 +59,7 @@ def _start() -> int:
 
 
 _first = _start()
-# `next` of a counter is one C call: no thread can come in between.
+# `next` of a counter is one C call, and so atomic between threads.
 _next = count(_first).__next__
 
 
@@ -73,7 +73,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def set_job(job: bytes) -> None:
-    """This process has joined a session: the ids that it makes are of this job from now on."""
+    """This process has joined a session: the ids that it creates belong to this job."""
     global _job, _no_actor
     _job, _no_actor = job, NO_ACTOR + job
 
@@ -84,12 +84,12 @@ def new_task_id(actor: bytes | None = None) -> bytes:
 
 
 def first_number() -> int:
-    """The place of this process's first id, for `is_from`."""
+    """This process's first id, for `is_from`."""
     return _first
 
 
 def is_from(task_id: bytes, first: int) -> bool:
-    """Whether the process whose ids begin at this place has made this one."""
+    """Whether the process with this first id has created this one."""
     return 0 <= int.from_bytes(task_id[:8], "little") - first < _SPAN
 
 
@@ -104,7 +104,7 @@ def return_id(task: bytes, index: int) -> bytes:
 
 
 def session_mark(session: str) -> str:
-    """The digits that the processes of a session with this directory or name have in common."""
+    """The digits that the processes of a session with this directory or name share."""
     return f"{zlib.crc32(os.path.basename(session).encode('utf-8', 'replace')) & 0xFFFF:04x}"
 
 
@@ -114,12 +114,12 @@ def new_process_id(mark: str) -> str:
 
 
 def is_of_session_of(process: str, other: str) -> bool:
-    """Whether two processes are of one session; of two sessions in some 65,000 it cannot be told."""
+    """Whether two processes are of one session. (The marks of two sessions in some 65,000 are equal.)"""
     return process[-_MARK:] == other[-_MARK:]
 
 
 def new_actor_id(process: str = "0" * _MARK) -> bytes:
-    """An id for an actor that this process makes; without one, of no session."""
+    """An id for an actor that this process creates; without a process, of no session."""
     return os.urandom(ACTOR_SIZE - JOB_SIZE - _MARK // 2) + bytes.fromhex(process[-_MARK:]) + _job
 
 
@@ -133,12 +133,12 @@ def new_placement_group_id() -> bytes:
 
 
 def worker_id_of(process: str) -> bytes:
-    """The worker id that shows the 16 hex digits of one of our processes."""
+    """The worker id that shows the 16 hex digits of a process."""
     return bytes.fromhex(process) + b"\x00" * (OBJECT_SIZE - 8)
 
 
 class BaseID:
-    """Some bytes of a fixed length. Immutable, hashable, equal to ids of its own class only."""
+    """Bytes of a fixed length. Immutable, hashable, equal to ids of its own class only."""
 
     __slots__ = ("_id",)
     _SIZE = OBJECT_SIZE
@@ -160,7 +160,7 @@ class BaseID:
 
     @classmethod
     def from_hex(cls: type[_Id], hex_id: str | bytes) -> _Id:
-        """From hex digits; ValueError when they are not twice as many as the id has bytes."""
+        """From hex digits. Raises ValueError for a wrong length."""
         return cls(bytes.fromhex(hex_id.decode() if isinstance(hex_id, bytes) else hex_id))
 
     @classmethod

@@ -1,6 +1,6 @@
-"""CALL and TASK, the two messages that ask a worker to run something, and the values in its answers, as records whose fields have names.
+"""CALL and TASK, the two messages that ask a worker to run something, and the values in its answers, as records.
 
-They travel as plain tuples (see `mray._common.messages`); the worker that is going to run a call makes the record of it.
+They travel as plain tuples (see `mray._common.messages`); the worker that runs a call creates its record.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from mray._common.record import Record
 
 
 def short_name(qualified: str) -> str:
-    """The name of a class or function without what it was defined in, as calls, titles and output are named after it."""
+    """The name of a class or function without its enclosing scopes, as in titles and output."""
     return qualified.rpartition(".")[2]
 
 
 class ArgumentValue(Record):
     """The value of a ref that is an argument itself."""
 
-    #: Its place: the number of a positional argument, the name of a keyword.
+    #: The number of a positional argument, or the name of a keyword.
     place: int | str
-    #: How the payload is to be read: see the forms in `mray._common.messages`.
+    #: The format of the payload: see the forms in `mray._common.messages`.
     form: int
     payload: Any
-    #: The object and the process that owns it, where the value lies elsewhere.
+    #: The object and its owner, where the value lies elsewhere.
     object_id: bytes = b""
     owner: str = ""
 
 
 #: A value that a call has returned or yielded, as it travels (REPLY, REPLIES, STREAM_ITEMS): form, payload, and the refs inside with their
-#: owners, or None. A plain tuple that is unpacked by these names: a class would make calls with two return values 2 % slower at each end.
+#: owners, or None. A plain tuple, since a class would slow calls down.
 Result = tuple[int, Any, list[tuple[bytes, str]] | None]
 
 
@@ -40,11 +40,10 @@ class MethodInvocation(Record):
     task_id: bytes
     method: str
     num_returns: int
-    #: The form of ``payload``, the positional and keyword arguments, with None in the place of those that are refs: pickled, or the
-    #: segment that they lie in.
+    #: The form of ``payload``, the positional and keyword arguments with None for refs: pickled, or the segment that they lie in.
     form: int
     payload: Any
-    #: Refs inside the arguments, with their owners.
+    #: Refs inside of the arguments, with their owners.
     refs: list[tuple[bytes, str]] | None
     #: The values of refs that are arguments themselves.
     arguments: list[ArgumentValue] | None
@@ -71,7 +70,7 @@ _Record = TypeVar("_Record", MethodInvocation, TaskInvocation)
 
 
 def read(record: type[_Record], fields: tuple[Any, ...]) -> _Record:
-    """The record of a message, from the fields behind its code. TypeError when there are more or less of them than there should be."""
+    """The record of a message, from the fields behind its code. Raises TypeError for a wrong number of fields."""
     if len(fields) != len(record._fields):
         raise TypeError(f"{record.__name__} has {len(record._fields)} fields, not {len(fields)}")
     invocation = tuple.__new__(record, fields)
@@ -79,5 +78,5 @@ def read(record: type[_Record], fields: tuple[Any, ...]) -> _Record:
 
 
 def argument_values(values: Iterable[tuple[Any, ...]] | None) -> list[ArgumentValue] | None:
-    """The records of values that have travelled as plain tuples."""
+    """The records of values that travelled as plain tuples."""
     return None if values is None else [ArgumentValue(*value) for value in values]

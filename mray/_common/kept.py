@@ -1,11 +1,10 @@
-"""The modules of the standard library as mray needs them, whatever a program puts into their place.
+"""The modules of the standard library as mray needs them, even where a program replaces them.
 
-Tests keep the code under test from the network and the disk: pytest-socket has `socket.socket` raise, pyfakefs gives modules another `os`,
-`io` and `shutil`, others replace `open` or `os.stat`. That is meant for the program, not for the sockets and the shared memory by which the
-program reaches its session. So whatever mray needs of these modules it takes from here, ``from mray._common.kept import os``: copies of the
-modules, made when mray was imported, whose functions use each other and not what the originals have become.
+Tests isolate the code under test: pytest-socket replaces `socket.socket`, pyfakefs `os`, `io` and `shutil`, others `open` or `os.stat`.
+That is meant for the program, not for the sockets and the shared memory by which it reaches its session. So mray takes these modules
+from here, ``from mray._common.kept import os``: copies made when mray was imported, whose functions use each other.
 
-Not copied: `os._exit`, which coverage.py replaces in order to save something before it.
+Not copied: `os._exit`, which coverage.py replaces in order to save its data.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ else:
     from types import ModuleType as _Module
 
     def _copy(original, **others):
-        """A copy of a module, whose functions see the copy and `others` where they would see the module and others."""
+        """A copy of a module, whose functions see the copy and `others` instead of the originals."""
         copy = _Module(f"kept {original.__name__}", original.__doc__)
         there = vars(copy)
         names = {name: value for name, value in vars(original).items() if not name.startswith("__")}
@@ -56,16 +55,16 @@ else:
     del os._exit  # looked up when it is called
     os.__getattr__ = lambda name, original=_os: getattr(original, name)
     io = _copy(_io)
-    os.fdopen = io.open  # (that of `os` imports whatever stands for `io`)
+    os.fdopen = io.open  # (that of `os` imports `io` by name)
     fcntl = _copy(_fcntl)
     #: (Where mray is imported under a guard, `socket.socket` is another class.)
     _class = next(each for each in _socket.socket.__subclasses__() if each.__module__ == "socket" and each.__name__ == "socket")
     socket = _copy(_sockets, socket=_class, os=os)
-    #: pyfakefs replaces whatever a module has of these.
+    #: pyfakefs replaces them wherever a module has them.
     del _fcntl, _io, _os, _posix
 
     def __getattr__(name):
-        """`shutil` and `tempfile`, which take long to import."""
+        """`shutil` and `tempfile`, which are slow to import."""
         if name == "shutil":
             import shutil as original  # noqa: PLC0415
 

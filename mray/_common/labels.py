@@ -1,7 +1,7 @@
-"""Labels of the node, and what may be asked of them: syntax and matching, with Ray's texts.
+"""Labels of the node, and label selectors: syntax and matching, with Ray's texts.
 
-Pure; any process. A *selector* maps keys to ``value``, ``!value``, ``in(a,b)`` or ``!in(a,b)``. A selector that is not met by the one node
-of a session is never met.
+Pure; any process. A *selector* maps keys to ``value``, ``!value``, ``in(a,b)`` or ``!in(a,b)``. A selector that the one node of a
+session does not satisfy is never satisfied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RULE = (
 
 
 def wrong_with_selector(selector: Any) -> str | None:
-    """The fault in the form of a selector, or ``None``. TypeError when a key or value is no text."""
+    """What is wrong with the form of a selector, or None. Raises TypeError when a key or value is no text."""
     for key, value in (selector or {}).items():
         if not isinstance(key, str) or not (value is None or isinstance(value, str)):
             raise TypeError(f"a label selector maps text to text, not {key!r} to {value!r}")
@@ -49,7 +49,7 @@ def _wrong_with_key(key: str) -> str | None:
 
 
 def wrong_with_fallbacks(fallbacks: Any) -> str | None:
-    """The fault in a list of fallbacks, or ``None``."""
+    """What is wrong with a list of fallbacks, or None."""
     for fallback in fallbacks or ():
         if not isinstance(fallback, Mapping):
             return "Each element in fallback_strategy must be a dictionary."
@@ -67,7 +67,7 @@ def wrong_with_fallbacks(fallbacks: Any) -> str | None:
 
 
 def selects(selector: Mapping[str, str] | None, labels: Mapping[str, str]) -> bool:
-    """Whether labels meet a selector."""
+    """Whether labels satisfy a selector."""
     return all(_meets(value or "", labels.get(key)) for key, value in (selector or {}).items())
 
 
@@ -80,7 +80,7 @@ def _meets(wanted: str, value: str | None) -> bool:
 
 
 def meets_expressions(expressions: Any, labels: Mapping[str, str]) -> bool:
-    """Whether labels meet the expressions of a NodeLabelSchedulingStrategy (``key`` and ``operator``)."""
+    """Whether labels satisfy the expressions of a NodeLabelSchedulingStrategy (``key`` and ``operator``)."""
     for expression in expressions:
         value, operator = labels.get(expression.key), expression.operator
         kind = type(operator).__name__

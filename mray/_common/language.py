@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 
 class Language:
-    """Ray's numbers of the languages that its workers may have. mray's are in Python."""
+    """Ray's numbers of worker languages. mray's are in Python."""
 
     PYTHON: ClassVar[Language]
     JAVA: ClassVar[Language]

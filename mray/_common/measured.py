@@ -1,4 +1,4 @@
-"""Metrics that user code has counted in this process, until somebody asks: behind `mray.util.metrics`.
+"""Metrics that user code has counted in this process: behind `mray.util.metrics`.
 
 In drivers and workers, from any thread. `mray metrics` asks each process for its `rows`; nothing is sent before.
 """
@@ -9,20 +9,20 @@ import threading
 from bisect import bisect_left
 from typing import Any
 
-#: Tags as they stand on a sample: sorted pairs.
+#: Tags of a sample: sorted pairs.
 Tags = tuple[tuple[str, str], ...]
 
 
 class Family:
-    """One metric of this process, shared by all objects that stand for it."""
+    """One metric of this process, shared by all of its user objects."""
 
     def __init__(self, name: str, kind: str, description: str, boundaries: tuple[float, ...]) -> None:
         self.name = name
         self.kind = kind
         self.description = description
-        #: Upper bounds of a histogram's buckets, but for the last, which has none.
+        #: Upper bounds of a histogram's buckets, except the last, which has none.
         self.boundaries = boundaries
-        #: Tags -> a number; of a histogram [observations in each bucket] and their sum.
+        #: Tags -> a number; for a histogram [observations in each bucket] and their sum.
         self.values: dict[Tags, Any] = {}
 
     def add(self, tags: Tags, amount: float) -> None:
@@ -33,7 +33,7 @@ class Family:
         self.values[tags] = value
 
     def plain(self, value: Any) -> Any:
-        """A value that nobody goes on changing."""
+        """A snapshot of a value."""
         return (list(value[0]), value[1]) if self.kind == "histogram" else value
 
     def observe(self, tags: Tags, value: float) -> None:
@@ -50,13 +50,13 @@ _families: dict[tuple[str, str], Family] = {}
 
 
 def family(name: str, kind: str, description: str, boundaries: tuple[float, ...] = ()) -> Family:
-    """The family of this name and kind ("counter", "gauge", "histogram"); its first maker says the rest."""
+    """The family of this name and kind ("counter", "gauge", "histogram"); its creator sets the rest."""
     with _lock:
         return _families.setdefault((name, kind), Family(name, kind, description, boundaries))
 
 
 def rows() -> list[dict[str, Any]]:
-    """Every family that has values, as builtin values."""
+    """Every family with values, as builtin values."""
     with _lock:
         return [
             {

@@ -1,4 +1,4 @@
-"""How the memory monitor is set, and what becomes of tasks that it ends, or that fail otherwise. In the driver, at `init`."""
+"""Settings of the memory monitor, and retries of tasks that it kills, or that fail otherwise. In the driver, at `init`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from mray._common import settings
 
 
 def monitor_options(system_config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """``threshold`` (share of the memory), ``refresh_ms`` (0: off), ``meminfo`` (a path); Ray's names in `system_config` beat variables.
+    """``threshold`` (share of the memory), ``refresh_ms`` (0: off), ``meminfo`` (a path); Ray's names in `system_config` override
+    variables.
 
-    ValueError for a threshold that is no share, or a negative time.
+    Raises ValueError for an invalid threshold, or a negative time.
     """
     config = system_config or {}
     threshold = float(config.get("memory_usage_threshold", settings.MEMORY_USAGE_THRESHOLD.get()))
@@ -24,7 +25,7 @@ def monitor_options(system_config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def retry_options(system_config: Mapping[str, Any] | None) -> tuple[int, float]:
-    """How often a task that may be tried again is so after the monitor ended it (-1: without end), and seconds before the first time."""
+    """How often a retriable task that the monitor killed is retried (-1: without limit), and seconds before the first time."""
     config = system_config or {}
     retries = int(config.get("task_oom_retries", settings.TASK_OOM_RETRIES.get()))
     delay = int(config.get("task_oom_retry_delay_base_ms", settings.TASK_OOM_RETRY_DELAY_BASE_MS.get()))
@@ -32,7 +33,7 @@ def retry_options(system_config: Mapping[str, Any] | None) -> tuple[int, float]:
 
 
 def retry_delay(system_config: Mapping[str, Any] | None) -> float:
-    """Seconds before a task or call that has failed for another reason is tried again. ValueError for a negative time."""
+    """Seconds before a task or call that has failed for another reason is retried. Raises ValueError for a negative time."""
     delay = int((system_config or {}).get("task_retry_delay_ms", settings.TASK_RETRY_DELAY_MS.get()))
     if delay < 0:
         raise ValueError(f"task_retry_delay_ms must not be negative, got {delay}")

@@ -1,7 +1,7 @@
 """Options of tasks, actors, methods and sessions: names, types, ranges, defaults.
 
-Pure; any process. Options are checked where they are written (the decorator, ``.options``), not at the call: a call passes a
-complete, checked dict on. The texts are Ray's, because programs and their tests look for them.
+Pure; any process. Options are checked where they are written (the decorator, ``.options``), not at the call, which passes a complete,
+checked dict on. The texts are Ray's, because programs and their tests match on them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Check = Callable[[str, Any], "str | None"]
 
 
 class Option(Record):
-    """One option: types its value may have, its default, and a check that returns what is wrong with a value."""
+    """One option: the types of its value, its default, and a check that returns what is wrong with a value."""
 
     types: Any
     default: Any
     check: Check | None = None
-    #: Whether there are but texts and numbers in its dicts and lists.
+    #: Whether its dicts and lists contain only texts and numbers.
     is_plain: bool = False
 
 
@@ -198,7 +198,7 @@ _Bool = (bool, type(None))
 _Text = (str, type(None))
 _Dict = (dict, type(None))
 
-#: Stands for classes that live above this file: an object of a class of this name is fine.
+#: Classes that live in a higher layer, accepted by name.
 _STRATEGIES = ("PlacementGroupSchedulingStrategy", "NodeAffinitySchedulingStrategy", "NodeLabelSchedulingStrategy")
 
 _COMMON: dict[str, Option] = {
@@ -261,7 +261,7 @@ METHOD_OPTIONS: dict[str, Option] = {
 }
 
 _METHOD_NAME = Option(_Text, None)
-#: Ray's options are numbers of C.
+#: Ray's options are C numbers.
 _TOO_LARGE = 1 << 63
 
 
@@ -276,7 +276,7 @@ def _has_type(value: Any, types: Any) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question for the end of a refusal; empty where no name that is known is like this one."""
+    """A suggestion for the end of an error text; "" where no known name is similar."""
     from difflib import get_close_matches  # noqa: PLC0415  (only where something is refused)
 
     return "".join(f" Did you mean {each!r}?" for each in get_close_matches(name, known, 1))
@@ -294,7 +294,7 @@ def _check(declared: Mapping[str, Option], given: Mapping[str, Any], what: str) 
 
 
 def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_options: bool = False) -> None:
-    """TypeError or ValueError for options that a task cannot have. `in_options`: they stand in ``.options()``."""
+    """Raise TypeError or ValueError for invalid task options. `in_options`: they are from ``.options()``."""
     if in_options and "max_calls" in given:
         raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
     _check(TASK_OPTIONS, given, "remote functions")
@@ -305,13 +305,13 @@ def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_optio
 
 
 def check_grouping(given: Mapping[str, Any]) -> None:
-    """ValueError when what stands in ``.options()`` says how many items a generator yields at once."""
+    """Raise ValueError when ``.options()`` says how many items a generator yields together."""
     if given.get("_num_objects_per_yield") is not None:
         raise ValueError("_num_objects_per_yield cannot be overridden per task call. Use @ray.remote(_num_objects_per_yield=...) instead.")
 
 
 def check_generator_returns(num_returns: Any, is_generator: bool) -> None:
-    """ValueError for "streaming" and "dynamic" of what is no generator."""
+    """Raise ValueError for "streaming" and "dynamic" on a function that is no generator."""
     if not isinstance(num_returns, str):
         return
     if num_returns == "dynamic":
@@ -328,7 +328,7 @@ def check_generator_returns(num_returns: Any, is_generator: bool) -> None:
 
 
 def check_actor_options(given: Mapping[str, Any], *, warn: bool = False) -> None:
-    """TypeError or ValueError for options that an actor cannot have; with `warn`, a warning for what has no effect."""
+    """Raise TypeError or ValueError for invalid actor options; with `warn`, warn of options without effect."""
     _check(ACTOR_OPTIONS, given, "actors")
     if warn and given.get("object_store_memory") is not None:
         warnings.warn(
@@ -342,7 +342,7 @@ def check_actor_options(given: Mapping[str, Any], *, warn: bool = False) -> None
 
 
 def check_namespace(namespace: Any) -> None:
-    """TypeError or ValueError for what cannot be a namespace."""
+    """Raise TypeError or ValueError for an invalid namespace."""
     if namespace is None:
         return
     if not isinstance(namespace, str):
@@ -353,7 +353,7 @@ def check_namespace(namespace: Any) -> None:
 
 # ------------------------------------------------------------------------------------- complete options
 def plain(value: Any) -> Any:
-    """The text or number itself where a value is of a class of its own, such as an enumeration's: messages carry no classes."""
+    """The plain text or number of a value of a subclass, such as an enumeration's: messages carry no classes."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int) and type(value) is not bool:
@@ -362,7 +362,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_inside(value: Any) -> Any:
-    """As `plain`, also of what is in dicts and lists."""
+    """As `plain`, also inside of dicts and lists."""
     if isinstance(value, dict):
         return {plain_inside(key): plain_inside(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -371,7 +371,7 @@ def plain_inside(value: Any) -> Any:
 
 
 def _carried(option: Option, value: Any) -> Any:
-    """A checked value as messages carry it. OverflowError for a whole number of more than 64 bits."""
+    """A checked value as messages carry it. Raises OverflowError for a whole number of more than 64 bits."""
     value = plain_inside(value) if option.is_plain else plain(value)
     kinds = option.types if isinstance(option.types, tuple) else (option.types,)
     if int not in kinds or float in kinds or not hasattr(value, "__index__"):
@@ -383,14 +383,14 @@ def _carried(option: Option, value: Any) -> Any:
 
 
 def check_method_options(options: Mapping[str, Any], *, named: bool = False) -> None:
-    """TypeError or ValueError for options that a method cannot have; with `named` a name is one."""
+    """Raise TypeError or ValueError for invalid method options; with `named`, `name` is an option."""
     for name, value in options.items():
         option = _METHOD_NAME if named and name == "name" else METHOD_OPTIONS.get(name)
         if option is None:
             raise TypeError(
                 f"got an unexpected keyword argument {name!r}; a method's options are {[*METHOD_OPTIONS, *(['name'] if named else [])]}"
             )
-        # Ray makes whole numbers of what comes here.
+        # Ray converts these to whole numbers.
         if not isinstance(value, option.types) and not (int in option.types and hasattr(value, "__index__")):
             raise TypeError(f"The type of keyword '{name}' must be {option.types}, but received type {type(value)}")
         if option.check is not None and (wrong := option.check(name, value)):
@@ -398,7 +398,7 @@ def check_method_options(options: Mapping[str, Any], *, named: bool = False) -> 
 
 
 def carried_method_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a method's checked options that are set, as messages carry them. OverflowError for numbers that are too large."""
+    """The set ones of a method's checked options, as messages carry them. Raises OverflowError for numbers that are too large."""
     return {name: _carried(METHOD_OPTIONS.get(name, _METHOD_NAME), value) for name, value in given.items() if value is not None}
 
 
@@ -413,13 +413,13 @@ def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> di
     if merged["max_retries"] is None:
         merged["max_retries"] = settings.TASK_MAX_RETRIES.get()
     if merged["max_calls"] is None:
-        # GPU memory is only given back for certain by the end of the process.
+        # Only the end of the process certainly frees GPU memory.
         merged["max_calls"] = 1 if merged["num_gpus"] else 0
     return merged
 
 
 def complete_actor_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of an actor with a value. ``num_cpus`` and ``num_gpus`` stay ``None`` when not given; see `actor_resources`."""
+    """Every option of an actor with a value. ``num_cpus`` and ``num_gpus`` stay None when not given; see `actor_resources`."""
     merged = {name: _carried(option, given[name]) if name in given else option.default for name, option in ACTOR_OPTIONS.items()}
     for name in ("max_restarts", "max_task_retries"):
         merged[name] = merged[name] or 0
@@ -448,10 +448,10 @@ def task_resources(options: Mapping[str, Any]) -> dict[str, float]:
 
 
 def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """Resources that must be there to place an actor with these complete options, free or not, and those that it holds while it lives.
+    """Resources that must exist to place an actor with these complete options, free or not, and those that it holds while it lives.
 
-    Without any wish an actor holds none, and is placed where there is a CPU. With a wish for GPUs or resources, be it for 0 of them, it
-    holds a CPU too.
+    By default an actor holds none, and is placed where there is a CPU. With a demand for GPUs or resources, even for 0 of them, it holds
+    a CPU too.
     """
     held = _named(options)
     num_cpus = options["num_cpus"]
@@ -466,7 +466,7 @@ def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[
 
 # --------------------------------------------------------------------------------------------- sessions
 class SessionOptions(Record):
-    """The options of `init`, checked. ``None`` leaves the choice to the engine."""
+    """The options of `init`, checked. None leaves the choice to the engine."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
@@ -476,7 +476,7 @@ class SessionOptions(Record):
     memory: int | None = None
     #: Bytes of shared memory that objects may take.
     object_store_memory: int | None = None
-    #: Where values go that this has no room for (absolute; None: into the session's directory), and whether they do.
+    #: The directory of spilled objects (absolute; None: in the session's directory), and whether objects are spilled.
     object_spilling_directory: str | None = None
     object_spilling: bool = True
     namespace: str | None = None
@@ -484,30 +484,30 @@ class SessionOptions(Record):
     log_to_driver: bool = True
     #: A `LoggingConfig` as builtin values.
     logging_config: Mapping[str, Any] | None = None
-    #: Modules that every worker starts with; and whether those are added that workers of the program's last session imported.
+    #: Modules that every worker starts with; whether those are added that workers of the program's previous session imported.
     preload: tuple[str, ...] = ()
     foresee: bool = False
     #: One of `mray._common.settings.MPS_WORDS`.
     mps: str = "off"
-    #: Absolute path under which the session makes its directory.
+    #: Absolute path of the session directory's parent.
     temp_dir: str | None = None
     #: A name for the node in listings.
     node_name: str | None = None
-    #: The address that the node gives itself; None: that of the route out.
+    #: The node's address; None: that of the route out.
     node_ip_address: str | None = None
-    #: The port in the address of a session that stays; None: Ray's default if no other session has it, 0: any.
+    #: The port in the address of a persistent session; None: Ray's default if no other session has it, 0: any.
     port: int | None = None
     #: Internal switches, as given.
     system_config: Mapping[str, Any] | None = None
     backend: str = "native"
-    #: Which session to join; None and "local" start one.
+    #: The session to join; None and "local" start one.
     address: str | None = None
-    #: Options that only a new session can have: the text of the error, if one is joined.
+    #: The error text for options that only a new session can have, if one is joined.
     conflict: str | None = None
 
 
 _MINIMUM_STORE = 75 * 1024 * 1024
-#: Of the amounts that a session has: to whole bytes.
+#: Session amounts that are rounded to whole bytes.
 _ROUNDED_DOWN = ("memory", "object_store_memory")
 
 
@@ -546,7 +546,7 @@ def session_options(  # one keyword per argument of `init`
     address: str | None = None,
     local_mode: bool = False,
 ) -> SessionOptions:
-    """Check what `init` was given and add what the environment says."""
+    """Check the arguments of `init` and add the environment's settings."""
     address = settings.ADDRESS.get() if address is None else address
     backend = _engine(address, local_mode)
     conflict = _conflict(
@@ -622,7 +622,7 @@ def session_options(  # one keyword per argument of `init`
 
 
 def _check_node(name: Any, address: Any, port: int | None) -> None:
-    """Raise for a name, an address or a port of the node that cannot be."""
+    """Raise for an invalid name, address or port of the node."""
     for option, text in (("_node_name", name), ("_node_ip_address", address)):
         if not isinstance(text, (str, NoneType)):
             raise TypeError(f"{option} must be a str, got {text!r}")
@@ -632,12 +632,12 @@ def _check_node(name: Any, address: Any, port: int | None) -> None:
         raise ValueError(f"a port is a number from 1 to 65535, or 0 for any; got {port}")
 
 
-#: How addresses of real Ray begin.
+#: The prefix of addresses of real Ray.
 _RAY_SCHEME = "ray:"
 
 
 def _engine(address: str | None, local_mode: bool) -> str:
-    """The module of `mray._backends` that is asked for."""
+    """The requested module of `mray._backends`."""
     if address is not None and address.startswith(_RAY_SCHEME):
         if local_mode:
             raise ValueError(f"local_mode=True runs everything in this process, and address={address!r} on a Ray cluster: choose one")
@@ -646,7 +646,7 @@ def _engine(address: str | None, local_mode: bool) -> str:
 
 
 def _conflict(**given: Any) -> str | None:
-    """Options that cannot be chosen for a session that runs already."""
+    """Options that cannot be chosen for a running session."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name is None:
         return None

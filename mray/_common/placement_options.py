@@ -1,6 +1,6 @@
-"""Placement options: bundles of placement groups, scheduling strategies; and which place a request means.
+"""Placement options: bundles of placement groups, scheduling strategies; and the placement that a request means.
 
-Pure; any process. The objects of users (`PlacementGroup`, the strategies) live above this file and are known here by their names and
+Pure; any process. The objects of users (`PlacementGroup`, the strategies) live in a higher layer and are known here by their names and
 attributes. The texts are Ray's.
 """
 
@@ -17,7 +17,7 @@ from mray.exceptions import RaySystemError
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 NODE_ID_LABEL = "ray.io/node-id"
-#: The name under which a bundle's own resources are kept; see `check_bundles`.
+#: The name of a bundle's own resource; see `check_bundles`.
 RESERVED = "bundle"
 
 
@@ -25,7 +25,7 @@ RESERVED = "bundle"
 def check_group(
     bundles: Any, strategy: str | None, lifetime: str | None, label_selectors: Any, topology: Any, soft_node: str | None
 ) -> str:
-    """The strategy that the arguments of a new placement group mean; ValueError for what they cannot mean."""
+    """The strategy of a new placement group with these arguments. Raises ValueError."""
     if topology is not None and strategy is not None:
         raise ValueError(
             "`strategy` and `topology_strategy` cannot both be specified. Pass node-level packing via "
@@ -74,7 +74,7 @@ def _check_topology(topology: Any) -> None:
 
 
 def check_bundles(bundles: Any) -> None:
-    """ValueError for what is no list of bundles, RaySystemError for a resource name that nobody may use there."""
+    """Raise ValueError for an invalid list of bundles, RaySystemError for a reserved resource name."""
     if not isinstance(bundles, list):
         raise ValueError(f"Placement group bundles must be a list, got {type(bundles)}.")
     example = 'Bundles must be a non-empty list of resource dictionaries. For example: `[{"CPU": 1.0}, {"GPU": 1.0}]`.'
@@ -104,7 +104,7 @@ def check_bundles(bundles: Any) -> None:
 
 
 def check_selector_list(selectors: Any) -> None:
-    """ValueError for what does not say which labels bundles ask for."""
+    """Raise ValueError for an invalid list of the bundles' label selectors."""
     if not isinstance(selectors, list):
         raise ValueError(f"Placement group bundle_label_selector must be a list, got {type(selectors)}.")
     for selector in selectors:
@@ -119,7 +119,7 @@ def check_selector_list(selectors: Any) -> None:
 
 # ------------------------------------------------------------------------------------------- options
 def wrong_with_strategy(_name: str, strategy: Any) -> str | None:
-    """The fault in the option ``scheduling_strategy``, or ``None``."""
+    """What is wrong with the option ``scheduling_strategy``, or None."""
     if isinstance(strategy, str) and strategy not in ("DEFAULT", "SPREAD"):
         return (
             f"Invalid scheduling_strategy value {strategy}. Valid values are "
@@ -129,7 +129,7 @@ def wrong_with_strategy(_name: str, strategy: Any) -> str | None:
 
 
 def wrong_with_affinity(name: str, cpus: Any) -> str | None:
-    """The fault in the option ``cpu_affinity``, or ``None``."""
+    """What is wrong with the option ``cpu_affinity``, or None."""
     if cpus is None or cpus == "auto":
         return None
     if isinstance(cpus, str) or not cpus or any(type(cpu) is not int or cpu < 0 for cpu in cpus) or len(set(cpus)) < len(cpus):
@@ -138,7 +138,7 @@ def wrong_with_affinity(name: str, cpus: Any) -> str | None:
 
 
 def check_place_options(given: Mapping[str, Any]) -> None:
-    """ValueError when a place is given in both ways; a warning for the way that is deprecated."""
+    """Raise ValueError when a placement is given in both ways; warn of the deprecated one."""
     group = given.get("placement_group", "default")
     if given.get("scheduling_strategy") is not None and group != "default":
         raise ValueError(
@@ -159,7 +159,7 @@ def check_place_options(given: Mapping[str, Any]) -> None:
 
 
 #: Called with the function or blueprint, the resources, the placement and the scheduling strategy of what this process launches, before the
-#: first task of a function with some options and before each actor. An exception of one is the launch's.
+#: first task of a function with some options and before each actor. The launch raises their exceptions.
 launch_hooks: list[Callable[[Any, Mapping[str, float], Any, Any], None]] = []
 
 
@@ -168,7 +168,7 @@ def is_group_strategy(strategy: Any) -> bool:
 
 
 def why_no_node(options: Mapping[str, Any], node_id: str, labels: Mapping[str, str]) -> str | None:
-    """Why the one node there is does not do for complete options, or ``None`` when it does."""
+    """Why the node does not satisfy complete options, or None."""
     strategy = options["scheduling_strategy"]
     kind = type(strategy).__name__
     if kind == "NodeAffinitySchedulingStrategy" and strategy.node_id != node_id and not strategy.soft:
@@ -186,7 +186,7 @@ def why_no_node(options: Mapping[str, Any], node_id: str, labels: Mapping[str, s
 
 # -------------------------------------------------------------------------------------- what fits where
 def check_fit(what: str, resources: Mapping[str, float], placement: Mapping[str, float], index: int, bundles: Sequence[Any]) -> None:
-    """ValueError unless a task or actor fits into the bundle (-1: into any) of its placement group."""
+    """Raise ValueError unless a task or actor fits into the bundle (-1: into any) of its placement group."""
     candidates = bundles if index < 0 else [bundles[index]]
     where = f"any bundles for the placement group, {list(bundles)}."
     if index >= 0:

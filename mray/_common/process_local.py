@@ -1,8 +1,8 @@
-"""`ProcessLocal`: a value of which each process of a session has one, such as the groups that it is a member of.
+"""`ProcessLocal`: a value that exists once per process of a session, such as the groups that it is a member of.
 
-In most engines that is a global variable. Where several processes of a session are simulated by one (`mray._backends.local`), each of them
-has its own; the engine names the running one (`use`). Any thread. Memory, threads and descriptors belong to the process that the kernel
-knows (`kernel_pid`), in every engine.
+In most engines that is a global variable. Where one process simulates several processes of a session (`mray._backends.local`), each has
+its own; the engine names the running one (`use`). Any thread. Memory, threads and descriptors belong to the kernel's process
+(`kernel_pid`), in every engine.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _whose: Callable[[], Any] | None = None
 
 
 def use(whose: Callable[[], Any] | None) -> None:
-    """Make values belong to the object that `whose` returns (weakly referenced; None: to the process itself); None: no more."""
+    """Make values belong to the object that `whose` returns (weakly referenced; None: to the process itself); None: undo."""
     global _whose
     _whose = whose
 
 
 class ProcessLocal(Generic[T]):
-    """A value that is made when a process first asks for it."""
+    """A value that is created on a process's first use."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -35,7 +35,7 @@ class ProcessLocal(Generic[T]):
         self._of: weakref.WeakKeyDictionary[Any, T] = weakref.WeakKeyDictionary()
 
     def get(self) -> T:
-        """The value of the process whose code runs."""
+        """The value of the running process."""
         owner = None if _whose is None else _whose()
         if owner is None:
             if not self._only:

@@ -1,9 +1,9 @@
-"""`Record`: `typing.NamedTuple`, as type checkers see it too, at a hundredth of the price of making the class.
+"""`Record`: like `typing.NamedTuple`, also for type checkers, but with classes that are a hundred times cheaper to create.
 
-A NamedTuple has its `__new__` compiled, and each annotation of a field, in an eighth of a millisecond. The protocols of a session have a
-hundred such classes, which a driver, its node and its zygote all make before the first answer.
+A NamedTuple compiles its `__new__` and each annotation. The protocols of a session have a hundred such classes, which a driver, its node
+and its zygote all create before the first answer.
 
-Here nothing is generated, so the classes of fields are not looked at, and instances are shown with values cut short: they may hold pickles.
+Nothing is generated here, so field types are not evaluated; a repr shortens values, which may be pickles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ else:
     from reprlib import repr as shortened
 
     class _RecordType(type):
-        """The class of the classes: their fields are those that the body annotates, with its values as defaults."""
+        """The metaclass: fields are the annotations of the body, with its values as defaults."""
 
         def __new__(cls, name, bases, body):
             made = super().__new__(cls, name, bases, {"__slots__": (), **body})
@@ -30,7 +30,7 @@ else:
             return made
 
     class Record(tuple, metaclass=_RecordType):
-        """A tuple whose items have names. TypeError for what is not one value for each."""
+        """A tuple whose items have names. Raises TypeError for a wrong number of values."""
 
         def __new__(cls, *values, **named):
             fields = cls._fields

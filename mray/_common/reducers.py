@@ -1,11 +1,11 @@
-"""The pickler of all that the process pickles: values, functions, classes, and what users pickle by `mray.cloudpickle` themselves.
+"""The pickler of everything that the process pickles: values, functions, classes, and what users pickle by `mray.cloudpickle`.
 
-Any process, any thread. It is the C pickler with cloudpickle's rules: a function or class that its module has under its name is pickled by
-that name, every other (of ``__main__``, local, of a module given to `register_pickle_by_value`) by value. Each object is decided on when
-the pickler comes to it, and asked for its state once: no value is pickled again by other rules.
+Any process, any thread. It is the C pickler with cloudpickle's rules: a function or class that its module has under its name is pickled
+by that name, every other (of ``__main__``, local, of a module given to `register_pickle_by_value`) by value. The pickler decides on each
+object when it reaches it, and asks for its state once: no value is pickled again by other rules.
 
-Beside these rules stand the ways of pickling that users have registered for their classes (`reducers`), and one for instances that answer
-for attributes which they do not have: what they answer from is not there yet when they are asked for a ``__setstate__`` (`set_state`).
+In addition there are the users' own reducers (`reducers`), and one for instances whose ``__getattr__`` depends on state that is not
+restored yet when pickle looks for a ``__setstate__`` (`set_state`).
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ Serializer = Callable[[Any], Any]
 
 #: Class to what the pickler calls for an instance of it.
 reducers: dict[type, Serializer] = {}
-#: Of those that are given as a pair: serializer and deserializer.
+#: Those given as a pair: serializer and deserializer.
 _pairs: dict[type, tuple[Serializer, Serializer]] = {}
 _pickler: type[Pickler] | None = None
-#: cloudpickle 3.1.3 writes this in the place of the name of a code's file.
+#: cloudpickle 3.1.3 writes this as the file name of a code object.
 _NAMELESS = "<dynamic-code>"
 
 
 def register_serializer(cls: type, serializer: Serializer, deserializer: Serializer) -> None:
-    """Pickle instances of `cls` in this process as ``deserializer(serializer(instance))`` from now on."""
+    """Pickle instances of `cls` in this process as ``deserializer(serializer(instance))``."""
     _pairs[cls] = (serializer, deserializer)
     reducers[cls] = lambda value: (_restore, (deserializer, serializer(value)))
 
 
 def register_reducer(cls: type, reducer: Serializer) -> None:
-    """Pickle instances of `cls` in this process by what `reducer` answers, as ``__reduce__`` does, from now on."""
+    """Pickle instances of `cls` in this process by what `reducer` returns, as ``__reduce__`` does."""
     _pairs.pop(cls, None)
     reducers[cls] = reducer
 
 
 def deregister_serializer(cls: type) -> None:
-    """Undo `register_serializer` or `register_reducer`; harmless when there is nothing to undo."""
+    """Undo `register_serializer` or `register_reducer`; ignored when there is nothing to undo."""
     _pairs.pop(cls, None)
     reducers.pop(cls, None)
 
@@ -61,15 +61,15 @@ def _restore(deserializer: Serializer, state: Any) -> Any:
 
 
 def cloud_pickler() -> type[Pickler]:
-    """cloudpickle's pickler with `reducers`, of which it follows every change."""
+    """cloudpickle's pickler with `reducers`, including later changes."""
     global _pickler
     if _pickler is None:
         _pickler = _make_pickler()
     return _pickler
 
 
-#: Types that need no look at their instances: the pickler's table and their own methods say how these are pickled. Only types that modules
-#: have under their names; others would live as long as this.
+#: Types whose instances need no inspection: the pickler's table and their own methods say how they are pickled. Only types that modules
+#: have under their names, since others would be kept alive.
 _ordinary: set[type] = set()
 _MOST_ORDINARY = 4096
 
@@ -88,7 +88,7 @@ def _make_pickler() -> type[Pickler]:
     modules = sys.modules
 
     class CloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """cloudpickle's pickler, with mray's reducers and users' own."""
+        """cloudpickle's pickler, with mray's reducers and the users' own."""
 
         __module__ = "mray.cloudpickle"
         #: Programs know the table by either name.
@@ -97,12 +97,12 @@ def _make_pickler() -> type[Pickler]:
         _seen: Any = frozenset()
 
         def reducer_override(self, value: Any) -> Any:
-            """Called for every object of any but the builtin types."""
+            """Called for every object except those of builtin types."""
             kind = type(value)
             if kind in ordinary or kind in self._seen:
                 return NotImplemented
             if kind is FunctionType or issubclass(kind, type):
-                # By name, as far as that is quickly found out.
+                # By name, as far as that is quick.
                 name = value.__module__
                 if name.__class__ is str and not by_value and name not in _SCRIPTS:
                     there = getattr(modules.get(name), "__dict__", None)
@@ -137,14 +137,14 @@ def _shows_its_class(kind: type) -> bool:
 
 
 def _answers_for_others(kind: type) -> bool:
-    """Whether a type's ``__getattr__`` is asked when pickle, by its own rules, puts the state of an instance back."""
+    """Whether pickle's own rules would call a type's ``__getattr__`` when they restore an instance's state."""
     has: set[str] = set()
     has.update(*(base.__dict__ for base in kind.__mro__[:-1]))
     return "__getattr__" in has and has.isdisjoint(("__setstate__", "__reduce__", "__reduce_ex__"))
 
 
 def _reduce_with_setter(value: Any) -> Any:
-    """As the value reduces itself, with a setter of its state that asks it for nothing."""
+    """The value's own reduction, with a setter of its state that calls none of its methods."""
     reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
     if not isinstance(reduced, tuple) or len(reduced) != 5:
         return reduced
@@ -156,7 +156,7 @@ def _reduce_with_setter(value: Any) -> Any:
 
 
 def set_state(value: Any, state: Any) -> None:
-    """Put the state of an instance back as pickle does without a ``__setstate__``, past ``__getattr__`` and ``__setattr__``."""
+    """Restore the state of an instance as pickle does without a ``__setstate__``, bypassing ``__getattr__`` and ``__setattr__``."""
     fields, slots = state if type(state) is tuple else (state, None)
     if fields:
         object.__getattribute__(value, "__dict__").update(
@@ -174,8 +174,8 @@ def _reduce_cached_property(value: cached_property[Any]) -> Any:
 def _code_reducer(reduce: Serializer) -> Serializer:
     """cloudpickle's reducer of code, with the name of the code's file.
 
-    From 3.1.3 on cloudpickle leaves the name out, so that equal functions have equal pickles wherever they are defined. Without it no
-    traceback shows the lines of a function that was sent to a worker, no debugger finds them and no coverage counts them.
+    From 3.1.3 on cloudpickle omits the name, so that equal functions have equal pickles wherever they are defined. Without it
+    tracebacks, debuggers and coverage do not find the lines of a function that was sent to a worker.
     """
 
     def reduce_with_name(code: CodeType) -> Any:

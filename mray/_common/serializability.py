@@ -1,7 +1,7 @@
 """The part that keeps a value from being pickled, and the path to it.
 
-Pure; any process. `find_unpicklable` walks down from a value that fails to the parts that fail: items of containers, attributes,
-globals and closures of functions, members of classes.
+Pure; any process. `find_unpicklable` walks down from a value that fails to the parts that fail: items of containers, attributes, globals
+and closures of functions, members of classes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from mray._common.reducers import cloud_dumps
 
-#: How deep the walk goes, and how many findings are enough.
+#: The depth of the walk; the number of findings after which it ends.
 _DEPTH = 8
 _ENOUGH = 5
 
 
 @dataclass(frozen=True, eq=False)
 class FailTuple:
-    """Something that cannot be pickled: `obj`, its `name`, what held it (`parent`), the `path` from the top, and why."""
+    """Something that cannot be pickled: `obj`, its `name`, its container (`parent`), the `path` from the top, and why."""
 
     obj: Any
     name: str
@@ -35,7 +35,7 @@ class FailTuple:
 
 
 def shorten(value: Any, length: int = 200) -> str:
-    """A repr that neither raises nor fills the screen."""
+    """A short repr that never raises."""
     try:
         text = repr(value)
     except Exception:
@@ -44,7 +44,7 @@ def shorten(value: Any, length: int = 200) -> str:
 
 
 def why_not(value: Any) -> str | None:
-    """Why a value cannot be pickled; ``None`` when it can."""
+    """Why a value cannot be pickled, or None."""
     try:
         cloud_dumps(value)
     except BaseException as error:
@@ -87,7 +87,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, str, Any]]:
-    """(step of the path, name, part) of what a value is made of."""
+    """(step of the path, name, part) of each part of a value."""
     if isinstance(value, dict):
         for key, part in list(value.items()):
             yield f"[{shorten(key, 40)}]", shorten(key, 40), part
@@ -129,7 +129,7 @@ def _fields_of(value: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _refuses(value: Any) -> bool:
-    """Whether the class itself says that its instances are not pickled: what is inside them is not in the way."""
+    """Whether the class itself refuses to be pickled, whatever its instances contain."""
     reduce: Any = type(value).__reduce__
     if reduce is object.__reduce__:
         return False
@@ -157,7 +157,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, str,
 def blame(value: Any, error: BaseException, name: str, whose: str, remedy: str) -> str:
     """The innermost part of a value that cannot be pickled, in one line: ```x['a']` of f, a `_thread.lock`, cannot be pickled: remedy``.
 
-    `name` is that of the value, `whose` stands behind the part.
+    `name` is that of the value, `whose` follows the part.
     """
     found = find_unpicklable(value, name)
     part, path, reason = (found[0].obj, found[0].path, found[0].reason) if found else (value, name, str(error))
@@ -168,7 +168,7 @@ def blame(value: Any, error: BaseException, name: str, whose: str, remedy: str) 
 
 
 def explain(value: Any, error: BaseException | None = None, name: str = "") -> str:
-    """A report on why a value cannot be pickled, for texts of errors."""
+    """A report on why a value cannot be pickled, for error texts."""
     found = find_unpicklable(value, name)
     line = "=" * min(len(shorten(value)) + len("Checking Serializability of "), 100)
     lines = [line, f"Checking Serializability of {shorten(value)}", line]

@@ -1,8 +1,8 @@
 """Every environment variable that changes what mray does, declared once.
 
-Any process. Variables are read when asked for, never kept, so that a program (or a test) may set one at any time before the
-session it concerns. Where Ray has a variable for the same thing, its name works too; ours wins when both are set. Nothing else in
-mray reads ``os.environ`` for a setting.
+Any process. Variables are read when needed, never cached, so that a program (or a test) may set one at any time before the session it
+concerns. Where Ray has a variable for the same thing, its name works too; mray's wins when both are set. No other module reads
+``os.environ`` for a setting.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ def _object(text: str) -> dict[str, Any]:
 
 
 class NullDevices(Record):
-    """The pretended GPUs of a machine (`mray.testing.null`)."""
+    """The null GPUs of a machine (`mray.testing.null`)."""
 
     gpus: int
     #: Bytes of each.
     memory: int = 1 << 30
-    #: Whether they reach the memory of each other.
+    #: Whether they have access to each other's memory.
     peer: bool = True
-    #: How many that follow each other have NVLink between them; 0: nothing is known of their places.
+    #: The number of consecutive GPUs with NVLink between them; 0: no topology.
     island: int = 0
-    #: Whether copies between two of them bring wrong contents, as over a PCI bus that is not set up right.
+    #: Whether copies between two of them bring wrong contents, as over a misconfigured PCI bus.
     garbled: bool = False
-    #: Seconds that each piece of work on them is late.
+    #: Seconds by which each piece of work on them is delayed.
     late: float = 0.0
-    #: Separates the memory of those who use different words.
+    #: Separates the memory of processes with different scopes.
     scope: str = ""
-    #: Whether this process opens memory of others, its streams set words of the host and wait for them, and it exports memory.
+    #: Whether this process opens memory of others, its streams set and await host words, and it exports memory.
     ipc: bool = True
     words: bool = True
     exports: bool = True
@@ -105,7 +105,7 @@ class Setting(Record, Generic[_Value]):
     ray: str = ""
 
     def get(self) -> _Value:
-        """The value now; ValueError that names the variable when its text means nothing."""
+        """The value now. Raises ValueError that names the variable when its text is invalid."""
         for name in (self.name, self.ray):
             text = os.environ.get(name) if name else None
             if text is None:
@@ -126,7 +126,7 @@ class Setting(Record, Generic[_Value]):
         return words.get(self.parse, "text")
 
 
-#: The words for how a session uses NVIDIA's MPS.
+#: How a session uses NVIDIA's MPS.
 MPS_WORDS = ("off", "on", "auto")
 
 
@@ -136,7 +136,7 @@ def _mps(text: str) -> str:
     return text
 
 
-#: All of them, by name.
+#: All settings, by name.
 ALL: dict[str, Setting[Any]] = {}
 
 
@@ -187,7 +187,7 @@ RUNTIME_ENV_HOOK = _declare(
     "RAY_RUNTIME_ENV_HOOK",
 )
 PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, beside `init(preload=...)`; or `auto`.")
-#: In place of a module: those that workers of the program's last session imported.
+#: In the place of a module: those that workers of the program's previous session imported.
 AUTO = "auto"
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")
 ENABLE_AUTO_CONNECT = _declare(
@@ -528,7 +528,7 @@ POINTS = _declare(
 
 
 def has_peer_access() -> bool:
-    """Whether GPUs may read each other's memory, as far as the user says."""
+    """Whether the user allows GPUs to access each other's memory."""
     return PEER_ACCESS.get() and of_library("NCCL_P2P_DISABLE") in (None, "", "0")
 
 
@@ -538,18 +538,18 @@ def of_library(name: str) -> str | None:
 
 
 def propose_to_library(name: str, value: str) -> None:
-    """The value that a library which has not been used yet shall find in its variable, unless the user has set it."""
+    """Set the variable of a library that has not been used yet, unless the user has set it."""
     os.environ.setdefault(name, value)
 
 
 def named_address() -> str | None:
-    """The session that the environment names, if it names one: neither any, nor one of Ray's."""
+    """The address of the session that the environment names; "" for none or one of Ray's."""
     address = ADDRESS.get()
     return None if address in (None, "", "auto", "local") or address.startswith("ray:") else address
 
 
 def join_everywhere(address: str) -> None:
-    """Have `init` of this process and its children join this session where neither the program nor the environment names another."""
+    """Make `init` of this process and its children join this session, unless the program or the environment names another."""
     if not ADDRESS.is_set():
         os.environ[ADDRESS.name] = address
 
@@ -560,7 +560,7 @@ def preloaded_everywhere() -> tuple[str, ...]:
 
 
 def preload_everywhere(module: str) -> None:
-    """Have every worker of every session that this process and its children start import a module first."""
+    """Make every worker of every session of this process and its children import a module first."""
     names = PRELOAD.get()
     if module not in names:
         os.environ[PRELOAD.name] = ",".join((*names, module))

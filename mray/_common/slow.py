@@ -1,4 +1,4 @@
-"""A line on stderr about what takes long, so that nobody takes it for stuck. Any thread."""
+"""A line on stderr about a slow operation, which distinguishes it from a hang. Any thread."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from mray._common.clock import monotonic
 from mray._common.log import logger
 
-#: As it is where threads are threads: in one process those of the program may be simulated, and nothing takes long there.
+#: The original: the engine in one process replaces it, and nothing is slow there.
 _start = threading.Thread.start
 
-#: Seconds after which something takes long; and between further lines.
+#: Seconds before the first line, and between further lines.
 LONG, AGAIN = 5.0, 30.0
 
 
 @contextmanager
 def told_when_slow(what: str, long: float = LONG, again: float = AGAIN) -> Iterator[None]:
-    """Log that this goes on when it takes longer than `long` seconds, again from time to time, and when it is over at last."""
+    """Context manager: log when the operation takes longer than `long` seconds, repeatedly, and when it is over."""
     if threading.Thread.start is not _start:
         yield
         return

@@ -1,7 +1,4 @@
-"""Where objects are to go that memory has no room for: from what the user said, in one of Ray's many ways, to one directory.
-
-In the driver, at `init`.
-"""
+"""The directory of spilled objects, from Ray's many ways to name it. In the driver, at `init`."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ def spill_directory(given: str | None, system_config: Mapping[str, Any] | None) 
     """The directory that the user names, as an absolute path; None: the session's own.
 
     In this order: the argument of `init`, ``_system_config`` and the variable for a directory, then those for a configuration,
-    ``{"type": "filesystem", "params": {"directory_path": path}}`` or the same as JSON. ValueError for a configuration that means nothing
-    here, TypeError for a path that is none.
+    ``{"type": "filesystem", "params": {"directory_path": path}}`` or the same as JSON. Raises ValueError for an invalid configuration,
+    TypeError for an invalid path.
     """
     config = system_config or {}
     path = given or config.get("object_spilling_directory") or settings.OBJECT_SPILLING_DIRECTORY.get()
@@ -43,7 +40,7 @@ def _path_of(config: Any) -> Any:
         raise ValueError(f"object_spilling_config must be of type 'filesystem', got {config!r}")
     path = (config.get("params") or {}).get("directory_path")
     if isinstance(path, (list, tuple)) and path:
-        path = path[0]  # Ray takes turns among several; what lies behind one file system may do the same
+        path = path[0]  # Ray takes turns among several; one of them does as well
     if not path:
         raise ValueError(f"object_spilling_config names no directory_path: {config!r}")
     return path

@@ -1,29 +1,29 @@
-"""The last events of a state machine, told when an event comes that its state does not allow."""
+"""The last events of a state machine, printed when an event comes that its state does not allow."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: Events that a story remembers.
+#: Events that are retained.
 MOST_EVENTS = 40
 
 
 class InvalidTransitionError(RuntimeError):
-    """An event that the state of its machine does not allow: a defect of mray. Says which, and what had happened before."""
+    """An event that the state of its machine does not allow: a defect of mray. Its text has the previous events."""
 
 
 class Story:
-    """The last events of one state machine, the oldest first. Costs little as long as nothing is noted."""
+    """The last events of one state machine, the oldest first. Costs little while nothing is recorded."""
 
     __slots__ = ("_events", "_of")
 
     def __init__(self, *of: object) -> None:
-        """Of a machine that is called this: words, and ids as they are, which are not formatted before they are told."""
+        """`of` names the machine: words, and ids, which are formatted only when printed."""
         self._of = of
         self._events: deque[tuple[object, ...]] | None = None
 
     def note(self, *event: object) -> None:
-        """Remember an event: its name and what matters of it, formatted as the name of the machine is."""
+        """Record an event: its name and relevant values, formatted as the machine's name is."""
         if self._events is None:
             self._events = deque(maxlen=MOST_EVENTS)
         self._events.append(event)
@@ -32,7 +32,7 @@ class Story:
         return "\n  ".join((f"The last events of {_told(self._of)}:", *map(_told, self._events or ())))
 
     def invalid(self, event: str, state: object) -> InvalidTransitionError:
-        """The error of an event that may not come in this state."""
+        """The error of an event that is invalid in this state."""
         return InvalidTransitionError(f"{event} came while {_told(self._of)} was {state}.\n{self}")
 
 

@@ -1,4 +1,4 @@
-"""The layout of a torch tensor: where its elements lie; for serializers and for devices alike. Imports no torch."""
+"""The layout of a torch tensor in memory, for serializers and devices alike. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FREED = (
 
 
 def has_memory(tensor: Any) -> bool:
-    """Whether all elements of a strided tensor lie in its storage. Nobody may look at them where that was freed or cut."""
+    """Whether all elements of a strided tensor lie in its storage. They must not be read where it was freed or cut."""
     count = tensor.numel()
     if not count:
         return True
@@ -31,14 +31,14 @@ def has_memory(tensor: Any) -> bool:
 
 
 def lies_dense(tensor: Any) -> bool:
-    """Whether the elements lie as they are, without gaps and repeats: `dense` makes no copy."""
+    """Whether the elements have no gaps and overlaps, so that `dense` makes no copy."""
     if tensor.is_conj() or tensor.is_neg():
         return False
     return tensor.is_contiguous() or is_dense(tensor.shape, tensor.stride())
 
 
 def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """The same elements without gaps, and their strides unless they are in C order. Copies only what has gaps or repeats."""
+    """The same elements without gaps, and their strides unless they are in C order. Copies only if there are gaps or overlaps."""
     if tensor.is_conj():
         tensor = tensor.resolve_conj()
     if tensor.is_neg():
@@ -50,7 +50,7 @@ def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int], unit: int = 1) -> bool:
-    """Whether the elements of a tensor lie without gaps and repeats, in whatever order. `unit`: the stride from one to the next."""
+    """Whether the elements of a tensor have no gaps and overlaps, in any order. `unit`: the stride from one to the next."""
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size != 1:
             if stride != unit:

@@ -1,8 +1,7 @@
-"""Which transports of tensors may be named in ``@mray.method(tensor_transport=...)``, and what each of them carries.
+"""The tensor transports that ``@mray.method(tensor_transport=...)`` may name, and what each of them carries.
 
-Pure but for the registry of a program's own transports; any process. The names are Ray's, upper case inside. How the tensors travel is
-decided in `mray._gpu.tensor_transport`; on one host the names differ in the devices that they admit, not in what has to be set
-up.
+Pure except for the registry of a program's own transports; any process. The names are Ray's, upper case inside.
+`mray._gpu.tensor_transport` decides how the tensors travel; on one host the names differ only in the devices that they admit.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 from mray._common.record import Record
 
-#: Ray's name for the ordinary way: the value with its tensors is written to shared memory when the method returns.
+#: Ray's name for the default: the value with its tensors is written to shared memory when the method returns.
 OBJECT_STORE = "OBJECT_STORE"
 
 
@@ -21,9 +20,9 @@ class TensorTransport(Record):
     name: str
     #: Types of torch devices whose tensors it carries.
     devices: tuple[str, ...]
-    #: Whether a receiver needs no group that it shares with the holder. `get` is refused otherwise, as in Ray.
+    #: Whether a receiver needs no common group with the holder. `get` is refused otherwise, as on Ray.
     one_sided: bool
-    #: Keeps tensors of devices in device memory.
+    #: Whether device tensors stay in device memory.
     on_device: bool = False
     #: A program's own transport: its class of `TensorTransportManager`, and the type of what it carries.
     custom: type[Any] | None = None
@@ -44,7 +43,7 @@ NO_NIXL = "NIXL moves tensors between hosts, and mray runs on one. Write 'cuda_i
 
 
 def tensor_transport(name: str) -> TensorTransport | None:
-    """The transport of this name, in any case; None for the ordinary way. Raises ValueError when there is none."""
+    """The transport of this name, in any case; None for the default. Raises ValueError when there is none."""
     upper = name.upper()
     if upper == OBJECT_STORE:
         return None

@@ -1,11 +1,11 @@
-"""Looking into other threads while no garbage is collected.
+"""Reading frames of other threads while no garbage is collected.
 
-Until Python 3.11 the collector runs wherever an object is made; from 3.12 on only between byte codes. A finalizer that it runs hands the
-interpreter on to other threads, in the middle of what else is one step: 3.11 makes the object of a frame when somebody asks for it, the
-frame has ended by then, and its object shows memory that is another one's (a crash, or a dict for a frame). So whoever walks the frames of
-another thread does it within ``with uncollected:``.
+Until Python 3.11 the collector runs wherever an object is created; from 3.12 on only between byte codes. A finalizer that it runs lets
+other threads run, in the middle of an otherwise atomic step: 3.11 creates the object of a frame on demand, the frame has ended by then,
+and its object shows reused memory (a crash, or a dict for a frame). So code that walks the frames of another thread does it within
+``with uncollected:``.
 
-Any thread, finalizers too; several at once, and one within the other. A forked child goes on as ever.
+Any thread, finalizers too; nested and concurrent use is safe. A forked child is not affected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mray._common.kept import os
 
 
 class Uncollected:
-    """The collector's first threshold is 0 while somebody is within. (It is not switched off: locks of mray's do that, and others.)"""
+    """Sets the collector's first threshold to 0 meanwhile. (It is not switched off: locks of mray do that, and others.)"""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
