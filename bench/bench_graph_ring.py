@@ -118,7 +118,7 @@ class TinyHost:
     def doorbell_of(self, process: str) -> Doorbell:
         return Doorbell(self.doorbells[process], self.table, self.rows[process])
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None], _doing: str = "") -> Callable[[], None]:
+    def then(self, actor: str, callback: Callable[[Exception], None], *, doing: str = "") -> Callable[[], None]:
         return lambda: None
 
     def kill_actors(self, actors: Sequence[str]) -> None:

@@ -16,9 +16,9 @@ from mray._api.object_ref import ObjectRef, RefBackend
 if TYPE_CHECKING:
     from mray._api.actor_handle import ActorHandle
     from mray._api.blueprint import ActorMethodSpec
+    from mray._common.bridge import Cancel
     from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport
-    from mray.exceptions import RayActorError
 
 #: The result of a call: one ref, a list of refs (num_returns > 1), None (num_returns == 0), or an `ObjectRefGenerator` ("streaming").
 Returned = Any
@@ -81,12 +81,16 @@ class Backend(RefBackend):
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """At most `num_returns` refs that are ready, and the others, each in the order given."""
 
+    @abstractmethod
+    def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
+        """As `RefBackend.then`; with the handle of an actor, call `callback(error)` when the actor is dead for good."""
+
     def has_left(self, refs: list[Any]) -> bool:
         """Whether these are the very refs that a `wait` has left a moment ago, so that nobody has to look at each."""
         return False
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait as `get` does, for something that callbacks of `then` and `on_death` bring about; the predicate's last value.
+        """Wait as `get` does, for something that callbacks of `then` bring about; the predicate's last value.
 
         The predicate is called often and in other threads: it must be quick. Any other code that makes it true must call `wake`.
         """
@@ -180,10 +184,6 @@ class Backend(RefBackend):
     @abstractmethod
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         """End the actor's process at once."""
-
-    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
-        """Call `callback` once, in any thread, when the actor is dead for good."""
-        raise NotImplementedError(f"{type(self).__name__} tells of deaths by failing calls only.")
 
     def actor_state(self, handle: ActorHandle) -> str | None:
         """The state of an actor as far as this process has heard of it: "pending", "alive", "restarting", "dead"; None if it has not."""

@@ -52,7 +52,7 @@ class RefBackend(ABC):
         return self.get((ref,), timeout)[0]
 
     @abstractmethod
-    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Cancel:
+    def then(self, ref: ObjectRef, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
         """Call `callback` once, in any thread, when the value (or error) is there, immediately if it is.
 
         Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking one.

@@ -32,6 +32,7 @@ from mray._ipc.limits import is_exhausted
 from mray._ipc.ring_loans import sweep_closed
 from mray._ipc.segment import Ask
 from mray._objects.remote_error import pickle_error, task_error
+from mray._runtime.client.actor_calls import ActorState
 from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.connections.deaths import actor_error
@@ -108,11 +109,10 @@ class Host:
     def actor_process(self, actor: str) -> str:
         """Waits until the actor is alive; raises why it never will be."""
         client = self._client
-        actor_id = bytes.fromhex(actor)
         with client.lock:
-            caller = client.actors.of(actor_id)
+            caller = client.actors.of(bytes.fromhex(actor))
             caller.subscribe()
-        client.reactor.wait_until(lambda: caller.actor.state in (m.ALIVE, m.DEAD))
+        client.reactor.wait_until(ActorState(caller, m.ALIVE, m.DEAD).ready)
         if caller.actor.state == m.DEAD:
             raise caller.error()
         return caller.actor.process
@@ -208,19 +208,13 @@ class Host:
     def end_group_doorbell(self, key: str) -> None:
         self._client.wakeups.end_group(key)
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Cancel:
+    def then(self, actor: str, callback: Callable[[Exception], None], *, process: str = "", doing: str = "") -> Cancel:
         client = self._client
+        if process:
+            client.check()
         with client.lock:
-            return client.actors.of(bytes.fromhex(actor)).on_death(callback, doing, (m.DEAD, m.RESTARTING))
-
-    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Cancel:
-        """Call `callback(error)` in the reading thread when a process is gone; returns what ends the watch. OSError if it is gone already.
-
-        `actor` is the actor that lives there, in hex digits, or "": of an actor the error says how it died.
-        """
-        client = self._client
-        client.check()
-        with client.lock:
+            if not process:
+                return ActorState(client.actors.of(bytes.fromhex(actor)), m.RESTARTING, m.DEAD, doing=doing).then(callback)
             if process != self.process:
                 client.peer(process)  # which hangs up when it is gone
             return client.ends.then(process, lambda end: self.reactor.defer(partial(callback, self._death(end, actor))))

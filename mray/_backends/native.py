@@ -23,6 +23,7 @@ from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.beside import JOINING, SESSION_TRACE, TENSORS, loaded
+from mray._common.bridge import Cancel
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.invocations import short_name
@@ -33,7 +34,7 @@ from mray._ipc.interrupts import guarded
 from mray._ipc.limits import explaining
 from mray._objects.ownership import Guard, why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
-from mray._runtime.client.actor_calls import ActorCaller
+from mray._runtime.client.actor_calls import ActorCaller, ActorState
 from mray._runtime.client.call_context import CallContext
 from mray._runtime.client.calls import Call
 from mray._runtime.client.client import Client
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from mray._common.tensor_transports import TensorTransport
     from mray._graph.caller.compiled import CompiledGraph
     from mray._runtime.worker.worker import Worker
-    from mray.exceptions import RayActorError
 
 #: Pickled functions and classes above this are refused, as Ray does.
 LARGEST_CODE = 95 * 1024 * 1024
@@ -123,7 +123,6 @@ class NativeBackend(PlacementCalls, Backend):
     set_tensor_target = of_part(lambda self: self.client.tensors.set_target)
     wait = of_part(lambda self: self.client.objects.wait)
     has_left = of_part(lambda self: self.client.objects.long_lists.has)
-    then = of_part(lambda self: self.client.objects.then)
     on_out_of_scope = of_part(lambda self: self.client.objects.on_out_of_scope)
     read_along = of_part(lambda self: self.client.reactor.wake_background_reader)
     flush = of_part(lambda self: self.client.reactor.flush)
@@ -212,6 +211,13 @@ class NativeBackend(PlacementCalls, Backend):
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.client.reactor.call_later(seconds, lambda: self.client.reactor.defer(callback))
+
+    def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
+        client = self.client
+        if isinstance(ref, ObjectRef):
+            return client.objects.then(ref, callback, soon=soon)
+        with client.lock:
+            return ActorState(client.actors.of(ref._id), m.DEAD).then(callback)
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         from mray._runtime.client.awaiting import awaited_refs  # noqa: PLC0415  (it imports asyncio, which who awaits has loaded)
@@ -519,10 +525,6 @@ class NativeBackend(PlacementCalls, Backend):
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         check_session(handle)
         kill_actors(self.client, ids_of([handle]), no_restart)
-
-    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
-        with self.client.lock:
-            self.client.actors.of(handle._id).on_death(callback)
 
     def actor_state(self, handle: ActorHandle) -> str | None:
         with self.client.lock:

@@ -119,9 +119,7 @@ class Group:
         `expected`: the actors, in hex digits, of ranks that are known beforehand, whose death before they join is noticed too.
         """
         meeting = Meeting(directory, self.name)
-        watches = [
-            self.host.watch_actor(actor, partial(self._on_early_death, rank)) for rank, actor in expected.items() if rank != self.rank
-        ]
+        watches = [self.host.then(actor, partial(self._on_early_death, rank)) for rank, actor in expected.items() if rank != self.rank]
         try:
             fence()  # a process that finds the file finds the board complete
             self._meet(meeting, timeout)
@@ -186,7 +184,7 @@ class Group:
         self._members[rank] = member
         try:
             doorbell = self.host.doorbell_of(member.process)
-            self._watches[rank] = self.host.watch_process(member.process, member.actor, lambda error: self._on_death(member, error))
+            self._watches[rank] = self.host.then(member.actor, lambda error: self._on_death(member, error), process=member.process)
             if member.world_size == self.world_size and rank < self.world_size:
                 self._boards[rank] = Board.open(member.board, self.world_size, member.nonce, self.host.ask_of(member.process))
         except OSError as error:

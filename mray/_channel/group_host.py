@@ -31,14 +31,12 @@ class GroupHost(Protocol):
     def ask_of(self, process: str) -> Ask:
         """A function that gets segments from the process that offers them, this one included."""
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None], doing: str = "") -> Cancel:
-        """Call `callback(error)` in the reading thread when the actor's process dies. Returns the function that cancels.
+    def then(self, actor: str, callback: Callable[[Exception], None], *, process: str = "", doing: str = "") -> Cancel:
+        """Call `callback(error)` once, in the reading thread, when the process of an actor, in hex digits, has ended.
 
-        The error's text includes the sentence `doing`.
+        `process`: that one, whether an actor lives in it or not (""); OSError if it has ended already. Without it, the one in which the
+        actor lives when it is known; the text of the error has the sentence `doing`.
         """
-
-    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Cancel:
-        """As `watch_actor`, for any process; `actor`: the actor in it, or "". Raises OSError if it has exited already."""
 
     def failure(self, error: BaseException, name: str) -> bytes:
         """The pickled exception that a caller of `name` gets for an error of user code, with its traceback."""

@@ -15,6 +15,7 @@ import select
 import threading
 from collections.abc import Callable
 
+from mray._common.bridge import Cancel, nothing
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
 from mray._ipc.pidfd import PidFd
@@ -75,16 +76,16 @@ _watches: dict[tuple[int, int], _Watch] = {}
 _lock = threading.RLock()
 
 
-def when_dead(process: tuple[int, int], callback: Callable[[], None]) -> Callable[[], None]:
-    """Call back in another thread when a process is dead, and then repeatedly, or immediately if it is dead already. Returns the function
-    that cancels, to be called once; after its return there is no further call.
+def then(process: tuple[int, int], callback: Callable[[], None]) -> Cancel:
+    """Call back when a process is dead: in this thread if it is, else in another one and again every half second, because other processes
+    may keep the work of the dead alive. There is no call after the returned function has returned.
 
     `process`: its pid and start time. This process itself is not watched, nor any where the kernel has no pidfds. Raises OSError when
     this process has no descriptors left.
     """
     pid, started = process
     if pid == kernel_pid():
-        return _do_nothing
+        return nothing
     try:
         with _lock:
             watch = _watches.get(process)
@@ -93,14 +94,16 @@ def when_dead(process: tuple[int, int], callback: Callable[[], None]) -> Callabl
             watch.callbacks.append(callback)
     except ProcessLookupError:
         callback()
-        return _do_nothing
+        return nothing
     except OSError as error:
         if error.errno == errno.ENOSYS:
-            return _do_nothing
+            return nothing
         raise
 
     def cancel() -> None:
         with _lock:
+            if callback not in watch.callbacks:
+                return
             watch.callbacks.remove(callback)
             is_last = not watch.callbacks
             if is_last:
@@ -111,7 +114,3 @@ def when_dead(process: tuple[int, int], callback: Callable[[], None]) -> Callabl
     if start_of(pid) not in (0, started):  # the pid was reused; 0: the kernel does not say
         callback()
     return cancel
-
-
-def _do_nothing() -> None:
-    """There is no watch to cancel."""

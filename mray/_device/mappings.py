@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
-from mray._device.death_watch import when_dead
+from mray._device import death_watch
 from mray._device.device import Device, DeviceFaultError, NotOpenedError
 from mray._device.device_faults import report
 from mray._device.pinned_memory import PinnedMemory, owner_of
@@ -91,7 +91,7 @@ class PeerTimelines(Mapping):
         self._owner = owner_of(handle)
         self.words = self._memory.words(self.address)
         try:
-            self._end_watch = when_dead(self._owner, self._forsake)
+            self._end_watch = death_watch.then(self._owner, self._forsake)
         except BaseException:
             self.words.release()
             super().close()

@@ -418,7 +418,7 @@ class MemberPool:
     def _hire(self) -> None:
         worker = PoolWorker(self._class.remote())
         self.workers.append(worker)
-        self.backend.on_death(worker.handle, _teller(self._died, worker))
+        self.backend.then(worker.handle, _teller(self._died, worker))
         ready = worker.handle.begin.remote(self._initializer[1], self._initargs)
         self.backend.then(ready, lambda: self._ready(worker, ready), soon=False)
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
-from mray._device.death_watch import when_dead
+from mray._device import death_watch
 from mray._device.device import CaptureError, DeviceOutOfMemoryError
 from mray._device.exports import LEAST_CHUNK, MOST_AHEAD
 from mray._device.memory_pool import pool_of
@@ -816,8 +816,8 @@ def test_nobody_is_told_of_a_death_after_it_has_ended_its_watch() -> None:
     inside, go = threading.Event(), threading.Event()
     with subprocess.Popen(["sleep", "1000"]) as process:
         named = process.pid, start_of(process.pid)
-        end_first = when_dead(named, lambda: (inside.set(), go.wait()))
-        end_second = when_dead(named, lambda: order.append("told"))
+        end_first = death_watch.then(named, lambda: (inside.set(), go.wait()))
+        end_second = death_watch.then(named, lambda: order.append("told"))
         process.kill()
         inside.wait()
         ending = threading.Thread(target=lambda: (end_second(), order.append("ended")))
@@ -833,13 +833,13 @@ def test_a_process_that_is_dead_already_is_told_at_once(eventually: Any) -> None
     told: list[int] = []
     with subprocess.Popen(["sleep", "1000"]) as process:
         named = process.pid, start_of(process.pid)
-        when_dead((process.pid, named[1] - 1), lambda: told.append(1))()  # another one, long ago
-        when_dead(named, lambda: told.append(2))()
+        death_watch.then((process.pid, named[1] - 1), lambda: told.append(1))()  # another one, long ago
+        death_watch.then(named, lambda: told.append(2))()
         process.kill()
     assert told == [1]
-    when_dead(named, lambda: told.append(3))()
+    death_watch.then(named, lambda: told.append(3))()
     assert told == [1, 3]
-    when_dead((os.getpid(), 0), lambda: told.append(4))()
+    death_watch.then((os.getpid(), 0), lambda: told.append(4))()
     assert told == [1, 3]
 
 

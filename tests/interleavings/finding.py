@@ -94,15 +94,12 @@ class _Finder(_Host):
             raise OSError(f"{process} is dead")
         return super().doorbell_of(process)
 
-    def watch_actor(self, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
+    def then(self, actor: str, callback: Callable[[Exception], None], *, process: str = "") -> Callable[[], None]:
+        assert process in ("", actor)
         self._watches.setdefault(actor, []).append(callback)
         if actor in self._process.deaths:
             callback(RuntimeError("crashed"))
         return lambda: self._watches[actor].remove(callback)
-
-    def watch_process(self, process: str, actor: str, callback: Callable[[Exception], None]) -> Callable[[], None]:
-        assert process == actor
-        return self.watch_actor(actor, callback)
 
     def _on_death(self, name: str) -> None:
         for callback in tuple(self._watches.get(name, ())):

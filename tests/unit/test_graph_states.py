@@ -56,11 +56,11 @@ def test_an_error_that_is_raised_again_and_again_keeps_the_frames_of_the_last_ti
 def test_a_graph_that_has_ended_watches_no_process_that_had_a_copy() -> None:
     watched: set[str] = set()
 
-    def watch_process(process: str, _actor: str, _callback: Any) -> Any:
+    def then(_actor: str, _callback: Any, process: str) -> Any:
         watched.add(process)
         return lambda: watched.discard(process)
 
-    host: Any = SimpleNamespace(process="owner", prefix="/mray-test-", watch_process=watch_process)
+    host: Any = SimpleNamespace(process="owner", prefix="/mray-test-", then=then)
     plan: Any = SimpleNamespace(graph_id="0" * 32, copy_of="", channels=())
     made = Allocation(host, plan, {}, {})
     made.note_copier("copier")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from mray._ipc.reaper import segment_prefix
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import unpickle_error
 from mray._runtime.client import wakeups
-from mray._runtime.client.actor_calls import ActorCallers
+from mray._runtime.client.actor_calls import ActorCallers, ActorState
 from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections import ends
 from mray._runtime.connections.deaths import node_error
@@ -80,11 +81,35 @@ def test_the_end_of_an_actor_is_told_once_where_the_node_is_lost_already(state: 
     told: list[Any] = []
     node, reactor = SimpleNamespace(on=lambda _handlers: None), SimpleNamespace(defer=told.append)
     facts = {"retry_delay": 0.0}
-    client: Any = SimpleNamespace(fatal=RaySystemError("the node is lost"), from_node=node, reactor=reactor, facts=facts)
+    client: Any = SimpleNamespace(
+        fatal=RaySystemError("the node is lost"), from_node=node, reactor=reactor, facts=facts, lock=nullcontext()
+    )
     borrowing: Any = SimpleNamespace(holds=lambda _actor: False)
     caller = ActorCallers(client, borrowing, lambda _text: None).of(b"\x01" * 16)
-    caller.on_death(told.append, states=(m.DEAD, state))()
+    ActorState(caller, m.DEAD, state).then(told.append)()
     assert len(told) == 1
+
+
+def test_an_actor_that_restarts_and_dies_calls_back_once_unless_the_callback_is_taken_back():
+    node = SimpleNamespace(on=lambda _handlers: None, send=lambda _message: None)
+    reactor = SimpleNamespace(defer=lambda callback: callback())
+    facts = {"retry_delay": 0.0}
+    client: Any = SimpleNamespace(fatal=None, node=node, from_node=node, reactor=reactor, facts=facts, lock=nullcontext())
+    borrowing: Any = SimpleNamespace(holds=lambda _actor: False)
+    caller = ActorCallers(client, borrowing, lambda _text: None).of(b"\x01" * 16)
+    state = ActorState(caller, m.RESTARTING, m.DEAD)
+    told: list[Any] = []
+    state.then(told.append)
+    cancel = state.then(lambda _error: told.append("taken back"))
+    cancel()
+    cancel()
+    assert not state.ready()
+    caller.on_state(m.RESTARTING, "", 0, KILLED.cause)
+    assert state.ready()
+    caller.on_state(m.DEAD, "", 0, KILLED.cause)
+    assert len(told) == 1
+    state.then(told.append)
+    assert len(told) == 2
 
 
 def test_a_conversation_that_breaks_is_no_end_of_its_process():

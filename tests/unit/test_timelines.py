@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mray._common.settings import NullDevices
-from mray._device import mappings, timelines
+from mray._device import death_watch, mappings, timelines
 from mray._device.device import CaptureError, Device, NotOpenedError
 from mray._device.lending import lend_stream
 from mray._device.mappings import FORSAKEN, leave, open_timelines
@@ -528,13 +528,13 @@ def test_a_process_that_died_before_its_death_was_watched_is_forsaken_too(
     machine: NullPlatform, owner: Owner, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
     where, peers = owner.mark(), Peers()
-    watch = mappings.when_dead
+    watch = death_watch.then
 
     def die_before(process: tuple[int, int], callback: Callable[[], None]) -> Callable[[], None]:
         owner.kill()
         return watch(process, callback)
 
-    monkeypatch.setattr(mappings, "when_dead", die_before)
+    monkeypatch.setattr(death_watch, "then", die_before)
     opened = peers.open(machine.devices[0], *where[:2])
     eventually(lambda: set(opened.words) == {FORSAKEN})
     assert peers.retire()
@@ -544,8 +544,8 @@ def test_a_process_whose_number_was_given_anew_is_forsaken_at_once(
     machine: NullPlatform, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, peers = owner.mark(), Peers()
-    watch = mappings.when_dead
-    monkeypatch.setattr(mappings, "when_dead", lambda process, callback: watch((process[0], process[1] + 1), callback))
+    watch = death_watch.then
+    monkeypatch.setattr(death_watch, "then", lambda process, callback: watch((process[0], process[1] + 1), callback))
     assert set(peers.open(machine.devices[0], *where[:2]).words) == {FORSAKEN}
     assert peers.retire()
 

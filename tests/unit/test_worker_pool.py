@@ -53,8 +53,6 @@ class Backend:
     def then(self, ref: Answer, callback: Callable[[], None], *, soon: bool = True) -> None:
         ref.callback = callback
 
-    def on_death(self, handle: Handle, callback: Callable[[BaseException], None]) -> None: ...
-
     def get(self, refs: list[Answer], timeout: float | None) -> list[int]:
         if refs[0].error is not None:
             raise refs[0].error

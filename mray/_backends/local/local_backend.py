@@ -10,10 +10,12 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._api.backend import Backend
+from mray._api.object_ref import ObjectRef
 from mray._backends.local import patches
 from mray._backends.local.environment import check_environment
 from mray._backends.local.local_client import LocalClient
@@ -25,7 +27,7 @@ from mray._backends.local.run_token import RunToken, here
 from mray._backends.native import NativeBackend
 from mray._common import clock, process_local, settings
 from mray._common import messages as m
-from mray._common.bridge import nothing
+from mray._common.bridge import Cancel, nothing
 from mray._common.kept import os
 from mray._common.log import logger
 from mray._ipc.reaper import local_name, remove_local, sweep
@@ -38,9 +40,7 @@ from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     from mray._api.actor_handle import ActorHandle
-    from mray._api.object_ref import ObjectRef
     from mray._common.options import SessionOptions
-    from mray.exceptions import RayActorError
 
 
 #: A method of `Backend`.
@@ -250,13 +250,13 @@ class LocalBackend(Backend):
         return self._here.wait(refs, num_returns, timeout)
 
     @_holding_token
-    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
+    def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
         process = self._process()
-        if ref._entry.form is not None:
+        if isinstance(ref, ObjectRef) and ref._entry.form is not None:
             callback()
             return nothing
-        forget: Callable[[], object] = process.backend.then(ref, lambda: process.call_soon(callback), soon=soon)
-        return forget
+        cancel: Cancel = process.backend.then(ref, lambda *error: process.call_soon(partial(callback, *error)), soon=soon)
+        return cancel
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         # A condition that the end of the session has made true may be asked for after it.
@@ -275,11 +275,6 @@ class LocalBackend(Backend):
         self.run_token.call_soon(self.run_token.call_later, seconds, lambda: process.call_soon(callback))
 
     # ------------------------------------------------------------------------------------ actors
-    @_holding_token
-    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
-        process = self._process()
-        process.backend.on_death(handle, lambda error: process.call_soon(lambda: callback(error)))
-
     # ------------------------------------------------------------------------------------ listings
     @_holding_token
     def query(self, what: str, *arguments: Any) -> Any:

@@ -7,6 +7,7 @@ twice a second. (A pending call fails at once.)
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -18,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray._private.state import actors as actor_table
 
+from mray._api.object_ref import ObjectRef
 from mray._backends.ray.values import rays_ref
+from mray._common.bridge import Cancel, nothing
 from mray._common.clock import monotonic
 from mray.exceptions import ActorDiedError, RaySystemError
 
 if TYPE_CHECKING:
     from mray._api.actor_handle import ActorHandle
-    from mray._api.object_ref import ObjectRef
     from mray.exceptions import RayActorError
 
 _log = logging.getLogger(__name__)
@@ -50,7 +52,9 @@ class WaitCalls:
         #: Why nothing is answered any more: the session has ended.
         self.ended: RaySystemError | None = None
 
-    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
+    def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
+        if not isinstance(ref, ObjectRef):
+            return self._watch(ref, callback)
         entry = rays_ref(ref)
         self._start_caller()
         number = next(self._numbers)
@@ -65,13 +69,20 @@ class WaitCalls:
         if callback is not None:
             self._calls.put(callback)
 
-    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
+    def _watch(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> Cancel:
         with self._waiting:
-            self._watched.setdefault(handle.__actor_outline__().key, []).append(callback)
+            callbacks = self._watched.setdefault(handle.__actor_outline__().key, [])
+            callbacks.append(callback)
         self._start_caller()
-        self._calls.put(_nothing)
+        self._calls.put(nothing)
         if self.ended is not None:
             self._end_calls()
+
+        def cancel() -> None:
+            with contextlib.suppress(ValueError):
+                callbacks.remove(callback)
+
+        return cancel
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         deadline = None if timeout is None else monotonic() + timeout
@@ -126,7 +137,7 @@ class WaitCalls:
             try:
                 call = self._calls.get(timeout=max(look_at - monotonic(), 0) if self._watched else None)
             except Empty:
-                call = _nothing
+                call = nothing
             if call is None:
                 return
             try:
@@ -150,7 +161,3 @@ class WaitCalls:
                     callbacks = self._watched.pop(actor, [])
                 for callback in callbacks:
                     callback(ActorDiedError(actor_id=actor, error_msg="The actor is dead.", class_name=row.get("ActorClassName")))
-
-
-def _nothing() -> None:
-    pass

@@ -24,6 +24,7 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.native import NativeBackend
 from mray._backends.ray.runtime_facts import pickles_in_band
 from mray._backends.ray.values import rays_own
+from mray._common.bridge import Cancel
 from mray._common.clock import monotonic
 from mray._objects.ownership import Entry
 from mray.exceptions import RaySystemError
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from mray._api.backend import Backend
     from mray._api.blueprint import ActorMethodSpec
     from mray._common.options import SessionOptions
-    from mray.exceptions import RayActorError
 
 _NOT_IN = (
     "{} belongs to the Ray cluster, and the session within this worker cannot reach it: pass its value, mray.get(ref), or call the actor "
@@ -86,8 +86,9 @@ class NativeWithin(NativeBackend):
             raise ValueError("wait() of refs of two sessions, the cluster's and the one within this worker: wait for each by itself.")
         return self.outer.wait(refs, num_returns, timeout)
 
-    def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Callable[[], object]:
-        return self.client.objects.then(ref, callback, soon=soon) if _is_own(ref) else self.outer.then(ref, callback, soon=soon)
+    def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
+        is_own = _is_own(ref) if isinstance(ref, ObjectRef) else _is_here(ref)
+        return super().then(ref, callback, soon=soon) if is_own else self.outer.then(ref, callback, soon=soon)
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
         return super().future_of(ref) if _is_own(ref) else self.outer.future_of(ref)
@@ -144,12 +145,6 @@ class NativeWithin(NativeBackend):
             super().kill_actor(handle, no_restart)
         else:
             self.outer.kill_actor(handle, no_restart)
-
-    def on_death(self, handle: ActorHandle, callback: Callable[[RayActorError], None]) -> None:
-        if _is_here(handle):
-            super().on_death(handle, callback)
-        else:
-            self.outer.on_death(handle, callback)
 
     def export_handle(self, handle: ActorHandle) -> None:
         if _is_here(handle):

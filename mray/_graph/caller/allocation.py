@@ -150,7 +150,7 @@ class Allocation:
 
     def watch(self, tell: Callable[[Exception], None]) -> None:
         """Call ``tell(error)`` when an actor dies, until `release`."""
-        self._watches = [self.host.watch_actor(actor, tell, self.plan.part_of(endpoint)) for endpoint, actor in self.actors.items()]
+        self._watches = [self.host.then(actor, tell, doing=self.plan.part_of(endpoint)) for endpoint, actor in self.actors.items()]
 
     def end(self) -> None:
         """Give everything back without waiting."""
@@ -186,7 +186,7 @@ class Allocation:
         """A process makes a copy of the graph; it is told of the end for as long as it lives."""
         if process not in self._copiers:
             self._copiers.add(process)
-            self._watches.append(self.host.watch_process(process, "", weakly(self._forget_copier, process)))
+            self._watches.append(self.host.then("", weakly(self._forget_copier, process), process=process))
 
     def _forget_copier(self, process: str, _error: Exception) -> None:
         self._copiers.discard(process)

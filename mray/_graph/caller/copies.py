@@ -184,7 +184,7 @@ class GraphCopy:
         """Have the owner tell of the graph's end; returns the function that ends the watch over the owner itself."""
         host, handle = self._host, self._handle
         try:
-            unwatch = host.watch_process(handle.owner, "", weakly(self._on_death))
+            unwatch = host.then("", weakly(self._on_death), process=handle.owner)
             asked = host.request(handle.owner, COPY, self.get_id().encode())
         except OSError:
             raise self._died() from None

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
+from mray._common.bridge import Cancel
 from mray._common.causes import Cause
 from mray._common.concurrency import runs_out_of_order
 from mray._common.messages import CALL, DEAD, RESTARTING
@@ -167,31 +168,44 @@ class ActorCaller:
         """The error of whoever meets the actor dead; `doing` is a sentence about what it was doing."""
         return actor_error(self.actor_id, self.class_name, self.actor.cause, doing=doing)
 
-    def on_death(self, callback: Callable[[Any], None], doing: str = "", states: Sequence[str] = (DEAD,)) -> Callable[[], None]:
-        """Call back with the error, soon and without the lock, when the actor has come to one of these states; returns what ends that.
-
-        The error's text has the sentence `doing`.
-        """
-
-        def tell() -> None:
-            if self.actor.state in states:
-                self.client.reactor.defer(partial(callback, self.error(doing)))
-            if self.actor.state == DEAD:
-                cancel()
-
-        def cancel() -> None:
-            with contextlib.suppress(ValueError):  # another thread has
-                self.watchers.remove(tell)
-
-        self.subscribe()  # before this one watches: where the node is lost the state is known at once
-        self.watchers.append(tell)
-        tell()
-        return cancel
-
     def connection_of(self, _call: Call) -> Connection | None:
         """The connection over which a call was sent."""
         link: Connection | None = self.actor.link
         return link
+
+
+class ActorState:
+    """The moment at which an actor is in one of some states, among them DEAD: a `mray._common.bridge.Waitable`. Any thread."""
+
+    __slots__ = ("_caller", "_doing", "_states")
+
+    def __init__(self, caller: ActorCaller, *states: str, doing: str = "") -> None:
+        """`doing` is a sentence for the text of the error."""
+        self._caller = caller
+        self._states = states
+        self._doing = doing
+
+    def ready(self) -> bool:
+        return self._caller.actor.state in self._states
+
+    def then(self, callback: Callable[[Any], object]) -> Cancel:
+        """As `Waitable.then`, in the reading thread and without the lock, with the error of an actor that is dead."""
+        caller = self._caller
+
+        def changed() -> None:
+            if self.ready():
+                cancel()
+                caller.client.reactor.defer(partial(callback, caller.error(self._doing)))
+
+        def cancel() -> None:
+            with contextlib.suppress(ValueError):  # it has come, or another thread has cancelled it
+                caller.watchers.remove(changed)
+
+        with caller.client.lock:
+            caller.subscribe()  # first: where the node is lost the state is known immediately
+            caller.watchers.append(changed)
+            changed()
+        return cancel
 
 
 #: How each instruction is carried out.
