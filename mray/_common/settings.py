@@ -543,7 +543,7 @@ def propose_to_library(name: str, value: str) -> None:
 
 
 def named_address() -> str | None:
-    """The address of the session that the environment names; "" for none or one of Ray's."""
+    """The address of the session that the environment names; None for none or one of Ray's."""
     address = ADDRESS.get()
     return None if address in (None, "", "auto", "local") or address.startswith("ray:") else address
 
