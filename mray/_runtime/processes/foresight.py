@@ -1,20 +1,20 @@
-"""Imports that are foreseen: heavy packages that the workers of a program's last session imported.
+"""Foreseen imports: heavy packages that the workers of a program's previous session imported.
 
 In the zygote, and in the workers that are forked from it.
 
 ::
 
-    zygote   takes the note ─▶ imports its packages ─▶ hides what that has put into sys.modules
+    zygote   takes the note ─▶ imports its packages ─▶ hides the new modules from sys.modules
                  │ fork
-    worker       └─ import torch ─▶ Foresight.find_spec: hidden? it is there again, and noted
-                                                         else imported as ever, and noted if that took long
+    worker       └─ import torch ─▶ Foresight.find_spec: hidden? shown again, and noted
+                                                         else imported as usual, and noted if that took long
 
-A program finds in `sys.modules` its own imports, from where its own module path has them. It can still tell the difference, so
-`init(preload="auto")` has to be asked for: a package has read variables of the environment when the zygote imported it. One is not noted
-whose variables a worker has changed before it imported it.
+A program finds in `sys.modules` its own imports, from its own module path. It can still tell the difference, so `init(preload="auto")`
+must be requested: a package has read environment variables when the zygote imported it. A package is not noted if a worker has changed
+its variables before the import.
 
-The note is an empty file for each package, which a worker makes and the next session's zygote removes: so a package that is not imported
-any more is forgotten, and one that ends the zygote is not tried again.
+The note is an empty file per package, which a worker creates and the next session's zygote removes: so a package that is no longer
+imported is forgotten, and one that crashes the zygote is not tried again.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from mray._common.kept import os
 from mray._decide.scheduler.policy import READ_AT_IMPORT
 from mray._runtime.processes.native_threads import VARIABLE, native_threads
 
-#: Packages whose import takes long, keeps no thread and opens no device.
+#: Packages whose import is slow, leaves no thread and opens no device.
 HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "sklearn", "torch", "transformers")
-#: Packages without compiled parts, and variables that they read when they are imported: where those have changed they are imported again.
+#: Packages without compiled parts, and variables that they read at import: they are imported again if those have changed.
 _PLAIN = dict.fromkeys(("huggingface_hub", "transformers"), ("HF_", "HUGGINGFACE_", "TRANSFORMERS_"))
-#: An import that takes less is not worth one in every session.
+#: Seconds of an import that make it worth foreseeing.
 LONG = 0.1
 
 
 def note_of_program(folder: str) -> str:
-    """The path that the note of the program in this process begins with: its file, Python and module paths are as in its last session."""
+    """The path prefix of the note of this process's program: its file, Python and module paths are the same in each session."""
     import hashlib  # noqa: PLC0415
 
     program = (os.path.abspath(sys.argv[0] if sys.argv else ""), sys.executable, sys.version, *sys.path)
@@ -49,7 +49,7 @@ def note_of_program(folder: str) -> str:
 
 
 def take_note(note: str) -> Iterator[str]:
-    """The noted packages, each removed from the note before it is told."""
+    """Yield the noted packages, each removed from the note first."""
     for name in HEAVY:
         try:
             os.unlink(f"{note}.{name}")
@@ -59,35 +59,35 @@ def take_note(note: str) -> Iterator[str]:
 
 
 def seed_anew(modules: Mapping[str, Any]) -> None:
-    """Seed those of the modules that have random numbers: they were seeded once, with the same seed for all workers."""
+    """Seed those of the modules with random numbers again: they were seeded once for all workers."""
     for owner in (modules.get("numpy.random"), getattr(modules.get("torch"), "default_generator", None)):
         if owner is not None:
             owner.seed()
 
 
 def _newer(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the environment that are not among these."""
+    """The variables of the environment that are new or changed."""
     return {name: value for name, value in os.environ.items() if variables.get(name) != value}
 
 
 class Foresight:
-    """The packages that a zygote has imported and hidden. It stands first in `sys.meta_path` from then on."""
+    """The packages that a zygote has imported and hidden; the first entry of `sys.meta_path`."""
 
     def __init__(self, note: str) -> None:
         self._note = note
-        #: Modules by their full names, until the program imports one of their package.
+        #: Modules by full name, until the program imports one of their package.
         self._hidden: dict[str, Any] = {}
-        #: Package to the modules that are there when it has been imported.
+        #: Package -> the modules that its import loads.
         self._together: dict[str, tuple[str, ...]] = {}
-        #: Package to the variables that its import sets.
+        #: Package -> the variables that its import sets.
         self._set: dict[str, dict[str, str]] = {}
         self._zygote = os.getpid()
-        #: The environment, with the variables that imports of packages have set in this process.
+        #: The environment, including variables that imports have set in this process.
         self._environment = dict(os.environ)
         sys.meta_path.insert(0, self)
 
     def import_noted(self) -> None:
-        """Import the noted packages. One that cannot be imported is left to the program to fail at."""
+        """Import the noted packages. Failures are left to the program."""
         for name in take_note(self._note):
             before, variables = set(sys.modules), dict(os.environ)
             with contextlib.suppress(BaseException):
@@ -102,7 +102,7 @@ class Foresight:
             self._environment = variables
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """As the next finder that knows the module; importing it is seen."""
+        """As the next finder that knows the module, with its import timed."""
         hidden = self._hidden.get(name)
         if hidden is not None and (package := name.partition(".")[0]) in _PLAIN and self._has_changed(package):
             hidden = None
@@ -114,7 +114,7 @@ class Foresight:
             return None
         own = getattr(hidden, "__spec__", None)
         loader: Any = spec.loader
-        with contextlib.suppress(AttributeError):  # a loader of somebody's that takes no attributes
+        with contextlib.suppress(AttributeError):  # a loader that takes no attributes
             if hidden is not None and own is not None and own.origin == spec.origin:
                 loader.create_module = lambda _spec: hidden
                 loader.exec_module = lambda _module: self._show(name, hidden, own)
@@ -155,7 +155,7 @@ class Foresight:
             os.close(os.open(f"{self._note}.{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
     def _has_changed(self, package: str) -> bool:
-        """Whether a variable that the package reads when it is imported is another one than in the zygote."""
+        """Whether a variable that the package reads at import differs from the zygote's."""
         late = READ_AT_IMPORT + _PLAIN.get(package, ())
         return any(
             os.environ.get(name) != self._environment.get(name)

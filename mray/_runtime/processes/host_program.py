@@ -1,8 +1,8 @@
-"""The program that a driver runs in: whether mray can work inside of it, and with which interpreter its processes start.
+"""The program that a driver runs in: whether mray can work inside of it, and the interpreter for its processes.
 
-In the driver, before anything is started. Mostly the program is ``python`` itself, which costs a look at two files. It may be another that
-has Python inside (uWSGI, Blender, a frozen application): run with our arguments, such a program would run its own code, begin a session
-of its own, and so on without end. So a Python of the same version is started, or none.
+In the driver, before anything is started. Usually the program is ``python`` itself. It may be another with Python inside (uWSGI,
+Blender, a frozen application): started with mray's arguments, such a program would run its own code and begin sessions endlessly. So a
+Python of the same version is started, or none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mray.exceptions import RaySystemError
 
 #: Names of interpreters.
 _PYTHON = re.compile(r"(python|pypy)[\w.-]*")
-#: Makes an interpreter print its version and kind; it is given so many seconds.
+#: Makes an interpreter print its version and kind; the seconds that it may take.
 _ASKED = "import sys; print(*sys.version_info[:2], sys.implementation.name)"
 _PATIENCE = 10.0
 #: Libraries that replace parts of the standard library: the module that knows, its function, the parts to ask it about, and the call that
@@ -32,7 +32,7 @@ _GREEN = (
 
 
 def check_host() -> None:
-    """RaySystemError in a program in which mray's threads and sockets cannot work."""
+    """Raise RaySystemError in a program in which mray's threads and sockets cannot work."""
     for (module, ask, parts), instead in _GREEN:
         asked = getattr(sys.modules.get(module), ask, None)
         taken = [part for part in parts if asked is not None and asked(part)]
@@ -44,7 +44,7 @@ def check_host() -> None:
 
 
 def interpreter() -> str:
-    """The interpreter that processes of a session are started with. RaySystemError where there is none of this version."""
+    """The interpreter that processes of a session are started with. Raises RaySystemError where there is none of this version."""
     if not sys.executable:
         raise RaySystemError("sys.executable is empty: set it to the interpreter that mray is to start its processes with.")
     return _interpreter_beside(sys.executable)
@@ -88,7 +88,7 @@ def _candidates(program: str) -> Iterator[str]:
 
 
 def _is_the_same(candidate: str) -> bool:
-    """Whether an interpreter is one of this version."""
+    """Whether an interpreter has this version."""
     import subprocess  # noqa: PLC0415  (hardly any program needs it)
 
     try:

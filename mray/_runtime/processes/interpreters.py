@@ -1,14 +1,14 @@
-"""Interpreters that workers wait for: virtual environments that are built while the node goes on.
+"""Interpreters that workers wait for: virtual environments that are built in the background.
 
 In the node, on its one thread, for the supervisor.
 
 ::
 
         worker needs an interpreter ── its folder is complete ───────────────────────────────▶ worker is started
-      └─ no ──exec──▶ builder (`mray._runtime.environment.package_builder`), one for a folder ── 0 ──▶ all that wait are started
-                        └── another code, or out of time: all that wait are refused with the end of the builder's log
+      └─ no ──exec──▶ builder (`mray._runtime.environment.package_builder`), one per folder ── 0 ──▶ all waiting workers are started
+                        └── another code, or out of time: all are refused with the end of the builder's log
 
-A builder is a child of the node with the session's lifeline, and so ends with the node.
+A builder is a child of the node with the session's lifeline, and so exits with the node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mray.exceptions import describe_status
 _TAIL_LINES = 40
 #: Seconds that a builder gets to remove its files.
 _END_SECONDS = 5.0
-#: Seconds after which drivers are told what they wait for; and between further lines.
+#: Seconds before drivers are notified of the wait; between further lines.
 _LONG, _AGAIN = 5.0, 30.0
 
 
@@ -47,10 +47,10 @@ class _Build:
         self.recipe = recipe
         self.log = log
         self.waiters: list[_Waiter] = []
-        #: Why it was ended, if we did.
+        #: Why the node has ended it.
         self.ended_by = ""
         self.began = monotonic()
-        #: Whether drivers were told that it takes long.
+        #: Whether drivers were notified that it takes long.
         self.is_told = False
 
 
@@ -74,7 +74,7 @@ class Interpreters:
     def when_ready(
         self, recipe: dict[str, Any] | None, environment: dict[str, str], ready: Callable[[], None], refuse: Callable[[str], None]
     ) -> None:
-        """Call `ready` once the interpreter exists, at once if it does; or `refuse` with a text, later."""
+        """Call `ready` once the interpreter exists, immediately if it does; or `refuse` with a text."""
         if recipe is None or is_complete(recipe["folder"]):
             ready()
             return
@@ -119,7 +119,7 @@ class Interpreters:
             self._reactor.call_later(_END_SECONDS, lambda: processes.kill(pid) if self._by_pid.get(pid) is build else None)
 
     def child_ended(self, pid: int, status: int) -> bool:
-        """Handle the end of a child of the node. Returns whether it was a builder."""
+        """Handle the exit of a child of the node. Returns whether it was a builder."""
         build = self._by_pid.pop(pid, None)
         if build is None:
             return False

@@ -1,11 +1,12 @@
-"""How a process of a session is started by exec: the command line, and the options, which lie in the session's directory.
+"""How a process of a session is started by exec: the command line, and the options, a file in the session's directory.
 
-The process that starts the node, or a template, has just written them. The node has the file open from then on and passes the descriptor
-on to the processes that it starts, which so need no directory.
+The starter of the node, or of a template, writes the file just before. The node holds it open and passes the descriptor to the processes
+that it starts, which so need no directory.
 
-Driver (the node) and node (a new zygote, workers with an interpreter of their own). Small on purpose: it is on the way to the first fork.
+Used by the driver (for the node) and the node (for a new zygote, and workers with an interpreter of their own). Small on purpose: it is
+loaded before the first fork.
 
-A worker may stand behind a *wrapper*: a profiler that is given the worker's own command. See Note [wrapped workers] in
+A worker may run under a *wrapper*: a profiler that is given the worker's own command. See Note [wrapped workers] in
 `mray._runtime.processes.wrapped`.
 """
 
@@ -30,28 +31,26 @@ OPTIONS = "options"
 _OPTIONS_FD = 6
 #: Descriptors of a zygote that is started by exec: to the node, of its lifeline, of the session's lock.
 ZYGOTES = (3, 4, 5)
-#: Carries the variables of a worker that is started by exec (they are in its environment too, expanded).
+#: Carries the variables of a worker that is started by exec (its environment has them too, expanded).
 WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
-#: Names a worker's process id for everything that its wrapper starts.
+#: A worker's process id, inherited by everything that its wrapper starts.
 PROCESS_VARIABLE = "MRAY_WORKER_PROCESS"
-#: The path by which a wrapped worker opens its lifeline: descriptors of a wrapper need not reach the processes that it starts.
+#: The path by which a wrapped worker opens its lifeline: a wrapper need not pass descriptors on.
 LIFELINE_VARIABLE = "MRAY_WORKER_LIFELINE"
 #: The recipe of a builder of packages.
 RECIPE_VARIABLE = "MRAY_WORKER_RECIPE"
 #: In a worker with an interpreter of its own: the driver's interpreter and folders of packages.
 BASE_VARIABLE = "MRAY_WORKER_BASE"
 PYTHON_PATH = "PYTHONPATH"
-#: The job that a private session begins with.
+#: The first job of a private session.
 FIRST_JOB = JobID.from_int(1).hex()
 #: File in the folder of a virtual environment once all packages are installed.
 COMPLETE = "complete.json"
 #: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
 PACKET = 256 * 1024
 
-# Note [face]
-# Importing any module of the package would first import the package itself, the user's face with all that it needs: 30 ms before
-# the first fork, and nothing that the node uses. So a process begins with an empty package in its place; those that run user code then
-# import the real one (`mray._backends.entry`).
+# Note [face] Importing any module of the package would first import the package itself, which is slow and useless for the node. So a
+# process begins with an empty package in its place; processes that run user code then import the real one (`mray._backends.entry`).
 _CODE = """\
 import sys, marshal, os
 where = sys.argv[4]
@@ -84,7 +83,7 @@ def write_options(session_dir: str, options: dict[str, Any]) -> None:
 
 
 def hold_options(options: dict[str, Any]) -> int:
-    """The same for a process without a directory; returns the descriptor of an open file, which is the caller's to close."""
+    """The same for a process without a directory. Returns the descriptor of an open file, which the caller closes."""
     _complete(options)
     return _as_file(options)
 
@@ -97,15 +96,14 @@ def _as_file(options: dict[str, Any]) -> int:
 
 
 def preloaded(options: Mapping[str, Any], root: str) -> list[str]:
-    """The modules that a worker of this root begins with: those of `init` are of the job that has started the session, and of no other.
-
-    They have read that job's variables, and lie in its folders. Those of `mray start` are of all jobs.
+    """The modules that a worker of this root begins with: those of `init` belong to the job that has started the session alone, since they
+    have read its variables and lie in its folders. Those of `mray start` are for all jobs.
     """
     return [] if is_of_a_guest(options, root) else [*options.get("preload", ()), *options.get("left", ())]
 
 
 def is_of_a_guest(options: Mapping[str, Any], root: str) -> bool:
-    """Whether a worker of this root works for a driver that has joined the private session of another."""
+    """Whether a worker of this root works for a driver that has joined another's private session."""
     return options.get("job") is not None and job_of(root) not in ("", FIRST_JOB)
 
 
@@ -120,7 +118,7 @@ def _complete(options: dict[str, Any]) -> None:
 
 
 def absolute(path: list[str]) -> list[str]:
-    """Absolute paths of ``sys.path``, for processes with another working directory; without the relative ones if this one is gone."""
+    """Absolute paths of ``sys.path``, for processes with another working directory; without the relative ones if this one was removed."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -129,14 +127,16 @@ def absolute(path: list[str]) -> list[str]:
 
 
 def path_of_session() -> list[str]:
-    """The ``sys.path`` of a session's processes: the driver's, with the folders of a PYTHONPATH that the program has set since it began."""
+    """The ``sys.path`` of a session's processes: the driver's, with the folders of a PYTHONPATH that the program has set since its
+    start.
+    """
     return with_python_path(absolute(sys.path), os.environ.get(PYTHON_PATH), _first_python_path())
 
 
 def with_python_path(path: list[str], value: str | None, before: str | None) -> list[str]:
-    """``sys.path`` as an interpreter would have made it that is started with this PYTHONPATH, where it was made with another one.
+    """``sys.path`` as an interpreter started with this PYTHONPATH would have it, given the one of another PYTHONPATH.
 
-    Its folders stand right before the standard library, and those of the other one behind them: modules of the driver may lie there.
+    Its folders come right before the standard library, and the other one's after them: modules of the driver may lie there.
     """
     if not value or value == before:
         return path
@@ -148,20 +148,20 @@ def with_python_path(path: list[str], value: str | None, before: str | None) -> 
 
 
 def _first_python_path() -> str | None:
-    """The PYTHONPATH that this process was started with, whatever the program has made of it."""
+    """The PYTHONPATH that this process was started with."""
     try:
         with io.open("/proc/self/environ", "rb") as file:
             variables = file.read().split(b"\0")
-    except OSError:  # of a process that has changed its user, say
+    except OSError:  # of a process that has changed its user, for instance
         return None
     start = PYTHON_PATH.encode() + b"="
     return next((os.fsdecode(each[len(start) :]) for each in variables if each.startswith(start)), None)
 
 
 def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """This process's ``sys.path`` in three parts: before the standard library, that library, and behind it.
+    """This process's ``sys.path`` in three parts: before the standard library, that library, and after it.
 
-    In another interpreter its own library and packages stand between the first part and the last.
+    Another interpreter has its own library and packages between the first part and the last.
     """
     library = os.path.dirname(os.__file__)
     libraries = (library, os.path.join(library, "lib-dynload"))
@@ -177,7 +177,7 @@ class Wrapper(Record):
 
     #: The folder of the session's ``logs`` for its output.
     folder: str
-    #: A module that our interpreter runs, and that runs the worker inside its own process: it takes the worker's arguments alone.
+    #: Whether it is a module that runs the worker inside its own process: it takes the worker's arguments alone.
     inside: bool
     #: Program and arguments; ``{output_dir}`` and ``{pid}`` (of the process that this command becomes) are replaced.
     command: tuple[str, ...]
@@ -188,7 +188,7 @@ class Wrapper(Record):
 
     @classmethod
     def decode(cls, text: str) -> Wrapper:
-        """The record that `encode` made; ValueError if it is damaged."""
+        """The record that `encode` wrote. Raises ValueError if it is damaged."""
         return cls(*from_text("of a wrapper", text, (str, bool, tuple)))
 
     def wrap(self, arguments: list[str], output_dir: str) -> list[str]:
@@ -207,9 +207,9 @@ class LaunchedInterpreter(Record):
 
     #: The command line that starts it.
     command: tuple[str, ...]
-    #: The packages that are installed first (see `mray._runtime.environment.packages.recipe_of`), or None.
+    #: The packages to install first (see `mray._runtime.environment.packages.recipe_of`), or None.
     recipe: dict[str, Any] | None
-    #: The driver's interpreter and folders of packages: children of the worker build on them, not on the worker's own.
+    #: The driver's interpreter and folders of packages: environments of the worker's children are based on them, not on the worker's own.
     base: tuple[str, tuple[str, ...]]
 
     def encode(self) -> str:
@@ -218,11 +218,11 @@ class LaunchedInterpreter(Record):
 
     @classmethod
     def decode(cls, text: str) -> LaunchedInterpreter:
-        """The record that `encode` made; ValueError if it is damaged."""
+        """The record that `encode` wrote. Raises ValueError if it is damaged."""
         return cls(*from_text("of an interpreter", text, (tuple, object, tuple)))
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """Variables of a worker that follow from its interpreter; `own` are the ones that it has already."""
+        """Variables of a worker that follow from its interpreter; `own` are its other ones."""
         variables = {BASE_VARIABLE: to_text(self.base)}
         if self.recipe is not None:
             programs = os.path.dirname(self.command[0])
@@ -240,7 +240,7 @@ def launch(
     interpreter: str | None = None,
     options: int = -1,
 ) -> int:
-    """Start an interpreter (ours, if no other is named) that runs `mray._backends.entry.main`; returns its pid.
+    """Start an interpreter (this one by default) that runs `mray._backends.entry.main`; returns its pid.
 
     `options`: the open file; without it the process opens the one in the session's directory.
     """
@@ -253,15 +253,15 @@ def launch(
 
 
 def start_zygote(session_dir: str, variables: Mapping[str, str], node: int, lifeline: int, lock: int, options: int = -1) -> int:
-    """Start a zygote by exec, with these variables beside this process's, and its ends; returns its pid. `options`: as of `launch`."""
+    """Start a zygote by exec, with these additional variables, and its descriptors; returns its pid. `options`: as of `launch`."""
     descriptors = dict(zip((0, *ZYGOTES), (0, node, lifeline, lock), strict=True))
     return launch("zygote", session_dir, "-", {**os.environ, **variables}, descriptors, options=options)
 
 
 def start_anew(session_dir: str, variables: Mapping[str, str], ends: tuple[int, int, int], options: dict[str, Any]) -> None:
-    """In a zygote: become one that begins now, with these variables, ends (as `ZYGOTES`) and options. Does not return."""
+    """In a zygote: replace it by a fresh one, with these variables, descriptors (as `ZYGOTES`) and options. Does not return."""
     sources = [*ends, _as_file(options)]
-    # Through high numbers first: a source may be another one's target.
+    # Through high numbers first, since a source may be another one's target.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in sources]
     for fd, target in zip(high, (*ZYGOTES, _OPTIONS_FD), strict=True):
         os.dup2(fd, target)
@@ -278,7 +278,7 @@ def launch_wrapped(
     interpreter: Sequence[str],
     options: int,
 ) -> int:
-    """Start a worker's interpreter under a wrapper, in a kernel session of their own; returns the wrapper's pid. OSError if that fails.
+    """Start a worker's interpreter under a wrapper, in a kernel session of their own; returns the wrapper's pid. Raises OSError.
 
     `options`: the open file, which the worker finds in this process.
     """
@@ -292,8 +292,8 @@ def launch_wrapped(
 
 
 def _flags(interpreter: str) -> tuple[str, ...]:
-    """Flags of the interpreter. In a working directory that is gone, Python 3.13.0 fails as it makes the message that a module lacks a
-    name, because it looks there for a file that shadows the module: ``-P`` keeps it from looking.
+    """Flags of the interpreter. ``-P`` avoids a failure of Python 3.13.0 in a removed working directory: it looks there for a file that
+    shadows a module when the module lacks a name.
     """
     flags = _site_flags(interpreter)
     try:
@@ -304,9 +304,9 @@ def _flags(interpreter: str) -> tuple[str, ...]:
 
 
 def _site_flags(interpreter: str) -> tuple[str, ...]:
-    """The flags of this process about folders with packages: each process passes the driver's on to the processes that it starts.
+    """This process's flags about folders with packages, which each process passes on to the processes that it starts.
 
-    An interpreter of the worker's own needs the packages that lie beside it, which ``-S`` would hide.
+    A worker's own interpreter needs the packages beside it, which ``-S`` would hide.
     """
     no_site = sys.flags.no_site and interpreter == sys.executable
     return (*(("-s",) if sys.flags.no_user_site else ()), *(("-S",) if no_site else ()))
@@ -318,7 +318,7 @@ def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[
 
 
 def is_complete(folder: str) -> bool:
-    """Whether a virtual environment for workers is ready to be used."""
+    """Whether a virtual environment for workers is ready."""
     try:
         maker = os.stat(os.path.join(folder, COMPLETE)).st_uid
     except OSError:

@@ -1,17 +1,17 @@
 """Which lines of user code run in workers, for a driver that runs under coverage.py.
 
-coverage.py measures processes that Python starts, and processes that a measured one forks. A worker is forked by the zygote, which is not
-measured, and often ends by SIGKILL, which leaves no time to write. So the driver sends the way it is measured, each worker measures itself
-alike, and gets a moment to write its lines before it is ended::
+coverage.py measures processes that Python starts, and forks of measured processes. A worker is forked by the zygote, which is not
+measured, and often ends by SIGKILL, without time to write. So the driver sends its configuration, each worker measures itself alike, and
+gets a moment to write its lines before it is killed::
 
-    driver: request() ──options──▶ worker: begin() … runs … SAVE, or its own end ──▶ writes its file
+    driver: request() ──options──▶ worker: begin() … runs … SAVE, or its own exit ──▶ writes its file
        collect() ◀─────────────── the files, beside the driver's, once the session is over
 
 The driver adds the lines in these files to its own: reports need no `coverage combine`, and pytest-cov shows all lines. The lines of a
-worker are lost if it crashes, or runs no byte code of Python for `SAVE_SECONDS` while it is asked to end; all lines when the node is
-killed. The files stay where coverage is stopped before the session ends, or the driver is killed: `coverage combine` takes them.
+worker are lost if it crashes, or runs no byte code for `SAVE_SECONDS` while it is asked to exit; all lines if the node is killed. The
+files stay where coverage is stopped before the session ends, or the driver is killed: `coverage combine` takes them.
 
-Any process; this module is imported only where coverage is. It needs coverage 7.10.
+Any process; imported only where coverage is. Needs coverage 7.10.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-#: Variables that have coverage.py measure new interpreters: removed for node and zygote, which run no user code.
+#: Variables by which coverage.py measures new interpreters: removed for node and zygote, which run no user code.
 VARIABLES = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 #: Seconds that a worker may take to write its lines.
 SAVE_SECONDS = 15.0
-#: Marks the beginning of a configuration that is given as text.
+#: Begins a configuration that is given as text.
 _DATA = ":data:"
 
 
 def request(environment: dict[str, str]) -> dict[str, Any] | None:
-    """How the driver is measured, as builtin values; None when it is not. In the driver.
+    """The driver's configuration, as builtin values; None when it is not measured.
 
-    The variables for measured children are taken out of `environment`, and given back to workers.
+    The variables for measured children are removed from `environment`, and restored in workers.
     """
     measured = _current()
     if measured is None:
@@ -57,7 +57,7 @@ def _current() -> Any:
 
 
 def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
-    """Measure from now on, in a worker. Returns a function that writes the lines that have run so far; None without coverage."""
+    """Start measuring, in a worker. Returns a function that writes the lines that have run so far; None without coverage."""
     try:
         from coverage import Coverage  # noqa: PLC0415  (optional)
     except ImportError:  # an interpreter of its own
@@ -71,17 +71,17 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
     measurement.start()
 
     worker = os.getpid()
-    #: A worker that leaves by itself may be asked to at the same time, in another thread: neither thread may end it while the other writes,
-    #: or write the file again, which would leave half of it. So the first thread holds this until the process has ended.
+    #: A worker that exits by itself may be asked to at the same time, in another thread: neither may end the process while the other
+    #: writes, or write the file again. So the first thread holds this until the process has ended.
     writing = threading.RLock()
 
     def save() -> None:
         if os.getpid() != worker:
-            return  # a child that the user's code has forked
+            return  # a child that user code has forked
         writing.acquire()
         try:
             measurement.save()
-        except Exception as error:  # none may keep a worker from ending
+        except Exception as error:  # none may keep a worker from exiting
             with contextlib.suppress(OSError):
                 text = f"coverage: the lines of this worker (pid {worker}) are lost: {type(error).__name__}: {error}\n"
                 os.write(2, text.encode("utf-8", "replace"))
@@ -92,19 +92,19 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
         save()
         leave(status)
 
-    # Every exit by Python's own means goes through here, in any thread.
+    # Every exit by Python goes through here, in any thread.
     os._exit = save_and_leave  # type: ignore[assignment]
     return save
 
 
 def save_and_die(save: Callable[[], None]) -> None:
-    """Write the lines and end by SIGKILL, as if the worker had been killed at once. In a worker that is to be ended."""
+    """Write the lines and exit by SIGKILL. In a worker that is to be killed."""
     save()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def collect(asked: dict[str, Any], session: str) -> None:
-    """Add the lines of all workers to this process's own. In the driver, once every worker has ended."""
+    """Add the lines of all workers to this process's own. In the driver, once every worker has exited."""
     measured = _current()
     files = glob.glob(glob.escape(asked["file"]) + f".mray-{session}-*")
     if measured is None or not files:

@@ -2,12 +2,12 @@
 
 In the zygote while it preloads, and in a worker's main thread.
 
-A library reads OMP_NUM_THREADS when it is loaded, or when it first computes, and never again. Preloaded modules load libraries before the
-CPUs of a task are known: these are loaded with one thread, the number of most tasks, so that they start none in the zygote, of which a
-forked process would have none. Where a task or an actor has more CPUs, the libraries that are loaded are told by functions of their own.
-Else two workers of two threads each, on two cores, wait for each other in busy loops, many times as long as they compute.
+A library reads OMP_NUM_THREADS when it is loaded, or when it first computes, and never again. Preloaded modules load libraries before
+the CPUs of a task are known: these are loaded with one thread, the number of most tasks, so that they start none in the zygote, which a
+forked process would lack. Where a task or an actor has more CPUs, functions of the loaded libraries set the number. Otherwise workers
+with too many threads would wait for each other in busy loops.
 
-`lasting_threads` are those that a forked process would lack: OpenMP in it waits for them in its first parallel operation, for ever.
+`lasting_threads` are those that a forked process would lack: OpenMP in it waits for them in its first parallel operation, forever.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterator
 from mray._common.kept import io, os
 
 VARIABLE = "OMP_NUM_THREADS"
-#: File names of libraries, each with the names that its function may have.
+#: File names of libraries, with the possible names of the setter.
 _SETTERS = (
     (re.compile(r"lib(gomp|omp|iomp5)\b"), ("omp_set_num_threads",)),
     (re.compile(r"lib\w*openblas"), tuple(f"{scipys}openblas_set_num_threads{wide}" for scipys in ("", "scipy_") for wide in ("", "64_"))),
     (re.compile(r"libmkl_rt\b"), ("MKL_Set_Num_Threads",)),
 )
 
-#: How the names of threads begin that an allocator starts for itself.
+#: Name prefixes of threads that an allocator starts for itself.
 _ALLOCATORS = ("jemalloc_bg_thd",)
 
 
@@ -37,17 +37,17 @@ class NativeThreads:
     """The number of threads that the libraries of this process compute with."""
 
     def __init__(self) -> None:
-        #: Set by whoever started the session: it holds for all processes, and nothing here changes it.
+        #: Whether the user has set it: then it holds for all processes, and nothing here changes it.
         self._is_users = VARIABLE in os.environ
-        #: The number that the loaded libraries know; None before there is one.
+        #: The number that the loaded libraries have; None before the first.
         self._told: int | None = None
         self._setters: list[Callable[[int], object]] = []
-        #: The number of imported modules when the setters were looked for.
+        #: The number of imported modules at the last search for setters.
         self._looked_at = 0
 
     @contextlib.contextmanager
     def one_while_loading(self) -> Iterator[None]:
-        """Libraries that are loaded meanwhile use one thread."""
+        """Context manager: libraries that are loaded inside use one thread."""
         if self._is_users or VARIABLE in os.environ:
             yield
             return
@@ -59,28 +59,28 @@ class NativeThreads:
             self._told = 1
 
     def one_for_loaded(self) -> None:
-        """Libraries that are loaded, with as many threads as they found processors, use one from here on."""
+        """Set loaded libraries, which use one thread per processor, to one."""
         if not self._is_users:
             self._told = 0
             self.set(1)
             del os.environ[VARIABLE]
 
     def set(self, count: int) -> None:
-        """Let libraries use so many threads: those that are loaded, and those that will be."""
+        """Set the number of threads, of loaded libraries and of later ones."""
         if self._is_users:
             return
         os.environ[VARIABLE] = str(count)
         if self._told not in (None, count):
             for setter in self._find_setters():
                 setter(count)
-            # It keeps a number of its own, for all threads of the process.
+            # torch has a number of its own, for all threads of the process.
             set_torchs = getattr(sys.modules.get("torch"), "set_num_threads", None)
             if set_torchs is not None:
                 set_torchs(count)
         self._told = count
 
     def adopt(self) -> None:
-        """Modules that were loaded with one thread are the program's now: they use as many as the variable says."""
+        """Modules that were loaded with one thread are the program's now: set them to the variable's number."""
         count = os.environ.get(VARIABLE, "")
         if self._told is not None and count.isdigit() and int(count) > 1:
             self._told = 0
@@ -96,8 +96,8 @@ class NativeThreads:
 def lasting_threads() -> set[int]:
     """The kernel's ids of this process's other threads whose work waits for them in a forked process.
 
-    Some libraries see to forks: an allocator takes its threads up again, and OpenBLAS has ended its own when a fork returns. So, where
-    there are threads, a fork is tried. Main thread only.
+    Some libraries handle forks: an allocator restarts its threads, and OpenBLAS has ended its own when a fork returns. So, where there
+    are threads, a fork is tried. Main thread only.
     """
     if not (found := _other_threads()):
         return found
@@ -129,11 +129,11 @@ def _setters_of(path: str) -> Iterator[Callable[[int], object]]:
         if pattern.match(os.path.basename(path)):
             try:
                 library = ctypes.CDLL(f"/{path}", mode=os.RTLD_NOLOAD)
-            except OSError:  # its file was replaced, or it is another namespace's: no library of this process's users
+            except OSError:  # its file was replaced, or is in another namespace
                 continue
             found = [getattr(library, name) for name in names if hasattr(library, name)]
             yield from found[:1]
 
 
-#: Those of this process, and of what is forked from it.
+#: Of this process, and of its forks.
 native_threads = NativeThreads()

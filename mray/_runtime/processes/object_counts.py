@@ -1,7 +1,7 @@
-"""Numbers of objects in a process: they show that unused objects are kept, where the memory in use says little.
+"""Numbers of objects in a process, which reveal leaks better than the memory in use.
 
-In any process, when an observer asks. Counted are the objects that the garbage collector walks, by class. Records kept on purpose for
-listings are invisible to it (`mray._common.history`), so at two moments with the same work pending all numbers are about equal.
+In any process, when an observer asks. Counted are the objects that the garbage collector walks, by class. Records retained for listings
+are invisible to it (`mray._common.history`), so with the same pending work all numbers stay about equal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import gc
 from collections import Counter, deque
 from typing import Any
 
-#: The items of these are counted, too: the collector does not walk numbers and texts, but it walks the tables that hold them.
+#: Their items are counted, too: the collector walks these containers, but not numbers and texts.
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, tuple, deque)
 
 #: The name of that count.
@@ -18,11 +18,11 @@ ITEMS = "items of containers"
 
 
 def count_objects() -> dict[str, int]:
-    """Class (module and name) to how many there are, after a collection."""
+    """Class (module and name) -> number of its objects, after a collection."""
     gc.collect()
     counts: Counter[str] = Counter()
     for thing in gc.get_objects():
-        kind = type(thing)  # `isinstance` would ask the object, which may answer anything
+        kind = type(thing)  # `isinstance` would call the object's code
         counts[f"{kind.__module__}.{kind.__qualname__}"] += 1
         for base in _CONTAINERS:
             if issubclass(kind, base):

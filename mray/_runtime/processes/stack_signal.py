@@ -1,11 +1,11 @@
-"""Stacks of a worker that cannot answer, because C code holds its interpreter: it writes them in a handler that needs no interpreter.
+"""Stacks of a worker that cannot answer because C code holds its interpreter: written by a handler that needs no interpreter.
 
         the asking process                             a worker
                                                    listen: a file of its own, faulthandler on a real-time signal
     ask: empty the file, send the signal  ------>  all stacks into the file, whatever its threads are doing
     read the file                         <------
 
-A worker without the file does not listen, and the signal would end it: it gets none.
+A worker without the file does not listen, and would die of the signal: it gets none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mray._common.kept import io, os
 
 #: Real-time, near the end: programs rarely use it.
 SIGNAL = signal.SIGRTMAX - 3
-#: Seconds between two looks at the file, and without growth after which it is complete.
+#: Seconds between two reads of the file, and without growth until it counts as complete.
 _PAUSE, _QUIET = 0.002, 0.05
 
 
@@ -27,7 +27,7 @@ def _path(session_dir: str, pid: int) -> str:
 
 
 def listen(session_dir: str) -> None:
-    """Answer from now on, until the process ends; main thread of a worker. Does nothing where the session's directory is gone."""
+    """Answer until the process ends; main thread of a worker. Does nothing where the session's directory was removed."""
     try:
         fd = os.open(_path(session_dir, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -36,7 +36,7 @@ def listen(session_dir: str) -> None:
 
 
 def ask(session_dir: str, pid: int, patience: float) -> str:
-    """The stacks of all threads of a worker; "" when it does not listen, or writes nothing within so many seconds (it is stopped)."""
+    """The stacks of all threads of a worker; "" when it does not listen, or writes nothing within `patience` seconds (it is stopped)."""
     path = _path(session_dir, pid)
     try:
         os.truncate(path, 0)

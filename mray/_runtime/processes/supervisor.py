@@ -1,7 +1,7 @@
-"""The node's supervision of processes: starts workers, reads their output, learns how each one ended.
+"""The node's supervision of processes: starts workers, reads their output, learns how each one exited.
 
-In the node, on its one thread. Workers are children of the zygote, which reports their ends; if the zygote dies, they become children
-of the node, which reaps them itself and starts a new zygote. So do the children of dead workers, which the node ends.
+In the node, on its one thread. Workers are children of the zygote, which reports their exits; if the zygote dies, they become children
+of the node, which reaps them itself and starts a new zygote. So do the children of dead workers, which the node kills.
 
 ::
 
@@ -9,8 +9,8 @@ of the node, which reaps them itself and starts a new zygote. So do the children
        └─(needs its own interpreter)──exec──▶ ┘
        └─(a profiler)── see `mray._runtime.processes.wrapped`
 
-The output of a worker goes to a file for each stream and on to `on_output`; the end of it is kept for the errors of calls to a worker
-that crashes.
+The output of a worker goes to a file for each stream and on to `on_output`; its end is retained for the errors of calls to a worker that
+crashes.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ from mray._runtime.processes.worker_process import OutputStream, WorkerProcess
 from mray._runtime.processes.wrapped import WrappedWorkers
 from mray.exceptions import describe_status
 
-#: Zygotes that may die in a row without having forked a worker.
+#: Zygotes in a row that may die without having forked a worker.
 _ZYGOTE_ATTEMPTS = 3
-#: How often a worker is started again after a lack of processes or descriptors, and the first pause; each is twice as long.
+#: How often a worker is started again after a lack of processes or descriptors; the first pause, which doubles each time.
 _START_ATTEMPTS = 5
 _FIRST_PAUSE = 0.05
 _READ_BYTES = 64 * 1024
-#: Seconds after which the beginning of a line is shown: since its last output, and since it has been held back.
+#: Seconds after which the beginning of a line is shown: since the last output, and since it has been held back.
 _SILENCE = 0.2
 _LONGEST_HOLD = 0.8
-#: SPAWN messages under way at once, and bytes of the largest: together they fit into the socket, so sending never blocks.
+#: SPAWN messages in flight, and bytes of the largest: together they fit into the socket, so sending never blocks.
 _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
 _NEVER_STARTED = Cause(CAUSE_CRASH, status=127)
@@ -95,18 +95,18 @@ class Supervisor:
         on_ended: Callable[[str, str, Cause], None],
         on_output: Callable[[str, int, int, str, str], None],
     ) -> None:
-        """`new_connection` makes a connection of the node to a process that is to be started, and returns that process's end.
+        """`new_connection` creates a connection of the node to a process that is to be started, and returns that process's end.
 
-        `on_ended` gets process, work and cause, of kind CAUSE_REFUSED for a worker that cannot be started and is not tried again;
+        `on_ended` gets process, work and cause, of kind CAUSE_REFUSED for a worker that cannot be started and is not retried;
         `on_output` work, pid, stream, name, whole lines.
         """
         self._reactor = reactor
         self._session_dir = session_dir
         self._options = options
-        #: Variables of a private session's job that a zygote is started with, and all that it has beside the node's.
+        #: Variables of a private session's job that a zygote is started with; all that it has beside the node's.
         self._at_start: dict[str, str] = options.get("at_start", {})
         self._zygotes = {**options.get("variables", {}), **self._at_start}
-        #: Reading end (for workers) and writing end (ours alone). See Note [lifeline] in `mray._ipc.process`.
+        #: Reading end (for workers) and writing end (the node's alone). See Note [lifeline] in `mray._ipc.process`.
         self._lifeline = lifeline
         self._lock = lock
         self._new_connection = new_connection
@@ -117,25 +117,25 @@ class Supervisor:
         self._interpreters = Interpreters(
             reactor, session_dir, lifeline[0], self._options_fd, lambda text: on_output("", 0, 2, "mray", text)
         )
-        #: Workers that wait for their interpreter, or for the next attempt because there was no process for them.
+        #: Workers that wait for their interpreter, or for the next attempt.
         self._unready: set[str] = set()
         self.workers: dict[str, WorkerProcess] = {}
         self._by_pid: dict[int, WorkerProcess] = {}
-        #: SPAWN packets that the zygote has not answered, and those that are not sent yet.
+        #: SPAWN packets that the zygote has not answered; unsent ones.
         self._under_way: dict[str, bytes] = {}
         self._waiting: deque[tuple[str, bytes]] = deque()
-        #: Pids of workers that a dead zygote had forked and not reported: they are ended, and others started in their place.
+        #: Pids of workers that a dead zygote had forked and not reported: they are killed, and others started in their place.
         self._disowned: set[int] = set()
-        #: Session ids of dead workers: processes that still run under one are ended.
+        #: Kernel session ids of dead workers: processes that still run under one are killed.
         self._dead_sids: set[int] = set()
         #: Further children of the node, by pid; called with the exit status. They end with the session.
         self.others: dict[int, Callable[[int], None]] = {}
         self._zygote: socket.socket
         self.zygote_pid = 0
         self._zygote_failures = 0
-        #: How often in a row it could not even be started.
+        #: Failed starts of a zygote in a row.
         self._zygote_starts = 0
-        #: The error for which no worker can be started any more.
+        #: Why no worker can be started any more.
         self.failure: Exception | None = None
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wake_read = wake_read
@@ -145,7 +145,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------------ the zygote
     def adopt_zygote(self, pid: int, channel: socket.socket) -> None:
-        """Talk to this zygote from now on."""
+        """Use this zygote."""
         self._zygote, self.zygote_pid = channel, pid
         self._zygote_starts = 0
         channel.setblocking(False)
@@ -153,7 +153,7 @@ class Supervisor:
 
     def _start_zygote(self) -> None:
         try:
-            for process in self._under_way:  # which may have been forked, and have begun to talk
+            for process in self._under_way:  # which may have been forked, and begun to talk
                 self._replace_connection(self.workers[process])
             ours, theirs = new_channel()
             with theirs:
@@ -166,7 +166,7 @@ class Supervisor:
             self._send_spawn(process, packet)
 
     def _no_zygote(self, error: OSError) -> None:
-        """Start it again in a while, if that may help: it could not be started. Leases that wait for a worker wait on."""
+        """It could not be started: retry later, if that may help. Leases that wait for a worker wait on."""
         self.zygote_pid = 0
         self._zygote_starts += 1
         if not is_passing(error) or self._zygote_starts > _START_ATTEMPTS:
@@ -194,7 +194,7 @@ class Supervisor:
                     self._trouble(f"the zygote sent an invalid message, and is started anew: {error}\n")
                     message = ()
             if not message:
-                # The zygote is dead, or about to be; its status comes with SIGCHLD, unless it has died before there was a handler.
+                # The zygote is dead, or about to be; its status comes with SIGCHLD, unless it died before there was a handler.
                 self._reactor.forget(self._zygote.fileno())
                 processes.kill(self.zygote_pid)
                 self._reactor.call_later(0, partial(self._child_ended, 0))
@@ -232,7 +232,9 @@ class Supervisor:
         self._start_zygote()
 
     def _go_without(self) -> None:
-        """Start zygotes without variables with which none starts. Workers are started by exec with them then, and fail for themselves."""
+        """Start zygotes without the variables with which none starts. Workers are then started by exec with them, and fail for
+        themselves.
+        """
         for name in self._at_start:
             del self._zygotes[name]
         self._at_start, self._zygote_failures = {}, 0
@@ -274,7 +276,7 @@ class Supervisor:
         self._send_waiting()
 
     def _connect(self, worker: WorkerProcess) -> None:
-        """Make the pipes for its output, and its connection to the node. OSError when there is no descriptor."""
+        """Create the pipes for its output, and its connection to the node. Raises OSError when there is no descriptor."""
         for number in (1, 2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(read_end, False)
@@ -290,7 +292,7 @@ class Supervisor:
         worker.theirs[-1] = end
 
     def _not_spawned(self, process: str, text: str) -> None:
-        """Try again: the zygote could not fork."""
+        """Retry: the zygote could not fork."""
         packet = self._under_way.pop(process, None)
         worker = self.workers.get(process)
         if packet is not None and worker is not None:
@@ -302,7 +304,7 @@ class Supervisor:
         self._send_waiting()
 
     def _pause(self, worker: WorkerProcess, text: str, again: Callable[[], None]) -> None:
-        """Do it `again` in a while: there was no process for it, or no descriptor. `text` is the reason if that does not help."""
+        """Call `again` later: there was no process or descriptor. `text` is the reason if that does not help."""
         worker.attempts += 1
         self._unready.add(worker.process)
         if worker.attempts > _START_ATTEMPTS:
@@ -310,7 +312,7 @@ class Supervisor:
             return
 
         def go_on() -> None:
-            if worker.process in self._unready:  # else it is not wanted any more
+            if worker.process in self._unready:  # else it is no longer wanted
                 self._unready.discard(worker.process)
                 again()
 
@@ -377,7 +379,7 @@ class Supervisor:
             self._close_theirs(worker)
 
     def _ready(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
-        if worker.process in self._unready:  # else it is not wanted any more
+        if worker.process in self._unready:  # else it is no longer wanted
             self._unready.discard(worker.process)
             self._exec(worker, environment)
 
@@ -418,17 +420,17 @@ class Supervisor:
         return process in self.workers and pid not in self._disowned
 
     def joined(self, process: str, pid: int) -> None:
-        """Take note of a worker that has joined, and its pid: it may join before the zygote reports it, which may die before that."""
+        """Record a worker that has joined, and its pid: it may join before the zygote reports it, which may die before that."""
         if process in self._under_way:
             self._forked(process, pid)
         self._wrapped.joined(process, pid)
 
     def _trouble(self, text: str, work: str = "") -> None:
-        """Tell the user, on the driver's stderr."""
+        """Show a text on the driver's stderr."""
         self._on_output(work, 0, 2, "mray", text)
 
     def kill(self, process: str) -> None:
-        """End a worker at once; `on_ended` follows."""
+        """Kill a worker immediately; `on_ended` follows."""
         worker = self.workers.get(process)
         if worker is not None and process in self._unready:
             self._unready.discard(process)
@@ -439,13 +441,13 @@ class Supervisor:
             return
         if worker is not None and not worker.pid and process in self._under_way:
             self._zygote_spoke(0)  # the report that it was forked may still be in the other socket
-        # Its pid is not used again until the zygote has reported that it was reaped.
+        # Its pid is not reused until the zygote has reported that it was reaped.
         if worker is not None and worker.pid in self._by_pid:
             processes.kill(worker.pid)
 
     # ------------------------------------------------------------------------------------ ends
     def _child_ended(self, _events: int) -> None:
-        """SIGCHLD: a child of the node has ended. The zygote, workers of a dead zygote or with their own interpreter, orphans."""
+        """SIGCHLD: a child of the node has exited: the zygote, a worker of a dead zygote or with its own interpreter, an orphan."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         orphans = False
@@ -504,7 +506,7 @@ class Supervisor:
             self._drain(worker, stream)
 
     def _end_orphans(self) -> None:
-        """End the children that dead workers left behind. The children of such a child are found when it is reaped."""
+        """Kill the children that dead workers left behind. The children of such a child are found when it is reaped."""
         left = set()
         for pid in processes.children():
             sid = _session_id(pid)
@@ -514,7 +516,7 @@ class Supervisor:
         self._dead_sids = left
 
     def end_all(self) -> None:
-        """End every process below the node, and reap it. Blocks until the last one is gone."""
+        """Kill every process below the node, and reap it. Blocks until the last one has exited."""
         signal.set_wakeup_fd(-1)
         if self.zygote_pid:
             processes.kill(self.zygote_pid)
@@ -533,14 +535,14 @@ class Supervisor:
                 self._drain(worker, stream)
 
     def _read_all(self) -> None:
-        """Take all output, while the reactor does not run."""
+        """Read all output, while the reactor does not run."""
         for worker in [*self.workers.values(), *self._wrapped.workers()]:
             for stream in worker.streams:
                 self._read_rest(worker, stream)
 
     # ------------------------------------------------------------------------------------ output
     def take_output(self) -> None:
-        """Take all output of workers so far: a pipe holds no more than one read takes."""
+        """Read all output of workers so far: a pipe holds no more than one read takes."""
         for worker in [*self.workers.values()]:
             for stream in worker.streams:
                 if stream.fd >= 0:
@@ -550,7 +552,7 @@ class Supervisor:
         """Read a worker's output once."""
         if not worker.pid:
             self._zygote_spoke(0)  # the report that it was forked may still be in the other socket
-            if stream.fd < 0:  # and the report of its end, too
+            if stream.fd < 0:  # and the report of its exit, too
                 return
         try:
             data = os.read(stream.fd, _READ_BYTES)
@@ -581,12 +583,12 @@ class Supervisor:
             self._pass_on(worker, stream, stream.splitter.piece())
 
     def _drain(self, worker: WorkerProcess, stream: OutputStream) -> None:
-        """Take the output of a dead worker that is in the pipe, and close it (its children may hold the other end for ever)."""
+        """Read the output of a dead worker that is in the pipe, and close it (its children may hold the other end indefinitely)."""
         self._read_rest(worker, stream)
         self._close(worker, stream)
 
     def _read_rest(self, worker: WorkerProcess, stream: OutputStream) -> None:
-        """Take all output that is in the pipe."""
+        """Read all output that is in the pipe."""
         while stream.fd >= 0:
             try:
                 data = os.read(stream.fd, _READ_BYTES)
@@ -632,7 +634,7 @@ class Supervisor:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             return os.open(os.path.join(self._session_dir, "logs", name), flags, 0o600)
-        except OSError:  # a full disk, or a directory that was removed, must not end the session
+        except OSError:  # a full disk, or a removed directory, must not end the session
             return -1
 
 

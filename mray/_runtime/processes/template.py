@@ -1,7 +1,7 @@
 """A process that nodes are forked from: for a driver that starts one session after the other, such as a run of tests.
 
-Most of a session's start is an interpreter that imports the modules of node and workers. A template has imported them, and forks each node
-with them; the node forks its zygote, as always. Numpy is among them if the driver has it: it costs a worker a tenth of a second.
+Most of a session's start is an interpreter that imports the modules of node and workers. A template has imported them, and forks each
+node with them; the node forks its zygote as usual. It has imported numpy if the driver has.
 
 ::
 
@@ -11,18 +11,17 @@ with them; the node forks its zygote, as always. Numpy is among them if the driv
            ◀──pid───────────────────────────────────────────────────
            ──REAP (pid)──▶ ◀──status──
 
-A session is as fresh as any other: no session has ever run in the template, which runs no user code and imports none (`preload` is the
-zygote's). A `HeadStart` is a template that also imports libraries that take seconds, while the driver imports them: the zygote finds them
-there, and the node has them in pages that it shares and never reads. Where the driver's program has not begun yet and its first imports
-are known, they are imported once, in the process that is going to be the driver, and the template is forked from it: that process has one
-thread, and has done nothing but import packages. A session differs in two things. The template is the node's parent,
-so the node watches its driver by a pidfd that it gets; and the processes of all these sessions hash strings alike, since the interpreter
-was started once.
+A session is as fresh as any other: no session has run in the template, which runs no user code and imports none (`preload` is the
+zygote's). A `HeadStart` is a template that also imports slow libraries, while the driver imports them: the zygote finds them there, and
+the node has them in shared pages that it never reads. Where the driver's program has not begun yet and its first imports are known, they
+are imported once, in the process that is going to be the driver, and the template is forked from it: that process has one thread, and
+has done nothing but import packages. Such a session differs in two ways. The template is the node's parent, so the node watches its
+driver by a pidfd that it gets; and the processes of all these sessions hash strings alike, since the interpreter was started once.
 
-A process also inherits its environment, module paths, limits, affinity, priority and umask. A template is used only while all of these,
-most settings of mray apart, are as they were when the template started (`_inherited`); where they are not, the node is started by exec as
-usual. The template ends when its driver closes it or dies; sessions that it has started go on. One in which a library has started
-a thread forks nothing: a fork has one thread.
+A process also inherits its environment, module paths, limits, affinity, priority and umask. A template is used only while these, most
+settings of mray apart, are as they were when it started (`_inherited`); otherwise the node is started by exec. The template exits when
+its driver closes it or dies; its sessions continue. A template in which a library has started a thread forks nothing, since a fork has
+one thread.
 
 In the driver; `serve` in the template.
 """
@@ -57,11 +56,11 @@ from mray._runtime.processes.native_threads import lasting_threads, native_threa
 TEMPLATE_DRIVER = 3
 NODE_DRIVER = 5
 _LOAD, _FORK, _REAP = "load", "fork", "reap"
-#: Bytes of a session's directory, which takes the place of this many others in the environment that the kernel shows.
+#: Bytes of a session's directory, which replaces this many others in the environment that the kernel shows.
 _DIRECTORY_ROOM = 256
-#: Settings that processes begin with. All others are read when asked for, so a template may have begun with others than a session.
+#: Settings that are read once at the start of a process; a template may differ from its sessions in all others.
 _OF_THE_BEGINNING = (settings.POINTS, settings.AS_RAY, settings.LIBRARIES)
-#: Variables that change from test to test, and that a template has made nothing of as it began. Sessions get them all the same.
+#: Variables that change from test to test, and that a template does not use. Sessions get them all the same.
 _PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE, ORDER}).union(
     *((each.name, each.ray) for each in settings.ALL.values() if each not in _OF_THE_BEGINNING)
 )
@@ -70,7 +69,7 @@ _LIMITS = range(16)
 
 #: The template that forks the nodes of this process's sessions, while one is open.
 current: Template | None = None
-#: Pid of a node to the template that forked it, until it is reaped.
+#: Pid of a node -> the template that forked it, until it is reaped.
 _forked: dict[int, _Running] = {}
 
 
@@ -92,11 +91,11 @@ class _Running:
             theirs.close()
 
     def load(self, module: str) -> None:
-        """Have it import a module, and do not wait. OSError when it is dead, or has too much to do."""
+        """Make it import a module, without waiting. Raises OSError when it is dead, or its socket is full."""
         self._channel.send(marshal.dumps((_LOAD, module)), socket.MSG_DONTWAIT)
 
     def fork(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
-        """Fork a node and return its pid. OSError when the template is dead, or cannot fork."""
+        """Fork a node and return its pid. Raises OSError when the template is dead, or cannot fork."""
         packet = marshal.dumps((_FORK, directory, dict(environment), os.getcwd()))
         if len(packet) > PACKET:
             raise OSError("the environment is too large")
@@ -117,7 +116,7 @@ class _Running:
         return pid
 
     def reap(self, pid: int) -> int | None:
-        """Exit status of a node that is dead; None when the template is, too."""
+        """Exit status of a dead node; None when the template is dead, too."""
         try:
             self._channel.send(marshal.dumps((_REAP, pid)))
             return self._receive_pid()
@@ -134,7 +133,7 @@ class _Running:
         return int(number)
 
     def end(self) -> None:
-        """End the process, and see it gone."""
+        """End the process, and wait for its exit."""
         self._channel.close()
         processes.kill(self.pid)
         with contextlib.suppress(ChildProcessError):
@@ -153,8 +152,8 @@ class Template:
     def prepare(self, folder: str) -> None:
         """Start the process, unless one runs that can serve a session which begins now. `folder` belongs to it, and must exist as long.
 
-        A process that cannot serve it stays for later sessions; when the next session has the same properties as this one, another takes
-        its place. OSError when none can be started.
+        A process that cannot serve it stays for later sessions; when the next session has the same properties as this one, it is
+        replaced. Raises OSError when none can be started.
         """
         inherited = _inherited(os.environ)
         running = self._running
@@ -168,7 +167,7 @@ class Template:
             self._running = _Running(lambda descriptors: _start(descriptors, folder))
 
     def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
-        """Fork a node and return its pid. None when no node was forked and it is to be started by exec.
+        """Fork a node and return its pid; None when it is to be started by exec.
 
         `descriptors`: of its stdin, its output, its listener and its lock.
         """
@@ -177,12 +176,12 @@ class Template:
             return None
         try:
             return running.fork(directory, environment, descriptors) if running.inherited == _inherited(environment) else None
-        except OSError:  # it is dead, or cannot fork; exec says so better if it fails too
+        except OSError:  # dead, or cannot fork; exec reports that better if it fails too
             self.close()
             return None
 
     def close(self) -> None:
-        """End the process and see it gone. Twice is fine. Sessions that it has started go on."""
+        """End the process and wait for its exit. Idempotent. Its sessions continue."""
         running, self._running = self._running, None
         self._missed = None
         if running is not None and os.getpid() == self._owner:
@@ -192,8 +191,8 @@ class Template:
 class HeadStart(Template):
     """A template that imports libraries while the driver imports them, for the sessions that the driver is going to start.
 
-    It ends with the driver, or at the first session that it cannot serve. A driver's imports may come from any thread: the import system's
-    locks do not order them, and two messages of two threads do not mix.
+    It exits with the driver, or at the first session that it cannot serve. A driver's imports may come from any thread: the import
+    system's locks do not order them, and messages of two threads do not mix.
     """
 
     def __init__(self) -> None:
@@ -204,11 +203,11 @@ class HeadStart(Template):
 
     @staticmethod
     def has_a_driver() -> bool:
-        """Whether this process is one that starts sessions: none of a session's own, and not within a single test, which leaves nothing."""
+        """Whether this process starts sessions: it is none of a session's own, and not within a single test, which leaves nothing."""
         return SESSION_VARIABLE not in os.environ and "PYTEST_CURRENT_TEST" not in os.environ
 
     def load(self, module: str) -> None:
-        """Have a process import a module; it is started for the first one. Without such a process, sessions import it when they start."""
+        """Make a process import a module; it is started for the first one. Without such a process, sessions import it when they start."""
         if os.getpid() != self._owner:
             return
         try:
@@ -218,7 +217,7 @@ class HeadStart(Template):
                     self._running = _Running(lambda descriptors: _start(descriptors, "-", options))
                 finally:
                     os.close(options)
-            if self._running is not self._informed:  # another one, which has ended, may have had those before
+            if self._running is not self._informed:  # an earlier one, which has exited, may have had those
                 self._informed = self._running
                 for known in settings.preloaded_everywhere():
                     self._running.load(known)
@@ -227,7 +226,7 @@ class HeadStart(Template):
             self.close()
 
     def split_off(self, serve_as_template: Callable[[dict[str, Any]], object]) -> bool:
-        """Fork the process: it has imported what this one has, in which nothing but imports has happened. False if it cannot be.
+        """Fork the process from this one, which has only imported modules. Returns False if that is impossible.
 
         `serve_as_template` is called there, and does not return.
         """
@@ -240,14 +239,14 @@ class HeadStart(Template):
         return True
 
     def settle(self) -> None:
-        """The driver has imported them: a variable that they have set there, they set in the other process as well."""
+        """The driver has imported them: the other process sets the variables that the imports have set here."""
         if self._running is not None:
             self._running.inherited = _inherited(os.environ)
 
     def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
         """As a template's."""
         pid = super().launch_node(directory, environment, descriptors)
-        if pid is None:  # the program has changed its environment: what the process has imported may have been for the old one
+        if pid is None:  # the program has changed its environment: the imports may belong to the old one
             self.close()
         return pid
 
@@ -259,12 +258,12 @@ def _start(descriptors: Mapping[int, int], session_dir: str, options: int = -1) 
 
 
 def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str, Any]], object]) -> int:
-    """Start the process by fork; it becomes what one would be that was started by exec."""
+    """Start the process by fork; it becomes like one started by exec."""
     processes.check_room(SESSION_VARIABLE, _DIRECTORY_ROOM)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):
             stream.flush()  # else it would be printed there again
-    # A Ctrl-C meets it only when it is ready to ignore it.
+    # A Ctrl-C reaches it only when it is ready to ignore it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         pid = os.fork()
@@ -290,7 +289,7 @@ def _own_options() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Import libraries within it, for processes that are forked from this one. Garbage, of which there is hardly any, is not looked for."""
+    """Context manager for imports for forks of this process: the collector is off, since there is hardly any garbage."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -302,7 +301,7 @@ def importing() -> Iterator[None]:
 
 
 def reap(pid: int) -> int | None:
-    """Exit status of a dead node that a template has forked; None if none has, or it is not known any more."""
+    """Exit status of a dead node that a template has forked; None if none has, or it is unknown."""
     running = _forked.pop(pid, None)
     return None if running is None else running.reap(pid)
 
@@ -331,8 +330,8 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
     pidfd = os.pidfd_open(parent)
     poll = select.poll()
     poll.register(driver, select.POLLIN)
-    poll.register(pidfd, select.POLLIN)  # nodes that it has forked may hold its end of the socket open for longer than it lives
-    # Objects that are alive now are never collected: a collection in a forked process would write to, and so copy, every page.
+    poll.register(pidfd, select.POLLIN)  # nodes that it has forked may hold its end of the socket open for longer
+    # Exempt live objects from collection: a collection in a forked process would write to, and so copy, every page.
     gc.collect()
     gc.freeze()
     while os.getppid() == parent and all(fd != pidfd for fd, _events in poll.poll()):
@@ -368,7 +367,7 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
 
 
 def _load(module: str) -> None:
-    # Where it cannot be imported, the zygote tries again, and says what it is.
+    # Where the import fails, the zygote tries again, and reports it.
     with native_threads.one_while_loading(), importing(), contextlib.suppress(Exception, SystemExit):
         importlib.import_module(module)
 
@@ -387,7 +386,7 @@ def _reaped(pid: int) -> tuple[bool, int]:
 
 def _become_node(directory: str, environment: dict[str, str], folder: str, fds: list[int]) -> dict[str, Any]:
     """Set up descriptors, working directory and environment, as exec would have. Returns the options of the session."""
-    # Through high numbers first: a source may be another one's target.
+    # Through high numbers first, since a source may be another one's target.
     null, log, listener, lock, driver = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds)
     for fd, target in ((null, 0), (log, 1), (log, 2), (listener, 3), (lock, 4), (driver, NODE_DRIVER)):
         os.dup2(fd, target)

@@ -1,4 +1,4 @@
-"""A worker as a process of the kernel: a pid, and the pipes that it prints to.
+"""A worker as a process of the kernel: a pid, and its output pipes.
 
 In the node; the records of `mray._runtime.processes.supervisor` and `mray._runtime.processes.wrapped`.
 """
@@ -17,9 +17,9 @@ class OutputStream:
         self.fd = fd
         self.number = number
         self.splitter = LineSplitter()
-        #: The file that keeps a copy, opened with the first output.
+        #: The log file, opened with the first output.
         self.log = -1
-        #: When the last output came, and since when the beginning of a line has been held back; 0.0: none is.
+        #: The times of the last output, and from which on the beginning of a line has been held back; 0.0: none.
         self.last_output = 0.0
         self.held = 0.0
 
@@ -33,13 +33,13 @@ class WorkerProcess:
         self.process = process
         #: The name of the work that it was started for (see `mray._decide.scheduler.root_names`).
         self.work = work
-        #: 0 until it has been forked; `attempts` that failed.
+        #: 0 until it has been forked; failed `attempts`.
         self.pid = 0
         self.attempts = 0
         self.streams: list[OutputStream] = []
-        #: The worker's own ends of stdout, stderr and its connection to the node. Kept until it has been forked.
+        #: The worker's own ends of stdout, stderr and its connection to the node, until it has been forked.
         self.theirs: list[int] = []
-        #: The end of what it printed to either stream, in the order in which it was read.
+        #: The end of its output to either stream, in the order in which it was read.
         self.tail = b""
-        #: It has sent the driver a note, so that the driver is told of its end.
+        #: Whether it has sent the driver a note, so that the driver is notified of its exit.
         self.noted = False

@@ -1,4 +1,4 @@
-"""Workers that run under a profiler: their starts, ends, and the time that the profiler gets to write its file.
+"""Workers that run under a profiler: their starts, exits, and the time that the profiler gets to write its file.
 
 In the node, on its one thread, for the supervisor.
 
@@ -6,19 +6,19 @@ Note [wrapped workers]
 ----------------------
 ::
 
-    node ──exec, own kernel session──▶ profiler ──whatever it does──▶ worker ──HELLO (its pid)──▶ node
-      └──────────────── SIGCHLD: the profiler's end                     └── pidfd: the worker's end
+    node ──exec, own kernel session──▶ profiler ──any processes──▶ worker ──HELLO (its pid)──▶ node
+      └──────────────── SIGCHLD: the profiler's exit                    └── pidfd: the worker's exit
 
-The profiler is our child, the worker is not: any number of processes may stand in between. So the worker is known by the pid that it says
-itself, its end is seen through a pidfd, and the worker is killed, never the profiler, which sees its program end, writes its
-file and ends too. Callers get the error of the death at once; a profiler that is not done after MRAY_PROFILER_TIMEOUT is ended with all
-processes that it started, found by a variable in their environments. When a profiler ends before its worker, the worker is ended too.
+The profiler is the node's child, the worker is not: any number of processes may be in between. So the worker is known by the pid that it
+sends, its exit is seen through a pidfd, and the worker is killed, never the profiler, which sees its program end, writes its file and
+exits too. Callers get the error of the death immediately; a profiler that is not done after MRAY_PROFILER_TIMEOUT is killed with all
+processes that it started, found by a variable in their environments. When a profiler exits before its worker, the worker is killed too.
 
 The kernel reports a worker's exit status to its parent only. The node looks into /proc before the parent has read it; failing that, it
 takes the profiler's own exit code if that comes soon, as a shell's is its child's, and otherwise the death has no status.
 
-Descriptors that a profiler opens in the worker (a socket, a file) stay open, and the node's need not pass through it: the worker opens its
-lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and connects to the node by name, as newcomers do.
+Descriptors that a profiler opens in the worker (a socket, a file) stay open, and the node's need not pass through it: the worker opens
+its lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and connects to the node by name, as joining drivers do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from mray._runtime.processes.worker_process import WorkerProcess
 
 #: Seconds in which a wrapper's exit code is taken for that of its worker.
 _STATUS_SECONDS = 0.5
-#: Exit codes that a wrapper gives for a worker that was killed by a signal start here, as with a shell.
+#: A wrapper's exit codes for a worker that was killed by a signal start here, as with a shell.
 _SIGNALLED = 128
 _LOOK_SECONDS = 0.02
 
@@ -51,9 +51,9 @@ class _Wrapped:
         self.worker = worker
         #: The wrapper's pid; it is a child of the node.
         self.wrapper = wrapper
-        #: Ends the watch of the worker, which begins once it has said its pid.
+        #: Cancels the watch of the worker, which begins once its pid is known.
         self.unwatch: Callable[[], None] = lambda: None
-        #: Its death has been reported.
+        #: Whether its death has been reported.
         self.announced = False
 
 
@@ -75,7 +75,7 @@ class WrappedWorkers:
         #: The path of the lifeline's reading end, for the workers.
         self._lifeline = f"/proc/{os.getpid()}/fd/{lifeline}"
         self._on_died = on_died
-        #: Called when the wrapper has ended too, and no more output can come out of the pipes.
+        #: Called when the wrapper has exited too, and the pipes have no more output.
         self._on_finished = on_finished
         self._by_wrapper: dict[int, _Wrapped] = {}
         self._by_process: dict[str, _Wrapped] = {}
@@ -85,7 +85,7 @@ class WrappedWorkers:
         return [wrapped.worker for wrapped in self._by_wrapper.values()]
 
     def start(self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], interpreter: Sequence[str]) -> None:
-        """Start a worker under its wrapper. OSError when that fails."""
+        """Start a worker under its wrapper. Raises OSError."""
         descriptors = {0: 0, 1: worker.theirs[0], 2: worker.theirs[1]}
         variables = {**variables, LIFELINE_VARIABLE: self._lifeline}
         pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors, interpreter, self._options)
@@ -93,7 +93,7 @@ class WrappedWorkers:
         self._by_wrapper[pid] = self._by_process[worker.process] = wrapped
 
     def joined(self, process: str, pid: int) -> None:
-        """Watch a worker, now that it has told its pid; nothing if it has no wrapper."""
+        """Watch a worker whose pid is known now; ignored if it has no wrapper."""
         wrapped = self._by_process.get(process)
         if wrapped is None:
             return
@@ -104,14 +104,14 @@ class WrappedWorkers:
             wrapped.unwatch = PidFd(pid).then(self._reactor, lambda: self._worker_ended(wrapped))
         except ProcessLookupError:
             self._worker_ended(wrapped)
-        except OSError:  # an old kernel: the wrapper's end stands for the worker's
+        except OSError:  # an old kernel: the wrapper's exit stands for the worker's
             pass
 
     def knows(self, process: str) -> bool:
         return process in self._by_process
 
     def wrapper_of(self, process: str) -> int:
-        """The pid of a worker's wrapper, 0 if there is none."""
+        """The pid of a worker's wrapper, or 0."""
         wrapped = self._by_process.get(process)
         return 0 if wrapped is None else wrapped.wrapper
 
@@ -120,7 +120,7 @@ class WrappedWorkers:
         return number in self._by_wrapper or any(number == wrapped.worker.pid for wrapped in self._by_wrapper.values())
 
     def kill(self, process: str) -> None:
-        """End the worker, and let the wrapper see that; end both while the worker has not joined and there is nothing to profile."""
+        """Kill the worker, and let the wrapper see that; kill both while the worker has not joined and there is nothing to profile."""
         wrapped = self._by_process[process]
         if wrapped.worker.pid:
             processes.kill(wrapped.worker.pid)
@@ -141,7 +141,7 @@ class WrappedWorkers:
             self._end_everything(wrapped)
 
     def _end_everything(self, wrapped: _Wrapped) -> None:
-        # It is reaped in `wrapper_ended` only, so its pid is not used again before.
+        # It is reaped in `wrapper_ended` only, so its pid is not reused before.
         if wrapped.wrapper in self._by_wrapper:
             processes.kill(wrapped.wrapper)
         for pid in processes.with_variable(PROCESS_VARIABLE, wrapped.worker.process):
@@ -153,7 +153,7 @@ class WrappedWorkers:
             self._on_died(wrapped.worker, status)
 
     def wrapper_ended(self, pid: int, status: int) -> bool:
-        """Handle the end of a child of the node. Returns whether it was a wrapper."""
+        """Handle the exit of a child of the node. Returns whether it was a wrapper."""
         wrapped = self._by_wrapper.pop(pid, None)
         if wrapped is None:
             return False
@@ -169,7 +169,7 @@ class WrappedWorkers:
 
     # ------------------------------------------------------------------------------------ the end of the session
     def end_all(self, pump: Callable[[], None]) -> None:
-        """End all workers, and give their wrappers time to write. `pump` takes their output meanwhile."""
+        """Kill all workers, and give their wrappers time to write. `pump` reads their output meanwhile."""
         until = monotonic() + settings.PROFILER_TIMEOUT.get()
         # A worker that has not joined has nothing to write.
         for process in list(self._by_process):

@@ -4,15 +4,15 @@
          ◀──SPAWNED (process, pid) or NOT_SPAWNED (process, text), REAPED (pid, status),
            PRELOAD_FAILED (module, text)──
 
-It never runs user code (the modules that the session preloads apart), starts no thread and touches no GPU. The two talk over a
-pair of packet sockets, one marshalled tuple a packet.
+It never runs user code (the session's preloaded modules apart), starts no thread and touches no GPU. Node and zygote exchange marshalled
+tuples over a pair of packet sockets.
 
-A module that starts threads when it is imported, Python's or those of a library that computes (OpenMP's), is not for it: a forked process
-has one thread, and would wait for the others for ever. The zygote names such a module and begins anew without it: the same process, which
-executes its interpreter once more. Workers import that module themselves.
+A module that starts threads when it is imported, Python's or those of a native library, cannot be preloaded: a forked process has one
+thread, and would wait for the others forever. The zygote reports such a module and executes its interpreter once more without it.
+Workers import that module themselves.
 
-No exit status is ever lost: a dead child's status is read, reported, and only then is the child reaped. If the zygote dies in between, the
-child becomes the node's, which reaps it. When the node hangs up, the zygote ends every worker and cleans the session.
+No exit status is lost: a dead child's status is read, reported, and only then is the child reaped. If the zygote dies in between, the
+child becomes the node's, which reaps it. When the node hangs up, the zygote kills every worker and cleans the session.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mray._runtime.processes.foresight import Foresight, seed_anew
 from mray._runtime.processes.launch import PACKET, PYTHON_PATH, preloaded, start_anew, with_python_path
 from mray._runtime.processes.native_threads import lasting_threads, native_threads
 
-#: Runs a worker: takes the facts to join by, ``session_dir, process, environment, options, node``. Returns its exit code.
+#: Runs a worker: takes ``session_dir, process, environment, options, node``. Returns its exit code.
 WorkerMain = Callable[[dict[str, Any]], "int | None"]
 
 
@@ -56,14 +56,14 @@ class Zygote:
     def __init__(self, node: socket.socket, lifeline: int, lock: int, session_dir: str, options: dict[str, Any]) -> None:
         self._node = node
         self._lifeline = lifeline
-        #: The session's lock: held as long as this process lives, and by no worker.
+        #: The session's lock: held while this process lives, and by no worker.
         self._lock = lock
         self._session_dir = session_dir
         self._options = options
-        #: The variables that those of a private session's job have replaced; None: there was none.
+        #: The values that variables of a private session's job have replaced; None: unset.
         self._before: dict[str, str | None] = {}
         self._children: set[int] = set()
-        # No worker has it, nor a process that a preloaded module forks.
+        # Neither workers nor processes that a preloaded module forks hold it.
         os.register_at_fork(after_in_child=self._let_go)
 
     def run(self, load_worker_main: Callable[[], WorkerMain]) -> int:
@@ -79,7 +79,7 @@ class Zygote:
         self._take_variables()
         with native_threads.one_while_loading():
             self._preload(around)
-        # Objects that are alive now are never collected: a collection in a worker would write to, and so copy, every page.
+        # Exempt live objects from collection: a collection in a worker would write to, and so copy, every page.
         gc.collect()
         gc.freeze()
 
@@ -101,7 +101,7 @@ class Zygote:
                     return _work(worker_main, start)
 
     def _take_variables(self) -> None:
-        """Have those of the session's only job: what is preloaded reads them, and its workers need not be started by exec."""
+        """Set the variables of the session's only job: preloaded modules read them, and its workers need not be started by exec."""
         variables = self._options["variables"]
         self._before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
@@ -150,7 +150,7 @@ class Zygote:
             self._node_died()
 
     def _serve(self) -> dict[str, Any] | None:
-        """Take one packet. Returns the facts that a worker starts with, in the forked worker."""
+        """Handle one packet. Returns a worker's arguments in the forked worker."""
         try:
             packet, fds, cut = receive_fds(self._node, PACKET, WORKERS_ENDS)
         except ConnectionResetError:
@@ -165,7 +165,7 @@ class Zygote:
         _code, process, environment = message
         try:
             if cut:
-                raise OSError(errno.EMFILE, "")  # the kernel has dropped descriptors that there was no room for
+                raise OSError(errno.EMFILE, "")  # the kernel has dropped descriptors for lack of room
             # POINT about to fork
             pid = os.fork()
         except OSError as error:
@@ -207,7 +207,7 @@ class Zygote:
             os.waitpid(info.si_pid, 0)
 
     def _node_died(self) -> None:
-        """End the workers, as the kernel does when the node ends, and remove the session's files and memory; then end."""
+        """Kill the workers, as the kernel does when the node exits, and remove the session's files and memory; then exit."""
         for pid in self._children:
             processes.kill(pid)
         clean_after_node(self._session_dir)
@@ -215,23 +215,22 @@ class Zygote:
 
 
 def speak_utf8() -> None:
-    """Print UTF-8 for the node, in any locale. Before a pipe takes the place of a file: Python would seek to its end."""
+    """Print UTF-8 for the node, in any locale. Before a pipe replaces a file: Python would seek to its end."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(encoding="utf-8", errors=stream.errors)  # type: ignore[union-attr]
 
 
 def search_python_path(options: dict[str, Any]) -> None:
-    """Search the folders of PYTHONPATH: the interpreter has looked at it, but its path has made way for that of the session."""
+    """Search the folders of PYTHONPATH, since the session's path has replaced the interpreter's own."""
     sys.path[:] = with_python_path(sys.path, os.environ.get(PYTHON_PATH), options["python_path"])
 
 
 def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str, str]) -> None:
     """Set up a new worker before any user code: its kernel session, output, environment, and its lifeline to the node.
 
-    Linux shares out busy cores among kernel sessions first (autogroup), so an actor with short calls has its turn beside others that
-    compute: beside two of these, on two cores, a call took 15 µs, and 110 where all workers were in one session. The price: workers that
-    wait for each other in the middle of a step, as over gloo, took 0.99 ms a step on a busy machine, and 0.83 in one session.
+    Linux shares busy cores among kernel sessions first (autogroup), so an actor with short calls gets its turn beside others that
+    compute. The price: workers that wait for each other in the middle of a step, as over gloo, are slower on a busy machine.
     """
     with contextlib.suppress(PermissionError):  # a profiler has made it the leader of a session already
         os.setsid()
@@ -254,7 +253,7 @@ def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str
 
 
 def import_all(modules: Iterable[str]) -> None:
-    """Import modules in a worker; it does without those that cannot be imported."""
+    """Import modules in a worker; failures are ignored."""
     with native_threads.one_while_loading():
         for module in modules:
             with contextlib.suppress(BaseException):
@@ -262,12 +261,12 @@ def import_all(modules: Iterable[str]) -> None:
 
 
 def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
-    """Run the worker; no exception of it may come back into the zygote's loop."""
+    """Run the worker; no exception of it may reach the zygote's loop."""
     try:
         return worker_main(start) or 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:  # reported, and the process ends
+    except BaseException:  # reported, and the process exits
         sys.excepthook(*sys.exc_info())
         return 1
 
