@@ -6,12 +6,13 @@ For `mray._graph`, which decides which value crosses which edge and lets this la
                                                     └──> base.ChannelReader ---- reader 1
 
 A channel has one writing end and a reading end for each reader; nothing in it blocks and nothing is locked, so that any end may die
-between any two instructions. `base` is the contract, each mechanism is one file, `select` alone names them all, and one suite
-(``tests/conformance/test_channel.py``) has a row for each.
+between any two instructions. `base` is the contract, `select` chooses the transport of an edge, and `mray._graph.channel_ends` opens
+the ends that belong to it: from `shm` and `communicator_edge` here, and from `mray._gpu` where tensors stay on devices. One suite
+(``tests/conformance/test_channel.py``) has a row for each mechanism.
 
 ====================  ====================================================================================================
 writer, reader        the ends of a channel; each belongs to one process
-transport             a mechanism of channels: shared memory, CUDA IPC, a communicator, in-process
+transport             a mechanism of channels: shared memory, CUDA IPC, pinned memory, a communicator, NCCL
 form                  how an array or a tensor lies in a message: header and bytes (`array_form`, `tensor_form`)
 group, member, rank   processes that call collectives together, one of them, its number
 board                 the memory of one member that all others of its group read: its step, its call, its payload
@@ -22,9 +23,6 @@ site                  the devices of one end of an edge, as far as `select` need
 Collectives are beside channels, not on them: each member of a group has a board that all others read (`board`, `group`, `rendezvous`),
 and `shared_memory_group` reduces straight out of the others' boards what `collective_ops` says. The same boards bring the members of a
 group of NCCL together and tell them of deaths.
-
-Tensors go through a communicator of the user where an edge says so (`communicator_edge`). Edges that leave tensors on devices, and members
-of NCCL, are in `mray._gpu`.
 
 Rejected: one channel per pair of processes (a value for four readers would be serialized and copied four times); a count of readers
 that have read, shared by them (a count that several processes write needs a lock, and who dies holding it blocks the others); acknowledging

@@ -17,8 +17,8 @@ out by itself.
     plan  inputs  holes        the frozen data that rooms hand to each other     compiler/   DAG nodes -> plan -> channels and programs
     structure  depicted        the user's DAG nodes again, for pictures
     host  graph_messages       services of a process; the table of requests      caller/     execute, get, await, from any process
-    participants  sites        the actors of a graph, and their devices         actor/      the programs of one actor
-    gpu_edges                  the GPUs of a process: a contract           watch/      reports, counters, profiles
+    participants  sites        the actors of a graph, and their devices          actor/      the programs of one actor
+    gpu_edges                  the GPUs of a process: a contract                 watch/      reports, counters, profiles
     trials                     whether processes can open each other's memory
     channel_ends  communicators  the channels and groups of one process
 

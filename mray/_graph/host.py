@@ -1,7 +1,6 @@
 """`GraphHost`: the services of a process for the graphs in it.
 
-Graphs and the runtime do not import each other: this protocol stands between them, implemented in `mray._backends.native` and, in tests
-and benchmarks, by a few lines.
+Graphs and the runtime do not import each other: `mray._backends.graph_host` implements this protocol between them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ that *the thread that waits is the thread that reads*: no call pays for a hand-o
 
     thread that waits          other threads that wait         background reader
     -----------------          -----------------------         ---------------------------------
-        holds the reading lock     sleep on a lock each; the       holds the lock only while nobody waits:
+    holds the reading lock,    sleep on a lock each; the       holds the lock only while nobody waits:
     polls, dispatches,         reader wakes those whose        user code computes, yet peers want answers
     checks its predicate       predicate holds
 

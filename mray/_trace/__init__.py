@@ -4,7 +4,7 @@ For `mray._graph.watch.profile` (graphs), `mray._backends.session_trace` (calls)
 
     process A: Buffer of spans ──┐ sheet                              ┌─▶ chrome: events of one Chrome or Perfetto file
     process B: Buffer of spans ──┼────────▶ whoever asks for a trace ─┼─▶ digest: percentiles for each step and edge, the bottleneck
-    driver:    Buffer of spans ──┘                                    └─▶ `mray._picture.timeline_page`: a PNG
+    driver:    Buffer of spans ──┘                                    └─▶ `mray._picture.timeline_page`: a page
 
 A span is a flat tuple, appended to a list of its process: no lock, no system call, no formatting; names and flows are made when somebody
 looks. Times are those of CLOCK_MONOTONIC, which is one clock for all processes of a Linux machine: nothing has to be aligned.

@@ -7,7 +7,7 @@ In every client (`Cancelling`) and in every worker (`Interrupts`).
     cancel(ref) in a borrower ──CANCEL_OBJECT──▶ owner ── still queued: fails here
                                                    └──CANCEL──▶ worker ── in its inbox: answered from there
                                                                   ├─ it runs: SIGINT to the main thread, children cancelled likewise
-                                                                  └─ force: the process ends, or has the node end it
+                                                                  └─ force: the process exits, or sends KILL_ME to the node
 
 A call that was cancelled is marked (`CANCELLED`), so that it is not sent again after its worker has died or returned it, or its attempt has
 failed.

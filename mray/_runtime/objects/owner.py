@@ -3,7 +3,7 @@
 In every client. A large value goes into shared memory while there is room, else to disk, in the thread that wants it stored.
 
     room in memory? --no--> would segments that other processes keep for reuse make room? --no--> a file
-         |                              | yes: the node has them freed
+         |                              | yes: MAKE_ROOM
          v                              v
       segment <-------------------------+
 """
