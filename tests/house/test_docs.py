@@ -37,24 +37,6 @@ def test_a_pipe_gets_the_page_as_it_is_written_without_comments(capsys: pytest.C
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_terminal_gets_every_page_within_its_width(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rich")
-    monkeypatch.setenv("COLUMNS", "80")
-    page = manual.find(name)
-    assert page is not None
-    text = docs.rendered(page.text)
-    assert "\x1b[" in text
-    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in text.splitlines()) <= 80
-    assert page.title in text
-    assert text.count("…") == page.text.count("…"), "text was cut"
-
-
-def test_without_rich_a_page_is_shown_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert docs.rendered("# Title\n") == "# Title\n"
-
-
 def test_a_page_goes_through_the_pager_of_a_terminal() -> None:
     parent, child = pty.openpty()
     environ = {**os.environ, "PAGER": "sed s/^/paged:/", "TERM": "xterm"}

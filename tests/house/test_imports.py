@@ -41,7 +41,6 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/processes/native_threads.py": "sets OMP_NUM_THREADS for a task",
     "mray/_backends/entry.py": "takes what was handed to a worker started by exec",
     "mray/cli/on_path.py": "puts the folder with the command ray before the others of PATH",
-    "mray/cli/commands/docs.py": "gives the pager its options",
     "mray/pytest_plugin/leaks.py": "marks what descends from a test run, and gives its sessions a place",
     "mray/pytest_plugin/stacks.py": "PYTEST_TIMEOUT, a variable of pytest-timeout",
     "mray/_ipc/discovery.py": "CUDA_VISIBLE_DEVICES of the user, a variable of CUDA and no setting of mray",

@@ -1,31 +1,18 @@
-"""``mray docs``: the manual in the terminal, or as a page of a browser.
-
-On a terminal a page is rendered by rich, where rich is installed, and goes through the pager; a pipe gets its Markdown as it is.
-"""
+"""``mray docs``: the manual as text, through the pager where the output is a terminal, or as a page of a browser."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import pydoc
 import sys
 import webbrowser
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
 
 from mray._runtime.environment.packages import cache_folder
 from mray.cli import manual, web
 from mray.cli.terminal import DONE, NOT_FOUND, lacks, parser, run_command
 
 SUMMARY = "read the manual: its pages, one of them, or all of them in a browser"
-
-#: Columns of prose, however wide the terminal is.
-_WIDEST = 110
-#: Rows of longer cells, which mostly take several lines, are set apart.
-_SHORT_CELL = 60
-#: Options of the pager ``less``, unless the user has chosen some: colours; end at once if all fits on the screen; leave it there.
-_LESS = "FRX"
 
 
 def main(words: list[str]) -> int:
@@ -49,7 +36,7 @@ def _docs(given: argparse.Namespace) -> int:
     if given.web:
         return _open(given.output, page)
     if page is not None:
-        _show(page.text)
+        pydoc.pager(page.text)
     else:
         _list()
     return DONE
@@ -60,43 +47,6 @@ def _list() -> None:
     for page in manual.pages():
         print(f"  {page.name:<{width}}{page.line}")
     print("\nmray docs PAGE shows a page; mray docs --web opens all of them in a browser.")
-
-
-def _show(text: str) -> None:
-    """Print a page, in the way of the place that it goes to."""
-    if not sys.stdout.isatty():
-        print(text, end="")
-        return
-    os.environ.setdefault("LESS", _LESS)  # for the pager, which this process starts
-    pydoc.pager(rendered(text))
-
-
-def rendered(text: str) -> str:
-    """A page for a terminal: by rich, with its colours; the text itself where there is no rich."""
-    try:
-        import rich.console  # noqa: PLC0415
-        import rich.markdown  # noqa: PLC0415
-    except ImportError:
-        return text
-
-    class Table(rich.markdown.TableElement):  # type: ignore[misc]
-        """As rich's, but words that are too long for their column are folded, and not cut."""
-
-        def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-            for table in super().__rich_console__(console, options):
-                for column in table.columns:
-                    column.overflow = "fold"
-                table.show_lines = any(len(str(cell)) > _SHORT_CELL for column in table.columns for cell in column.cells)
-                yield table
-
-    class Markdown(rich.markdown.Markdown):  # type: ignore[misc]
-        elements: ClassVar = {**rich.markdown.Markdown.elements, "table_open": Table}
-
-    console = rich.console.Console(force_terminal=True)
-    console.width = min(console.width, _WIDEST)
-    with console.capture() as capture:
-        console.print(Markdown(text, hyperlinks=False))
-    return str(capture.get())
 
 
 # --------------------------------------------------------------------------------------------- browser
