@@ -8,11 +8,10 @@ none. They are modules of the package so that an installed mray has them too.
 |---|---|
 | `hello_world` | one actor that returns what it is given |
 | `image_pipeline` | four actors, one behind the other, over a batch of images |
-| `pipeline_parallel` | the layers of a transformer spread over several actors, several micro-batches in flight (needs torch) |
 | `inference` | an executor of a model that is split over several processes; `vllm_executor` puts it under vLLM |
 | `cluster` | a replica of a model on each machine of a Ray cluster, each with a compiled graph of mray's own |
-| `gpu_quickstart` | a tensor from the GPU of one actor to that of another |
 | `gpu_pipeline` | four stages that share one GPU, with activations that never leave it |
+| `libraries` | Ray's Data, Tune and Serve |
 
 A pretended GPU shows how those of the GPU work and says nothing about speed.
 """

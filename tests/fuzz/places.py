@@ -129,8 +129,6 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "cli.commands.start:_object",
         "examples.image_pipeline:load_batch",
         "examples.libraries.serve:main",
-        "examples.libraries.train:fit_line",
-        "examples.libraries.train:main",
     ),
     "options in the session's own folder: a process that cannot read them ends and says why": ("_runtime.processes.template:_become_node",),
     "of devices: a handle is taken by the driver of the GPU, which refuses it": (
