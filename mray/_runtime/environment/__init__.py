@@ -1,11 +1,11 @@
 """Runtime environments: variables, code, packages and profilers that a job, a task or an actor asks for in its workers.
 
-`environments` checks one and applies it in a worker; `folders` takes code along, `packages` names the interpreter that has its packages
-and `package_builder` makes it; `profilers` puts a profiler's command in front of a worker's.
+`environments` checks one and applies it in a worker; `folders` brings code along, `packages` chooses the interpreter with its packages
+and `package_builder` builds it; `profilers` puts a profiler's command in front of a worker's.
 
 ====================  ====================================================================================================
 reduced environment   one of builtin values with absolute paths, as it travels between processes
-taken over            said of a file: unpacked or copied into the session's directory at once, since its owner may delete it
+taken over            of a file: unpacked or copied into the session's directory immediately, since its owner may delete it
 interpreter           the Python that a worker runs: the session's, a program that the user names, or one with packages
 recipe                all that the packages of a virtual environment follow from; its hash names the folder
 builder               the process that installs packages into a virtual environment of the user's cache

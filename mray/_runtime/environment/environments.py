@@ -1,11 +1,11 @@
-"""Runtime environments: the variables, the code and the hook that a worker is started with, besides the program.
+"""Runtime environments: the variables, the code and the hook that a worker is started with.
 
 In the driver (and in workers that start others) an environment is checked and reduced to builtin values; it travels to the worker among
-its variables, and the worker acts on it before any user code runs. One host means that nothing has to be shipped: a folder is used where
-it lies, unless something of it is excluded; then the first worker copies it into the session's directory. Archives and single modules are
-taken over into that directory at once: the program that made them may delete them when `init` or the call has returned.
+its variables, and the worker acts on it before any user code runs. On one host nothing is shipped: a folder is used in place, unless
+something of it is excluded; then the first worker copies it into the session's directory. Archives and single modules are taken over
+into that directory immediately, since the program that created them may delete them when `init` or the call has returned.
 
-A worker serves only tasks of the same environment: its variables, this one included, are the key of the pool it belongs to.
+A worker serves only tasks of the same environment: its variables, this one included, are the key of its pool.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _SETUP = ("working_dir", "py_modules", "excludes", _HOOK)
 def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
     """The environment as builtin values, with absolute paths.
 
-    TypeError for values of a wrong type, ValueError for paths that do not exist and for unknown fields, NotImplementedError that
-    names the field that mray cannot set up, RuntimeEnvSetupError for a hook that cannot be pickled.
+    Raises TypeError for values of a wrong type, ValueError for paths that do not exist and for unknown fields, NotImplementedError that
+    names a field that mray cannot set up, RuntimeEnvSetupError for a hook that cannot be pickled.
     """
     if not environment:
         return {}
@@ -106,9 +106,8 @@ def _existing(name: str, path: Any, endings: tuple[str, ...] = ARCHIVES) -> str:
 
 
 def take_over(environment: dict[str, Any], session_dir: str) -> dict[str, Any]:
-    """A reduced environment of which every file lies in the session's directory.
-
-    RuntimeEnvSetupError for a file that cannot be read or unpacked.
+    """A reduced environment whose files all lie in the session's directory. Raises RuntimeEnvSetupError for a file that cannot be read or
+    unpacked.
     """
     taken = dict(environment)
     try:
@@ -122,7 +121,7 @@ def take_over(environment: dict[str, Any], session_dir: str) -> dict[str, Any]:
 
 
 def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None, session_dir: str) -> dict[str, Any]:
-    """The environment of a child: its parent's, with variables merged, and every other field of its own in the place of the parent's.
+    """The environment of a child: its parent's, with variables merged, and every other field replaced by its own.
 
     Files of the child's are taken over into the session's directory.
     """
@@ -140,9 +139,9 @@ def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None, se
 
 
 def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
-    """The variables a worker of this environment is started with; ``${NAME}`` in a value is this process's variable.
+    """The variables that a worker of this environment is started with; ``${NAME}`` in a value is this process's variable.
 
-    RuntimeEnvSetupError when the environment asks for a profiler or an interpreter that does not exist.
+    Raises RuntimeEnvSetupError when the environment asks for a missing profiler or interpreter.
     """
     if not environment:
         return {}
@@ -165,7 +164,7 @@ def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def variables_of_zygote(variables: Mapping[str, str], around: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables of its only job with which a session's zygote begins, beside these: some that it sets, some that it is started with.
+    """The variables of its only job with which a session's zygote begins, beside these: those that it sets, those that it is started with.
 
     None where workers have interpreters of their own.
     """
@@ -180,9 +179,9 @@ def variables_of_zygote(variables: Mapping[str, str], around: Mapping[str, str])
 
 
 def set_up(variables: Mapping[str, str], session_dir: str, tell: Callable[[str], None]) -> None:
-    """Apply the environment, in a new worker. Raises the error of the user's hook, and OSError for a path that has gone meanwhile.
+    """Apply the environment, in a new worker. Raises the error of the user's hook, and OSError for a path that no longer exists.
 
-    `tell` gets the name of the user's code that is about to run, and need not return, and "" when it has returned.
+    `tell` gets the name of the user code that is about to run, and need not return, and "" when it has returned.
     """
     for name in (ROOT_VARIABLE, VARIABLE):
         os.environ.pop(name, None)

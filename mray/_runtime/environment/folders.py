@@ -1,9 +1,9 @@
-"""Folders and archives of a runtime environment: where a worker finds their content.
+"""Folders and archives of a runtime environment: where a worker finds their contents.
 
-A folder is used where it lies, and copied once into the session's directory when something of it is excluded: by the first worker that
-is started with it. A file, which is an archive or a module, is unpacked or copied there once by the process that names it, at once.
+A folder is used in place, and copied once into the session's directory when something of it is excluded, by the first worker that is
+started with it. A file, an archive or a module, is unpacked or copied there once, immediately, by the process that names it.
 
-    SESSION/environments/<16 hex digits>                        the content of a file: all of it is found by imports
+    SESSION/environments/<16 hex digits>                   the contents of a file, importable
     SESSION/environments/<16 hex digits>/NAME              the folder NAME, without excluded files
 """
 
@@ -22,7 +22,7 @@ _DEFAULT_EXCLUDES = (".git", ".venv", "venv", "__pycache__")
 
 
 def is_taken_over(path: str, session_dir: str) -> bool:
-    """Whether `path` is a folder that `taken_over` made."""
+    """Whether `path` is a folder that `taken_over` created."""
     return os.path.dirname(path) == _folder(session_dir)
 
 
@@ -31,14 +31,14 @@ def _folder(session_dir: str) -> str:
 
 
 def taken_over(path: str, session_dir: str) -> str:
-    """The folder in the session's directory with the content of a file; a folder is used where it lies."""
+    """The folder in the session's directory with the contents of a file; a folder stays in place."""
     if os.path.isdir(path):
         return path
     return _made(path, (), session_dir, lambda draft: _extract(path, draft))
 
 
 def unpacked(path: str, excludes: Sequence[str], session_dir: str) -> str:
-    """A folder, or its copy without excluded files. Exclusions do not apply to the content of files."""
+    """A folder, or its copy without excluded files. Exclusions do not apply to the contents of files."""
     if not excludes or is_taken_over(path, session_dir):
         return path
     name = os.path.basename(path.rstrip("/")) or "root"
@@ -55,7 +55,7 @@ def _made(path: str, excludes: Sequence[str], session_dir: str, make: Callable[[
     target = os.path.join(_folder(session_dir), name)
     if os.path.exists(target):
         return target
-    # Several processes and threads may make it at once: each makes its own draft, and the first to finish renames its draft.
+    # Several processes and threads may do so concurrently: each fills its own draft, and the first to finish renames it.
     draft = f"{target}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         make(draft)
@@ -101,7 +101,7 @@ def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[s
         prefix = "" if above == "." else above + "/"
         folders[:] = [name for name in folders if not is_excluded(prefix + name, True)]
         for name in files:
-            with contextlib.suppress(FileNotFoundError):  # it has just gone
+            with contextlib.suppress(FileNotFoundError):  # it was just removed
                 facts = os.lstat(os.path.join(folder, name))
                 if not is_excluded(prefix + name, False):
                     found.append((prefix + name, _state_of(facts)))
@@ -111,7 +111,7 @@ def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[s
 def _state_of(facts: os.stat_result) -> tuple[int, ...]:
     """Numbers that change when a file is written again, even with the same size.
 
-    The time of modification is not enough: builds that can be repeated set it in their archives. The inode's time of change cannot be set.
+    The modification time is not enough: reproducible builds set it in their archives. The inode's change time cannot be set.
     """
     return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_size
 
@@ -130,10 +130,10 @@ def _copy(path: str, target: str, excludes: Sequence[str]) -> None:
 
 
 def excluder(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
-    """Whether a path (relative, with slashes) is excluded, asked with whether it is a folder.
+    """A function that says whether a path (relative, with slashes) is excluded, given whether it is a folder.
 
-    The patterns are those of a ``.gitignore``: the last that fits decides, ``!`` takes back, a slash at the beginning or in the middle
-    ties a pattern to the top, one at the end means folders, ``**`` any number of folders.
+    The patterns are those of a ``.gitignore``: the last match decides, ``!`` negates, a slash at the beginning or in the middle ties a
+    pattern to the top, one at the end means folders, ``**`` any number of folders.
     """
     rules = []
     for pattern in patterns:

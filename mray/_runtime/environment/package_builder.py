@@ -1,11 +1,11 @@
 """The builder: installs the packages of one runtime environment into a virtual environment of the user's cache.
 
-A process of its own, which the node starts (`mray._runtime.processes.interpreters`) and whose output the node keeps. Builders of all
-sessions of the user take turns by the lock of the folder, and the second finds it complete.
+A process that the node starts (`mray._runtime.processes.interpreters`), with its output logged. Builders of all sessions of the user
+take turns by the lock of the folder, and later ones find it complete.
 
-A virtual environment does not survive being moved (the scripts in it name their interpreter), so it is built where it stays, and the file
-`COMPLETE` is written last. A builder that fails, or that SIGTERM ends, leaves nothing. A folder without that file and without a lock was
-left by a builder that was killed, and is removed by the next.
+A virtual environment cannot be moved (its scripts name their interpreter), so it is built in place, and the file `COMPLETE` is written
+last. A builder that fails, or that SIGTERM ends, leaves nothing. A folder without that file and without a lock was left by a killed
+builder, and is removed by the next.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mray._runtime.processes.launch import COMPLETE, is_complete
 
 
 def build(recipe: dict[str, Any]) -> int:
-    """Build, unless it is there. Returns the exit code; the reasons of a failure have been printed."""
+    """Build, unless it exists. Returns the exit code; the reasons of a failure have been printed."""
     folder: str = recipe["folder"]
     os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_args: sys.exit(1))
@@ -45,13 +45,13 @@ def _sweep(cache: str) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str, flags: int = 0) -> Iterator[None]:
-    """Hold the lock of a folder. BlockingIOError with LOCK_NB when another builder holds it."""
+    """Hold the lock of a folder. Raises BlockingIOError with LOCK_NB when another builder holds it."""
     path = folder + ".lock"
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | flags)
-            # The previous holder may have removed the file, and another builder may have made a new one.
+            # The previous holder may have removed the file, and another builder may have created a new one.
             if os.path.exists(path) and os.path.samestat(os.fstat(lock), os.stat(path)):
                 break
         except BaseException:
@@ -83,7 +83,7 @@ def _build_locked(recipe: dict[str, Any], folder: str) -> int:
 
 
 class _FailedError(Exception):
-    """The end of a command with another code than 0."""
+    """A command has failed."""
 
     def __init__(self, command: list[str], code: int) -> None:
         super().__init__(f"{' '.join(command)} ended with {code}")
@@ -102,7 +102,7 @@ def _install(recipe: dict[str, Any]) -> None:
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     packages = os.path.join(folder, "lib", version, "site-packages")
-    # The driver's packages come behind those of the environment, with the folders that their own .pth files name.
+    # The driver's packages come after those of the environment, with the folders that their own .pth files name.
     with io.open(os.path.join(packages, "zz_driver.pth"), "w", encoding="utf-8") as file:
         file.writelines(f"import site; site.addsitedir({site!r})\n" for site in recipe["sites"])
     requirements = os.path.join(folder, "requirements.txt")

@@ -1,11 +1,11 @@
-"""Packages of a runtime environment: ``pip``, ``uv`` and ``py_executable``, and the interpreter that they come to.
+"""Packages of a runtime environment: ``pip``, ``uv`` and ``py_executable``, and the interpreter that follows from them.
 
-In the driver, and in workers that start others: turns the user's fields into an `LaunchedInterpreter`, which travels to the node among the
-variables of its workers.
+In the driver, and in workers that start others: turns the user's fields into a `LaunchedInterpreter`, which travels to the node among
+the variables of its workers.
 
-Packages lie in a virtual environment in the user's cache, one for each content: the requirements, the installer's options, the Python and
-the driver's packages. The environment is built when its first worker is wanted (`mray._runtime.processes.interpreters`) and serves every
-later session. The driver's own packages can be imported in it, behind the installed ones.
+Packages lie in a virtual environment in the user's cache, one for each set of requirements, installer options, Python and driver
+packages. It is built when its first worker is wanted (`mray._runtime.processes.interpreters`) and serves every later session. The
+driver's own packages are importable in it, after the installed ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mray.exceptions import RuntimeEnvSetupError
 SETUP_SECONDS = 600
 #: Prefixes of variables that change the installers' behaviour, and so the installed packages.
 _INSTALLERS_READ = ("PIP_", "UV_")
-#: Part of the content: with another layout of the folders, old ones are left alone.
+#: Part of the hash: old folders are ignored after a change of their layout.
 _LAYOUT = 1
 #: Files that an installation of a folder leaves in it.
 _BUILT = ("/build/", "/dist/", "/target/", "*.egg-info/")
@@ -50,7 +50,7 @@ def _is_path(requirement: str) -> bool:
 def interpreter_of(environment: Mapping[str, Any], path: str) -> LaunchedInterpreter | None:
     """The interpreter that an environment asks for, None for the session's own. Programs are looked for in `path`.
 
-    RuntimeEnvSetupError when ``py_executable`` is not there.
+    Raises RuntimeEnvSetupError when ``py_executable`` does not exist.
     """
     base = _base()
     for tool in ("pip", "uv"):
@@ -81,7 +81,7 @@ def _base() -> tuple[str, tuple[str, ...]]:
 
 
 def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequence[str]]) -> dict[str, Any]:
-    """How the packages of an environment are installed, and the folder that they are installed into, named by the hash of all that."""
+    """How the packages of an environment are installed, and their folder, named by the hash of all that."""
     given = environment[tool]
     variables = environment.get("env_vars") or {}
     content = {
@@ -95,7 +95,7 @@ def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequen
         "sites": list(base[1]),
     }
     stamps = [stamp_of(each, _BUILT) for each in given["packages"] if _is_path(each)]
-    # Relative paths inside requirements ("-r more.txt") are meant from here.
+    # Relative paths inside of requirements ("-r more.txt") start here.
     relative = given["cwd"] if any(each.startswith(("-", ".")) for each in given["packages"]) else ""
     text = json.dumps([_LAYOUT, content, stamps, relative], sort_keys=True)
     import hashlib  # noqa: PLC0415
@@ -111,6 +111,6 @@ def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequen
 
 
 def cache_folder(name: str) -> str:
-    """Where things of this name are kept for later sessions."""
+    """A folder of this name in the user's cache."""
     cache = settings.CACHE_DIR.get() or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "mray")
     return os.path.join(os.path.abspath(os.path.expanduser(cache)), name)

@@ -1,7 +1,7 @@
 """Profilers that a worker can be started under: ``runtime_env={"nsight": ...}`` and ``runtime_env={"profiler": ...}``.
 
-In the driver, and in workers that start others: turns the user's fields into the command line in front of the worker's. A missing program
-is an error at once; wrong options are reported by the program itself, when the first worker is started.
+In the driver, and in workers that start others: turns the user's fields into the command line in front of the worker's. A missing
+program is an error immediately; the program itself reports wrong options, when the first worker is started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mray.exceptions import RuntimeEnvSetupError
 NSIGHT_FOLDER = "nsight"
 PROFILER_FOLDER = "profiles"
 
-#: Options of ``nsys profile`` that stand for ``"default"``, as in Ray.
+#: Options of ``nsys profile`` that ``"default"`` means, as on Ray.
 NSIGHT_DEFAULTS = {"t": "cuda,cudnn,cublas,nvtx", "o": "worker_process_%p", "stop-on-exit": "true"}
 
 _PY_SPY = ("py-spy", "record", "--output", "{output_dir}/worker_process_{pid}.svg", "--")
@@ -27,9 +27,9 @@ _MEMRAY = ("-m", "memray", "run", "--quiet", "--force", "--output", "{output_dir
 
 
 def wrapper_of(environment: Mapping[str, Any], path: str) -> Wrapper | None:
-    """The profiler that a worker of this environment is started under, None for none; programs are looked for in `path`.
+    """The profiler that a worker of this environment is started under, or None; programs are looked for in `path`.
 
-    RuntimeEnvSetupError for a profiler that is not installed or not supported, TypeError for values of a wrong type.
+    Raises RuntimeEnvSetupError for a profiler that is not installed or not supported, TypeError for values of a wrong type.
     """
     nsight, profiler = environment.get("nsight"), environment.get("profiler")
     if not nsight and not profiler:

@@ -1,6 +1,6 @@
-"""Ends of workers whose lines are measured: they get a moment to write them first (see `mray._runtime.processes.line_coverage`).
+"""Kills of measured workers: they get a moment to write their lines first (see `mray._runtime.processes.line_coverage`).
 
-In the node, on its one thread, and only where the driver is measured: everywhere else workers get SIGKILL without a message before.
+In the node, on its one thread, and only where the driver is measured: elsewhere workers get SIGKILL without a message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mray._runtime.processes.supervisor import Supervisor
 
 
 class GracefulKill:
-    """Asks workers to write and die, and ends those that do not."""
+    """Asks workers to write and exit, and kills those that do not."""
 
     def __init__(self, reactor: Reactor, scheduler: Scheduler, supervisor: Supervisor, members: Members) -> None:
         self._reactor = reactor

@@ -1,7 +1,7 @@
-"""The node's part of introductions (see `mray._ipc.introductions`): it makes every connection between two processes of the session.
+"""The node's part of introductions (see `mray._ipc.introductions`): it creates every connection between two processes of the session.
 
-In the node, on its one thread. It gives both ends of a connection away at once: it keeps two channels for each process, and no connection.
-Connections and answers for a process that does not read, because it is stopped, wait in its channel, and in a queue here when that is full.
+In the node, on its one thread. It gives both ends of a connection away immediately: it keeps two channels for each process, and no
+connection. For a stopped process, connections and answers wait in its channel, and in a queue here when that is full.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 
 class _Channel:
-    """The node's end of a channel, and what waits here while its process does not read and the channel is full."""
+    """The node's end of a channel, and the packets that wait while the channel is full."""
 
     __slots__ = ("_reactor", "_waiting", "end")
 
@@ -41,7 +41,7 @@ class _Channel:
         self._waiting: deque[tuple[bytes, socket.socket | None]] = deque()
 
     def send(self, packet: bytes, passed: socket.socket | None = None) -> None:
-        """Send a packet, and with it a descriptor of this socket. OSError when the process is dead, or no descriptor can be passed."""
+        """Send a packet, with a descriptor of this socket. Raises OSError when the process is dead, or no descriptor can be passed."""
         if not self._waiting:
             with contextlib.suppress(BlockingIOError):
                 self._pass(packet, passed)
@@ -56,7 +56,7 @@ class _Channel:
             socket.send_fds(self.end, [packet], [passed.fileno()])
 
     def writable(self) -> None:
-        """The process has read: send what waits."""
+        """The process has read: send the waiting packets."""
         while self._waiting:
             packet, passed = self._waiting[0]
             try:
@@ -64,7 +64,7 @@ class _Channel:
             except BlockingIOError:
                 return
             except OSError as error:  # the process is dead, or the other end of the connection sees the hang-up
-                if is_exhausted(error) and packet != _KNOCK:  # who has asked sees that there is none with the answer
+                if is_exhausted(error) and packet != _KNOCK:  # the asking process learns it with the answer
                     self._waiting.insert(1, (packet, None))
             self._waiting.popleft()
             if passed is not None:
@@ -72,7 +72,7 @@ class _Channel:
         self._reactor.watch_writable(self.end.fileno(), False)
 
     def close(self) -> None:
-        """End it; whoever was to be passed on sees the hang-up."""
+        """Close it; connections in the queue hang up."""
         self._reactor.forget(self.end.fileno())
         self.end.close()
         for _packet, passed in self._waiting:
@@ -117,9 +117,8 @@ class Introducer:
         self._members: dict[str, _Member] = {}
 
     def new_connection(self, process: str) -> socket.socket:
-        """Connect the node with a worker that is about to be started; returns its end. OSError when there is no descriptor.
-
-        The worker's channels are ready from now on.
+        """Connect the node with a worker that is about to be started, whose channels are ready then; returns the worker's end. Raises
+        OSError when there is no descriptor.
         """
         self._prepare(process)
         ours, theirs = socket.socketpair()
@@ -131,7 +130,7 @@ class Introducer:
             self._members[process] = _Member(self._reactor)
 
     def admit(self, process: str, pid: int) -> tuple[socket.socket, ...]:
-        """The ends of the channels of a process that has joined; the caller closes them. OSError when there is no descriptor for them."""
+        """The ends of the channels of a joined process; the caller closes them. Raises OSError when there is no descriptor for them."""
         self._prepare(process)
         member = self._members[process]
         member.pid = pid
@@ -141,7 +140,7 @@ class Introducer:
         return theirs
 
     def forget(self, process: str) -> None:
-        """Drop a process that is dead or has left. Processes that wait for a connection to it see it hang up."""
+        """Drop a process that is dead or has left. Connections to it that others wait for hang up."""
         member = self._members.pop(process, None)
         if member is not None:
             member.close()

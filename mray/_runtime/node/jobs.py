@@ -11,8 +11,8 @@ drivers, each of which sends its job specification with HELLO:
 ``parts`` (of sys.path), ``cwd``, ``preload``
 ``eager_install``   whether workers are started, and their packages installed, before there is a task
 
-A worker gets the facts of its job with WELCOME, and acts on ``place`` before any user code runs (`take_place`). A job is remembered as
-long as any of its work may run: detached actors outlive their driver, and are restarted without it.
+A worker gets its job with WELCOME, and acts on ``place`` before any user code runs (`take_place`). A job is retained while any of its
+work may run: detached actors outlive their driver, and are restarted without it.
 
 ::
 
@@ -57,13 +57,13 @@ class Job:
         #: To the driver; None before it has joined and after it has left.
         self.connection: Connection | None = None
         self.unwatch: Callable[[], None] = lambda: None
-        #: It has sent SHUTDOWN, and gets LEFT when none of its work runs any more.
+        #: Whether it has sent SHUTDOWN, and gets LEFT when none of its work runs any more.
         self.leaving = False
         #: Lines of output that it did not read in time.
         self.unshown = 0
 
     def describe(self) -> dict[str, Any]:
-        """For listings."""
+        """Its row in listings."""
         return {
             "job_id": self.id,
             "pid": self.pid,
@@ -134,7 +134,7 @@ def take_place(place: dict[str, Any], prefix: str) -> None:
     importlib.invalidate_caches()
     try:
         os.chdir(place["cwd"])
-    except OSError as error:  # the directory may be gone when a detached actor is restarted
+    except OSError as error:  # the directory may have been removed when a detached actor is restarted
         sys.stderr.write(f"the driver's working directory {place['cwd']!r} cannot be entered: {error.strerror}\n")
     for module in place["preload"]:
         try:

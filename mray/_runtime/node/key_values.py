@@ -1,13 +1,13 @@
 """The session's table of small values, for `mray.experimental.internal_kv`.
 
-In the node, whose one thread answers one request after the other: so every operation is atomic. The table lives as long as the session.
+In the node, whose one thread makes every operation atomic. The table lives as long as the session.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: namespace (None: that of no name) and key.
+#: (namespace or None, key)
 _Key = tuple[bytes | None, bytes]
 
 
@@ -22,7 +22,7 @@ class KeyValues:
         self._values.clear()
 
     def answer(self, verb: str, namespace: bytes | None, key: bytes, *rest: Any) -> Any:
-        """Carry out a request and return its result; ValueError for a verb that does not exist."""
+        """Carry out a request and return its result. Raises ValueError for an unknown verb."""
         values = self._values
         if verb == "get":
             return values.get((namespace, key))

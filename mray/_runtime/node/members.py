@@ -1,7 +1,4 @@
-"""The processes that have joined a session: the connection of each, and its row in the session's table.
-
-In the node, on its one thread.
-"""
+"""The processes that have joined a session: the connection of each, and its row in the session's table. In the node, on its one thread."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from mray._ipc.table import LENT, SessionTable
 
 
 class Members:
-    """Processes that have joined. A process has its connection until it hangs up, and its row until it is forgotten."""
+    """Joined processes. A process has its connection until it hangs up, and its row until it is forgotten."""
 
     def __init__(self, table: SessionTable) -> None:
         self.table = table
@@ -22,7 +19,7 @@ class Members:
         table.set_rows_in_use(1)
 
     def join(self, process: str, connection: Connection) -> int:
-        """Add a process; returns the row that it writes to from now on. OSError when there is no memory for it."""
+        """Add a process; returns its row. Raises OSError when there is no memory for it."""
         row = self._free.pop() if self._free else self._rows
         if row == self._rows:
             self.table.add_row(row)
@@ -33,7 +30,7 @@ class Members:
         return row
 
     def forget(self, process: str) -> None:
-        """Free the row, if it had one, of a process that has ended and writes no more."""
+        """Free the row, if it had one, of a process that has exited."""
         row = self._row_of.pop(process, None)
         if row is not None:
             self.table.clear(row)
@@ -49,12 +46,12 @@ class Members:
         return 0 if row is None else self.table.word(row, column)
 
     def impossible(self, process: str) -> str:
-        """The first impossible word that a process has written into its row, in words; empty if there is none."""
+        """The first impossible word in a process's row, as text; "" if there is none."""
         row = self._row_of.get(process)
         return "" if row is None else self.table.impossible(row)
 
     def total(self, column: int) -> int:
-        """The sum of a column over all members, and over the dead where row 0 keeps theirs."""
+        """The sum of a column over all members, and over dead processes where row 0 has theirs."""
         return self.table.total(column, self._rows)
 
     def is_lending(self, process: str) -> bool:

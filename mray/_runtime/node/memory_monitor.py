@@ -1,20 +1,19 @@
-"""The memory monitor: ends the right worker before the kernel ends the wrong one.
+"""The memory monitor: kills the right worker before the kernel kills the wrong one.
 
-In the node, on its one thread, by a timer. Above the threshold it first asks all processes to give back segments that they only keep for
-reuse; if that does not help, it ends the workers that `mray._decide.scheduler.memory_victims` chooses, so that waiting callers get
-`OutOfMemoryError`, and looks again when the workers are gone.
+In the node, on its one thread, by a timer. Above the threshold it first asks all processes to free pooled segments; if that does not
+help, it kills the workers that `mray._decide.scheduler.memory_victims` chooses, so that callers get `OutOfMemoryError`, and checks again
+when they have exited.
 
     timer --> used > threshold? --> pooled segments? --> TRIM_NOW
                                      none, or asked --> choose --> MemoryRanLow --> scheduler --> SIGKILL, causes
-                                                       nobody --> a warning that names the largest of the others
+                                                       none --> a warning that names the largest other process
 
-The pause between two looks follows from how far the limit is: memory cannot fill up faster than the cores can touch it. So a machine with
-memory to spare is looked at every few seconds, and one that is near its limit every 250 ms; where memory is seen to fill up faster, in
-half the time that is left.
+The pause between two checks follows from the distance to the limit, since memory cannot fill up faster than the cores can touch it, and
+halves the remaining time where memory is seen to fill up faster.
 
-Where the end of all workers together would not suffice, others have the memory: the driver, or programs that mray knows nothing of. Then no
-worker is ended, and the drivers are told once who has it. A worker's bytes are first overrated, with all pages that it shares with the
-process that it was forked from, and looked at more closely only where that would suffice: the kernel counts long.
+Where the end of all workers would not suffice, other programs or the driver have the memory. Then no worker is killed, and the drivers
+are notified once of the holder. A worker's bytes are first overestimated, with all pages that it shares with the process that it was
+forked from, and measured exactly only where the estimate would suffice, since the kernel takes long to count.
 
 Rejected: the kernel's pressure stall information as the trigger. It measures stalls, and without swap there are none until the very end;
 and it is missing in many containers.
@@ -48,18 +47,18 @@ from mray._runtime.node.memory_usage import (
 
 #: Bytes that a core can fill in a second, at most.
 _BYTES_PER_CORE = 4 << 30
-#: The longest time between two looks while there is room, as a multiple of the usual one.
+#: The longest pause while there is room, as a multiple of the usual one.
 _SLOWEST = 16
 #: The shortest pause while memory fills up, and the longest while it is too full, in seconds.
 _SHORTEST = 0.01
 _URGENCY = 0.05
-#: Share of the memory that shall be free below the threshold once workers have been ended.
+#: Share of the memory to be free below the threshold once workers have been killed.
 _MARGIN = 0.01
 _GIB = 1 << 30
 
 
 class MemoryMonitor:
-    """Looks at the memory of the machine from time to time, and ends workers when it is too full."""
+    """Checks the machine's memory repeatedly, and kills workers when it is too full."""
 
     def __init__(
         self,
@@ -78,8 +77,8 @@ class MemoryMonitor:
         """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``; `place` names the machine, and `prefix`
         begins the names of the session's memory.
 
-        `check` looks at the words that members write, of which this reads some; `trim` asks all members to give back the memory that they
-        keep for reuse, `tell` shows a text to all drivers, and `apply` has the scheduler's answer to an event carried out.
+        `check` validates the words that members write, of which this reads some; `trim` asks all members to free pooled memory, `tell`
+        shows a text to all drivers, and `apply` passes an event to the scheduler and carries out its instructions.
         """
         self._place = place
         self._prefix = prefix
@@ -94,18 +93,17 @@ class MemoryMonitor:
         self._period: float = options["refresh_ms"] / 1000
         self._meminfo: str = options["meminfo"]
         self._groups = options["groups"]
-        #: Workers that have been asked to be ended, and that had not ended when it looked last.
+        #: Workers whose end was ordered, and that had not exited at the last check.
         self._ending: set[str] = set()
         self._asked_to_trim = False
-        #: Processes of others that the drivers have been told to hold the memory (0 for one that cannot be seen), and whether they have
-        #: been told of any since memory became too full.
+        #: Other processes that were reported to hold the memory (0 for an invisible one); whether any was since memory became too full.
         self._named: set[int] = set()
         self._has_named = False
-        #: Bytes in use when it looked last, and when that was.
+        #: Bytes in use at the last check, and its time.
         self._before = (0, 0.0)
 
     def start(self) -> None:
-        """Begin to look, unless the monitor is switched off."""
+        """Start, unless the monitor is switched off."""
         if self._period > 0:
             self._reactor.call_later(self._period, self._look)
 
@@ -125,7 +123,7 @@ class MemoryMonitor:
         self._reactor.call_later(pause, self._look)
 
     def _pause(self, used: int, room: int) -> float:
-        """Seconds until the next look, with so much room left."""
+        """Seconds until the next check, for the room that is left."""
         period, now = self._period, monotonic()
         (used_before, then), self._before = self._before, (used, now)
         pause = min(max(period, room / (_BYTES_PER_CORE * usable_cores())), period * _SLOWEST)
@@ -135,7 +133,7 @@ class MemoryMonitor:
         return pause
 
     def _free_memory(self, usage: Usage, limit: int) -> bool:
-        """End workers, or begin with less; whether anything of ours can help."""
+        """Kill workers, or free pooled memory first. Returns whether either can help."""
         self._ending &= self._scheduler.workers.workers.keys()
         if self._ending:
             return True
@@ -160,7 +158,7 @@ class MemoryMonitor:
         return True
 
     def _suspects(self, there: list[ProcessMemory], bytes_of: Callable[[ProcessMemory], int]) -> list[Suspect]:
-        """The workers that may be ended, with what they and the processes that they have started hold, and their objects."""
+        """The workers that may be killed, with what they, their children and their objects hold."""
         workers = self._scheduler.workers.workers
         pids = {worker.pid for worker in workers.values()}
         objects = objects_of(self._prefix)
@@ -171,7 +169,7 @@ class MemoryMonitor:
         return suspects(workers.values(), self._scheduler.members, lambda pid: held.get(pid, 0), self._members.is_lending)
 
     def _name_other(self, usage: Usage, there: list[ProcessMemory]) -> None:
-        """Tell the drivers once that the memory is not the workers' and whose it is, as far as can be seen."""
+        """Notify the drivers once that the memory is not the workers', and of its largest visible holder."""
         if self._has_named:
             return
         self._has_named = True

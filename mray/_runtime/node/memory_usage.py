@@ -1,6 +1,6 @@
-"""Memory in use and in all: from ``/proc`` and the limits of the control group, as the kernel's own OOM killer will judge.
+"""Memory in use and in total: from ``/proc`` and the limits of the control group, as the kernel's OOM killer will judge.
 
-In the node. Memory that the kernel can take back at once (the page cache) does not count as used; shared memory does.
+In the node. Memory that the kernel can reclaim immediately (the page cache) does not count as used; shared memory does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mray._ipc.segment import SHM
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
-#: Version of the control groups -> (file of the bytes in use, names of the page cache in ``memory.stat``).
+#: Control group version -> (file of the bytes in use, names of the page cache in ``memory.stat``).
 _FILES = {
     1: ("memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
     2: ("memory.current", ("inactive_file", "active_file")),
@@ -26,7 +26,7 @@ Group = tuple[int, str]
 
 
 class Usage(NamedTuple):
-    """Bytes in use, and bytes in all, of a control group or of the machine."""
+    """Bytes in use, and in total, of a control group or of the machine."""
 
     used: int
     total: int
@@ -38,9 +38,10 @@ class Usage(NamedTuple):
 
 
 def read_usage(meminfo: str, groups: Iterable[Group]) -> Usage:
-    """Of the machine or of a control group, the one with the larger share in use. OSError, ValueError when the machine's cannot be read.
+    """Of the machine or of a control group, the one with the larger share in use. Raises OSError, ValueError when the machine's cannot be
+    read.
 
-    Of nested groups it is the nearest to its limit that counts: the lowest limit, unless others fill a group above.
+    Of nested groups the nearest to its limit counts: the lowest limit, unless others fill a group above.
     """
     found = _of_machine(meminfo)
     most = found.total
@@ -84,16 +85,16 @@ def _of_group(group: Group, most: int) -> Usage | None:
 
 
 class ProcessMemory(NamedTuple):
-    """A process of the machine, and the memory that its end would give back."""
+    """A process of the machine, and the memory that its exit would free."""
 
     pid: int
-    #: The kernel's session id: for a worker and all processes that it has started, the worker's pid.
+    #: The kernel's session id: for a worker and all of its children, the worker's pid.
     session: int
     held: int
 
 
 def processes() -> list[ProcessMemory]:
-    """All processes of the machine. Pages that a process shares with others (objects, libraries) do not count."""
+    """All processes of the machine. Shared pages (objects, libraries) do not count."""
     found = []
     for pid in all_pids():
         try:
@@ -107,8 +108,8 @@ def processes() -> list[ProcessMemory]:
 
 
 def alone(process: ProcessMemory) -> int:
-    """Bytes that the process holds, and its part of those that it shares with the process that it was forked from: such a page is given
-    back by the end of all who have it only. As `processes` tells when the kernel does not say, or the process is gone.
+    """Bytes that the process holds, and its part of those that it shares with the process that it was forked from: such a page is freed by
+    the exit of all that share it. As in `processes` when the kernel does not say, or the process has exited.
     """
     try:
         with io.open(f"/proc/{process.pid}/smaps_rollup", "rb") as file:
@@ -121,7 +122,9 @@ def alone(process: ProcessMemory) -> int:
 
 
 def objects_of(prefix: str, directory: str = SHM) -> dict[str, int]:
-    """Bytes of the objects that each process of a session owns: they go with it. `prefix` begins the names of the session's memory."""
+    """Bytes of the objects that each process of a session owns, which are freed with it. `prefix` begins the names of the session's
+    memory.
+    """
     held: dict[str, int] = {}
     start = prefix.lstrip("/")
     try:
@@ -131,7 +134,7 @@ def objects_of(prefix: str, directory: str = SHM) -> dict[str, int]:
                 if dash and entry.name.startswith(start):
                     try:
                         held[owner] = held.get(owner, 0) + entry.stat().st_blocks * 512
-                    except OSError:  # it has just gone
+                    except OSError:  # it has just exited
                         continue
     except OSError:
         pass
@@ -141,7 +144,7 @@ def objects_of(prefix: str, directory: str = SHM) -> dict[str, int]:
 def largest_other(
     found: Iterable[ProcessMemory], ours: Collection[int], counts: Callable[[int], bool] = lambda _pid: True
 ) -> ProcessMemory | None:
-    """The process with most memory that is in none of the kernel sessions `ours`, of those whose memory `counts`."""
+    """The process with most memory outside of the kernel sessions `ours`, of those whose memory `counts`."""
     others = sorted((process for process in found if process.session not in ours), key=lambda process: -process.held)
     return next((process for process in others if counts(process.pid)), None)
 
@@ -152,7 +155,7 @@ def is_in(group: Group | None, pid: int) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process, cut short; empty once it is gone."""
+    """The command line of a process, shortened; "" once it has exited."""
     return command_line(pid)[:100]
 
 

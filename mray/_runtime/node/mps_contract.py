@@ -10,13 +10,13 @@ class Mps(Protocol):
     """The daemons of a session, and their clients among its workers."""
 
     def answer(self, process: str, what: str, arguments: list[Any], answer: Callable[[bool, object], None]) -> None:
-        """Answer a question of a worker or a compiler (QUERY, whose name begins with ``mps_``), perhaps later."""
+        """Answer a query of a worker or a compiler (QUERY, whose name begins with ``mps_``), perhaps later."""
 
     def kill(self, process: str) -> None:
-        """End a worker; a client once its work on the GPU is ended, or has had its time for that."""
+        """Kill a worker; a client once its work on the GPU has ended, or its time for that is over."""
 
     def when_killed(self, processes: Iterable[str], then: Callable[[], None]) -> None:
-        """Call back when these workers, which `kill` was called for, have been killed, at once if that was at once."""
+        """Call back when these workers, for which `kill` was called, have been killed; immediately if they have."""
 
     def end_clients(self) -> None:
         """End the work of all clients on their GPUs, as the session ends. Blocks for some seconds at most."""

@@ -1,19 +1,18 @@
 """The node: the I/O shell around the scheduler.
 
-A process of its own with one thread, which never runs user code. It turns messages and deaths into events, carries out the scheduler's
-instructions, keeps the session's table, and connects its processes with each other. Its workers have their connection to it from their
-start; at ``node.sock``, the only socket of a session that has a name, it listens for newcomers: drivers, observers, workers behind
-profilers.
+A process with one thread, which never runs user code. It turns messages and deaths into events, carries out the scheduler's
+instructions, owns the session's table, and connects its processes with each other. Its workers have their connection to it from the
+start; at ``node.sock``, the only named socket of a session, it listens for drivers, observers, and workers behind profilers.
 
 ::
 
    drivers, workers ──messages──▶ Node ──events──▶ Scheduler
                     ◀──messages──  │  ◀─instructions─┘
-                                   └── Supervisor ── zygote, workers' pipes and ends
+                                   └── Supervisor ── zygote, workers' pipes and exits
 
-A private session ends when its driver sends SHUTDOWN or is dead (its pidfd and its socket tell), a persistent one with SIGTERM, which
-`mray stop` sends; the node then ends all processes below it and removes the session's names. If it dies itself, the kernel ends the workers
-and the zygote removes the names.
+A private session ends when its driver sends SHUTDOWN or is dead (seen by its pidfd and its socket), a persistent one with SIGTERM, which
+`mray stop` sends; the node then kills all processes below it and removes the session's names. If it dies itself, the kernel kills the
+workers and the zygote removes the names.
 """
 
 from __future__ import annotations
@@ -87,20 +86,20 @@ if TYPE_CHECKING:
     from mray._runtime.node.graceful_kill import GracefulKill
     from mray._runtime.node.mps_contract import Mps
 
-#: How long the creation of an actor may be under way in another socket when a process asks for the actor, in seconds.
+#: Seconds that the creation of an actor may still be in another socket when a process asks for the actor.
 _CREATION_GRACE = 1.0
-#: How long leases that are idle may be on their way back, in seconds.
+#: Seconds that idle leases may take to come back.
 _PLACE_GRACE = 0.2
-#: Unsent bytes of output for a driver that does not read; output above them stays in the log files only.
+#: Unsent bytes of output for a driver that does not read; further output stays in the log files only.
 _OUTPUT_BACKLOG = 8 << 20
-#: How often the session's files are touched, in seconds: programs that remove old files wait for a day at least.
+#: Seconds between touches of the session's files: programs that remove old files wait for a day at least.
 _TOUCH_SECONDS = 3600.0
-#: How long TRIM waits for other processes to give memory back, in seconds, and how often it looks.
+#: Seconds that TRIM waits for other processes to free memory, and between two checks.
 _TRIM_WAIT = 0.1
 _TRIM_LOOK = 0.005
-#: Descriptors that it keeps for ends of connections that it makes (see `mray._ipc.limits.above_limit`).
+#: Descriptors reserved for connections that it creates (see `mray._ipc.limits.above_limit`).
 _RESERVE = 16
-#: How long the driver gets to take the last output, in seconds.
+#: Seconds that the driver gets to read the last output.
 _DRAIN_SECONDS = 2.0
 
 
@@ -135,7 +134,7 @@ class Node:
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._key_values = KeyValues()
         self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
-        #: Only where workers write their measured lines before they end.
+        #: Only where workers write their measured lines before they exit.
         self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._graceful_kill is None else self._graceful_kill.kill
         #: Only where there are GPUs.
@@ -143,15 +142,15 @@ class Node:
         if self._mps is not None:
             self._kill = self._mps.kill
         self._held_output: list[tuple[Any, ...]] = []
-        #: The user gets a message when so many bytes have gone to disk.
+        #: Spilled bytes at which the user gets a message.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
         #: Rows of the last workers that died, for listings.
         self._dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
         #: The last calls of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
         self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
-        #: The reason for which the session ends, once it does.
+        #: Why the session ends, once it does.
         self.ending: str | None = None
-        #: The node's own failure for which it ends, if that is the reason.
+        #: The node's own failure, if that is the reason.
         self._failure: Exception | None = None
         self._told_failure, self._driver_refused = "", False
         self.reactor.on_fault = self._fail
@@ -234,11 +233,11 @@ class Node:
                 raise failure
 
     def _watch_driver(self, pid: int) -> None:
-        """Watch the process that has started this one: the driver, or `mray start`, which ends once drivers can find the session."""
-        fd = int(self._options.get("driver_pidfd", -1))  # where this node was forked by a template, which is not watched
+        """Watch the process that has started this one: the driver, or `mray start`, which exits once drivers can find the session."""
+        fd = int(self._options.get("driver_pidfd", -1))  # where a template forked this node; the template is not watched
         with contextlib.suppress(OSError):
             PidFd(pid, fd).then(self.reactor, self._starter_died)
-        # Once it is dead its children have another parent; from then on its pid may belong to another process.
+        # Once it is dead its children have another parent, and its pid may be reused.
         if fd < 0 and os.getppid() != pid:
             self._starter_died()
 
@@ -263,7 +262,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ messages
     def _on_message(self, connection: Connection, message: Message) -> None:
-        """Handle one message. An invalid one ends the connection of its sender, and no other."""
+        """Handle one message. An invalid one closes the connection of its sender, and no other."""
         try:
             wrong = misfit(message)
             if wrong:
@@ -409,7 +408,7 @@ class Node:
             with contextlib.suppress(OSError):  # the driver is dead already, and its socket hangs up
                 # A child that the driver forks may hold its socket open for longer than the driver lives.
                 job.unwatch = PidFd(peer_pid(connection.socket)).then(self.reactor, lambda: self._driver_gone(job))
-        elif job.process:  # the driver's name before a reset; it writes to that row no more
+        elif job.process:  # the driver's name before a reset, whose row it no longer writes
             self._forget_process(job.process)
         job.process, job.connection = connection.process, connection
         return job
@@ -446,7 +445,7 @@ class Node:
         self._look_at(job)
 
     def _look_at(self, job: Job) -> None:
-        """Tell the driver of a job that has ended, and forget the job, once none of its work runs any more."""
+        """Once none of an ended job's work runs any more, notify its driver and forget the job."""
         if not job.ended:
             return
         running = {worker.work for worker in self._supervisor.workers.values() if job_of(worker.work) == job.id}
@@ -494,7 +493,7 @@ class Node:
                 connection.send((m.TRIM_NOW,))
 
     def _answer_trimmed(self, connection: Connection, request: int, left: float) -> None:
-        """Answer when no other process keeps memory for reuse any more, or after `left` seconds."""
+        """Answer when no other process has pooled memory any more, or after `left` seconds."""
         own = self._members.word(connection.process, POOLED)
         if left <= 0 or self._members.total(POOLED) <= own:
             connection.send((m.ANSWER, request, True, None))
@@ -502,7 +501,7 @@ class Node:
             self.reactor.call_later(_TRIM_LOOK, lambda: self._answer_trimmed(connection, request, left - _TRIM_LOOK))
 
     def _spilled(self) -> None:
-        """Tell the user that an object went to disk, once and at each doubling."""
+        """Notify the user that objects were spilled, once and at each doubling."""
         if not self._tell_spilled_at:
             return
         spilled = self._members.total(SPILLED_EVER)
@@ -514,7 +513,7 @@ class Node:
             self._tell(text)
 
     def _check_rows(self) -> None:
-        """End the workers whose rows in the session's table have what cannot be."""
+        """Kill the workers with impossible words in their rows of the session's table."""
         for connection in list(self._members.connections.values()):
             self._check_row(connection)
 
@@ -561,7 +560,7 @@ class Node:
         return events.WorkerLeft(process, kind, text)
 
     def _forget_process(self, process: str, pid: int = 0) -> dict[str, list[str]]:
-        """Free the row, the channels and the objects of a process that has ended; the segments that it made for others, by their owner."""
+        """Free the row, the channels and the objects of an exited process. Returns the segments that it created for others, by owner."""
         self._members.forget(process)
         self._introducer.forget(process)
         # POINT channels closed
@@ -569,7 +568,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ instructions
     def _apply(self, event: events.Event) -> None:
-        if self._failure is not None:  # the scheduler's state may be half changed: no instruction of it is carried out
+        if self._failure is not None:  # the scheduler's state may be half changed: none of its instructions is carried out
             return
         killed: set[str] = set()
         for instruction in self._scheduler.handle(event):
@@ -577,7 +576,7 @@ class Node:
             if isinstance(instruction, KillWorker):
                 killed.add(instruction.process)
             if killed and self._mps is not None and isinstance(instruction, Tell) and instruction.message[0] == m.ANSWER:
-                self._mps.when_killed(killed, partial(self._carry_out, instruction))  # who has killed an actor waits for that
+                self._mps.when_killed(killed, partial(self._carry_out, instruction))  # the caller of kill waits for that
             else:
                 self._carry_out(instruction)
         if not self._waits.attended and self._scheduler.queue.lacked():
@@ -613,7 +612,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ output
     def _tell(self, text: str, work: str = "") -> None:
-        """Show a text of the node's own to the driver of some work, or without `work` to all drivers."""
+        """Show a text of the node to the driver of some work, or without `work` to all drivers."""
         self._printed(work, 0, 2, "mray", text)
 
     def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:
@@ -660,7 +659,7 @@ class Node:
         withdraw(self._session_dir)
         for job in self.jobs.there():
             assert job.connection is not None
-            if job is not self._only_job or self._told_failure:  # else its driver has asked for the end, or is gone
+            if job is not self._only_job or self._told_failure:  # else its driver has asked for the end, or has exited
                 job.connection.send((m.ENDING, self._told_failure or self.ending or ""))
         if self._mps is not None:
             self._mps.end_clients()
@@ -683,7 +682,7 @@ def run(
 ) -> int:
     """The node's main function; returns its exit code."""
     processes.adopt_orphans()
-    # Six descriptors a worker. The zygote has been forked, so workers keep the user's own limit.
+    # Six descriptors a worker. The zygote has been forked, so workers have the user's own limit.
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard - _RESERVE, _RESERVE), hard))
     # POINT becomes node

@@ -5,16 +5,16 @@ In the node, on its one thread.
 ::
 
     driver (`mray._runtime.session.session.Session.reset`)               node
-    gives back idle leases, RESET ────────────────────────────▶  ends all of its work (`mray._decide.scheduler.scheduler`)
-    reads until the node hangs up  ◀─── hang-up, no message ───  once the last process that had to go is dead
-    closes its client, makes another, HELLO ──────────────────▶  WELCOME, as to a driver that joins for the first time
+    returns idle leases, RESET ───────────────────────────────▶  ends all of its work (`mray._decide.scheduler.scheduler`)
+    reads until the node hangs up  ◀─── hang-up, no message ───  once the last process that must exit is dead
+    closes its client, creates another, HELLO ────────────────▶  WELCOME, as to a driver that joins for the first time
 
 For the node a driver has died and another one has joined, except that session, zygote and idle workers stay: all pending work ends as it
-does when a driver dies, and no message of it can reach the new client. Refs and handles that the driver still holds belong to the old
-client, and raise errors that name the reset.
+does when a driver dies, and no message of it can reach the new client. Refs and handles of the old client raise errors that name the
+reset.
 
-Rejected: a client that clears its own tables. It would have to know every place that may still hold something from before the reset, now
-and whenever a feature is added; a new client is empty by construction.
+Rejected: a client that clears its own tables. It would have to know every place that may hold something from before the reset; a new
+client is empty by construction.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mray._runtime.node.jobs import Job
 from mray._runtime.node.members import Members
 from mray._runtime.processes.supervisor import Supervisor
 
-#: How long the driver gets to take the last output, in seconds.
+#: Seconds that the driver gets to read the last output.
 _DRAIN_SECONDS = 2.0
 
 
 class SessionReset:
-    """The reset that is under way, one at a time."""
+    """The current reset, one at a time."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SessionReset:
         forget: Callable[[], None],
         prestarts: bool,
     ) -> None:
-        """`apply` has the scheduler's answer to an event carried out; `forget` drops the node's records of workers that have died, and
+        """`apply` passes an event to the scheduler and carries out its instructions; `forget` drops the node's records of dead workers, and
         `prestarts` says whether workers are started before a task needs them.
         """
         self._session_dir = session_dir
@@ -61,7 +61,7 @@ class SessionReset:
         self._forget = forget
         self._prestarts = prestarts
         self._job: Job | None = None
-        #: Workers whose end it waits for.
+        #: Workers whose exit it waits for.
         self._going: set[str] = set()
 
     def begin(self, job: Job, connection: Connection) -> None:
@@ -76,18 +76,18 @@ class SessionReset:
         return process in self._members and (self._members.is_lending(process) or has_objects(self._session_dir, process))
 
     def worker_gone(self, process: str) -> None:
-        """Take note of a dead worker; the scheduler knows already."""
+        """A worker is dead; the scheduler knows already."""
         if self._job is not None:
             self._going.discard(process)
             self._look()
 
     def _look(self) -> None:
-        """Hang up once every process that had to end is dead: from then on the driver may join again."""
+        """Hang up once every process that had to exit is dead; then the driver may join again."""
         job = self._job
         if job is None or self._going:
             return
         self._job = None
-        self._supervisor.take_output()  # of workers that stay: the next client must not show it
+        self._supervisor.take_output()  # of surviving workers: the next client must not show it
         self._forget()
         self._scheduler.actors.forget_dead()
         connection, job.connection = job.connection, None
@@ -95,6 +95,6 @@ class SessionReset:
             self._reactor.flush()
             connection.drain(_DRAIN_SECONDS)
             connection.close()
-        # Not sooner: the processes that end need the cores.
+        # Not sooner: the exiting processes need the cores.
         if self._prestarts:
             self._apply(PrestartAllowed(job.id))

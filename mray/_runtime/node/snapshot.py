@@ -1,7 +1,7 @@
 """The state of the node's session as rows of builtin values, for observers.
 
-In the node, on its one thread: one walk over the scheduler's records per query, and between queries nothing but records of dead workers.
-Facts that are columns of the records in `mray.util.state.common` have their names.
+In the node, on its one thread: one walk over the scheduler's records per query; between queries only dead workers are recorded. Values
+that are columns in `mray.util.state.common` have the columns' names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUERIES = ("snapshot", "stacks", "last calls", "object counts")
 
 
 class View(NamedTuple):
-    """The parts of a node that answers are made from."""
+    """The parts of a node that answers are built from."""
 
     facts: Mapping[str, Any]
     scheduler: Scheduler
@@ -46,7 +46,7 @@ class View(NamedTuple):
 
 
 def answer(view: View, what: str) -> Any:
-    """The answer to a query of an observer; ProtocolViolationError for one that does not exist."""
+    """The answer to a query of an observer. Raises ProtocolViolationError for an unknown one."""
     if what == "snapshot":
         return snapshot(view)
     if what == "last calls":
@@ -113,7 +113,7 @@ def snapshot(view: View) -> dict[str, Any]:
 
 
 def _processes(members: Members) -> Iterable[dict[str, Any]]:
-    """Processes that have joined, with their counters in the session's table."""
+    """Joined processes, with their counters in the session's table."""
     for process, connection in members.connections.items():
         yield {
             "process": process,
@@ -139,7 +139,7 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
 
 
 def dead_worker(worker: WorkerRecord | None, process: str, cause: Cause) -> dict[str, Any]:
-    """The row that is kept of a worker that has just died."""
+    """The row of a worker that has just died."""
     intended = worker.intended if worker is not None else None
     ends = list(intended) if intended is not None else None
     return {"process": process, "pid": cause.pid, "status": cause.status, "cause": ends, "end": time()}

@@ -1,9 +1,9 @@
-"""Stray workers: their end is not explained by an exit status, or they have hung up and do not end, or write where they should not.
+"""Stray workers: their exit status does not explain their exit, or they hang up without exiting, or write where they should not.
 
-In the node, on its one thread. A worker sends SETTING_UP when code of the user's begins that need not return, such as a setup hook, and
-when it has returned. A worker that hangs up is about to end, unless it has executed another program in its place, or its program has closed
-its descriptors; then the node ends it, and reports the reason instead of its own SIGKILL. So it does where a worker's row in the session's
-table has what cannot be.
+In the node, on its one thread. A worker sends SETTING_UP when user code begins that need not return, such as a setup hook, and when it
+has returned. A worker that hangs up is about to exit, unless it has executed another program in its place, or its program has closed its
+descriptors; then the node kills it, and reports the reason instead of its own SIGKILL. So it does with a worker whose row in the
+session's table has an impossible word.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mray._ipc.reactor import Reactor
 from mray._runtime.processes.supervisor import Supervisor
 from mray.exceptions import describe_status
 
-#: Seconds that a worker which has hung up may take to end: it may still be running exit handlers. One that has executed another program
-#: never ends: after `_EXEC_LOOK` seconds the node looks for that.
+#: Seconds that a worker which has hung up may take to exit, since it may be running exit handlers. One that has executed another program
+#: never exits: after `_EXEC_LOOK` seconds the node checks that.
 _EXIT_GRACE = 5.0
 _EXEC_LOOK = 0.1
-#: How much of a command line an error shows.
+#: Characters of a command line that an error shows.
 _SHOWN = 200
 
 
@@ -29,12 +29,12 @@ class StrayWorkers:
     """All workers that may be stray."""
 
     def __init__(self, reactor: Reactor, supervisor: Supervisor, kill: Callable[[str], None], table: str) -> None:
-        """`kill` ends a worker; `table` names memory that every worker has mapped, and no other program."""
+        """`kill` kills a worker; `table` names memory that every worker has mapped, and no other program."""
         self._reactor = reactor
         self._supervisor = supervisor
         self._kill = kill
         self._table = table
-        #: Worker to the user code of its environment that it runs before it serves; and to the reason for which the node ended it.
+        #: Worker -> the user code of its environment that it is running; -> why the node has killed it.
         self._setting_up: dict[str, str] = {}
         self._ended: dict[str, str] = {}
 
@@ -43,7 +43,7 @@ class StrayWorkers:
         self._setting_up[process] = what
 
     def hung_up(self, process: str, pid: int) -> None:
-        """Look after a worker that has hung up: if it does not end soon, it is stray."""
+        """A worker has hung up: if it does not exit soon, it is stray."""
         self._reactor.call_later(_EXEC_LOOK, lambda: self._look_after(process, pid))
 
     def _look_after(self, process: str, pid: int) -> None:
@@ -57,13 +57,13 @@ class StrayWorkers:
             self._reactor.call_later(_EXIT_GRACE, lambda: self.end(process, pid, text))
 
     def end(self, process: str, pid: int, what: str) -> None:
-        """End a worker that is there still, for what it has done."""
+        """Kill a worker that still lives, for what it has done."""
         if self._supervisor.expects(process, pid):
             self._ended[process] = what
             self._kill(process)
 
     def explain(self, process: str, cause: Cause) -> Cause:
-        """The cause of a worker's end, where its exit status is not enough or the node has killed it, else the one that is given."""
+        """The cause of a worker's exit where its status does not suffice or the node has killed it, else the given one."""
         setting_up, astray = self._setting_up.pop(process, ""), self._ended.pop(process, "")
         who, status = f"process (pid {cause.pid})", cause.status
         if astray:

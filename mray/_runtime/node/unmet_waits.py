@@ -1,8 +1,7 @@
-"""Messages to the user about requests that wait for resources in vain, one for each kind: the clock around `mray._decide.scheduler.waits`.
+"""Warnings about requests that wait in vain for resources, one for each kind: the clock around `mray._decide.scheduler.waits`.
 
-In the node. It looks only while a request waits for resources: when the first does, and again every so many seconds until all waiting
-requests were reported. A request that is at the head of its class in two looks has waited for so long, and is reported unless one with the
-same label and amounts was before.
+In the node. It checks only while a request waits: when the first does, and then periodically until all waiting requests were reported. A
+request that is at the head of its class in two checks is reported unless one with the same label and amounts was before.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.limits import above_limit
 from mray._ipc.reactor import Reactor
 
-#: Reported requests that are remembered, the last ones.
+#: The last reported requests that are remembered.
 _MOST_TOLD = 1000
 
 
 class UnmetWaits:
-    """The looks of one node."""
+    """The checks of one node."""
 
     def __init__(self, reactor: Reactor, scheduler: Scheduler, tell: Callable[[str, str], None]) -> None:
         """`tell` shows a text to the drivers of some work."""
@@ -28,19 +27,19 @@ class UnmetWaits:
         self._scheduler = scheduler
         self._tell = tell
         self._seconds = settings.WARN_WAITING.get()
-        #: Whether there is nothing to do when a request begins to wait: messages are off, or a look is due.
+        #: Whether there is nothing to do when a request begins to wait: warnings are off, or a check is due.
         self.attended = self._seconds <= 0
-        #: Requests that were at the heads of their classes at the last look.
+        #: Requests that were at the heads of their classes at the last check.
         self._seen: list[Tenant] = []
         #: Label and amounts of requests that were reported.
         self._told: dict[tuple[object, ...], None] = {}
 
     def begin(self) -> None:
-        """Begin to look: a request waits for resources."""
+        """Start checking: a request waits for resources."""
         self.attended = True
         self._look()
 
-    @above_limit()  # an import at the first look opens a file
+    @above_limit()  # an import at the first check opens a file
     def _look(self) -> None:
         from mray._decide.scheduler.waits import root_of_waiting, sentence, waits  # noqa: PLC0415  (not on the way to the first answer of a session)
 

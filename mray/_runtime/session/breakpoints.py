@@ -2,12 +2,12 @@
 
 ::
 
-    worker: breakpoint() ── socket <session>/debug/<pid>-<n>, its facts beside it ──┐
+    worker: breakpoint() ── socket <session>/debug/<pid>-<n>, with a description ───┐
        │  └── note to the driver: "I wait at file:line"                            ├──▶ pdb talks over it
        └── waits until a terminal connects ◀── driver's printing thread, or `mray debug`
 
-The session's directory is private and the socket 0600: no other user connects, and nothing listens on a network. A worker that waits is
-ended like any other one, with its node. Where no terminal could attach (the driver has none) it does not wait: `breakpoint` raises.
+The session's directory is private and the socket 0600: no other user connects, and nothing listens on a network. A waiting worker is
+killed like any other one, with its node. Where no terminal could attach (the driver has none) it does not wait: `breakpoint` raises.
 
 The driver debugs in its own terminal while its main thread waits for a result, because no other code reads the terminal then; its other
 output is held back meanwhile.
@@ -68,7 +68,7 @@ class Breakpoints:
         #: Whether the driver has a terminal.
         self._has_terminal = has_terminal
         self._numbers = itertools.count(1)
-        #: The task or actor that runs.
+        #: Returns the task or actor that runs.
         self._name = name
 
     def install(self) -> None:
@@ -82,7 +82,7 @@ class Breakpoints:
         self.stop(sys._getframe(1))
 
     def stop(self, frame: FrameType) -> None:
-        """Debug `frame` once a terminal attaches. RuntimeError where none could."""
+        """Debug `frame` once a terminal attaches. Raises RuntimeError where none could."""
         mode = settings.BREAKPOINT.get()
         if mode not in _MODES:
             raise ValueError(f"MRAY_BREAKPOINT={mode!r}: expected one of {', '.join(_MODES)}")
@@ -92,7 +92,7 @@ class Breakpoints:
                 f"breakpoint() at {where} in a worker: the driver has no terminal to debug in. Run it in one, or set MRAY_BREAKPOINT=wait "
                 "and attach with `mray debug`."
             )
-        # 20 ms that a worker without breakpoints need not wait.
+        # Slow, and needed by workers with breakpoints only.
         from mray._runtime.session.remote_pdb import RemotePdb  # noqa: PLC0415
 
         connection = self._await_visitor(frame, where, mode)
@@ -166,15 +166,15 @@ def stops(session_dir: str) -> Iterator[BreakpointStop]:
             start = facts.pop("start")
             if isinstance(facts["pid"], int) and (not is_seen or start == processes.start_of(facts["pid"])):
                 found.append(BreakpointStop(session_dir=session_dir, path=path, **{**facts, "since": float(facts["since"])}))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # gone, or damaged
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # removed, or damaged
             continue
     yield from sorted(found, key=lambda stop: stop.since)
 
 
 def attach(path: str, stdin: int = 0, stdout: int = 1) -> bool:
-    """Debug the worker that listens at `path` from these descriptors, until it goes on or ends. False: it does not wait any more.
+    """Debug the worker that listens at `path` from these descriptors, until it continues or exits. Returns False if it no longer waits.
 
-    The end of the input lets the worker go on.
+    The end of the input lets the worker continue.
     """
     try:
         connection = connect(path)
@@ -200,7 +200,7 @@ def attach(path: str, stdin: int = 0, stdout: int = 1) -> bool:
                 if not typed:
                     poll.unregister(stdin)
                     connection.shutdown(socket.SHUT_WR)
-                with contextlib.suppress(OSError):  # the worker has ended: the next read shows it
+                with contextlib.suppress(OSError):  # the worker has exited: the next read shows it
                     connection.sendall(typed)
 
 
@@ -215,7 +215,7 @@ def has_terminal() -> bool:
 class Visitor:
     """Attaches the driver's terminal to breakpoints. In its printing thread."""
 
-    #: How often to look whether the main thread waits, while a worker does.
+    #: Seconds between two checks whether the main thread waits, while a worker does.
     LOOK_SECONDS = 0.05
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class Visitor:
         self.look()
 
     def look(self) -> None:
-        """Attach to a waiting worker if the main thread waits for a result. Blocks until the worker goes on."""
+        """Attach to a waiting worker if the main thread waits for a result. Blocks until the worker continues."""
         while self._pending and not self._closed:
             path = self._pending[0]
             if os.path.exists(path):
@@ -255,7 +255,7 @@ class Visitor:
 
 
 def _main_thread_waits() -> bool:
-    """Whether the main thread waits inside mray, and so reads no terminal."""
+    """Whether the main thread waits inside of mray, and so reads no terminal."""
     with uncollected:
         innermost = sys._current_frames().get(threading.main_thread().ident or 0)
         return frame_of(reactor.Reactor.wait_until.__code__, innermost) is not None

@@ -2,8 +2,8 @@
 
     any process: `tqdm`, a bar ── its state, a dict: a note in the worker's output ──▶ driver: `BarBoard`
 
-The driver draws in the thread that prints the output of workers and in threads of the program that have bars of their own; one lock guards
-them all. The bars of one process stand together, the processes in the order of their first bars; each bar has a line of its own below all
+The driver draws in the thread that prints the output of workers and in threads of the program that have bars of their own; one lock
+guards them all. The bars of one process are adjacent, the processes in the order of their first bars; each bar has a line below all
 output.
 
 tqdm draws the bars, on a terminal and in a notebook. Without that package bars are not shown, and one warning is logged.
@@ -58,7 +58,7 @@ class BarBoard:
 
     # ------------------------------------------------------------------------------------ states that come
     def process_state_update(self, state: dict[str, Any]) -> None:
-        """Show a bar as its owner has it now: a new one, one that moved, or the last of one that is closed."""
+        """Show a bar in its owner's latest state: a new one, one that moved, or the last of one that is closed."""
         with self.lock:
             bar = self._bars.get(state["uuid"])
             if bar is None:
@@ -155,7 +155,7 @@ class BarBoard:
                     bar.drawn.refresh()
 
     def forget(self, pid: int) -> None:
-        """Drop the bars of a process that has ended; they stay on the screen as they were."""
+        """Drop the bars of an exited process; they stay on the screen as they were."""
         with self.lock:
             for bar in [bar for bar in self._bars.values() if bar.state["pid"] == pid]:
                 self._close(bar)
@@ -163,7 +163,7 @@ class BarBoard:
                 self._processes.remove(pid)
 
     def forget_others(self) -> None:
-        """Drop the bars of all processes but this one: they have ended."""
+        """Drop the bars of all other processes, which have exited."""
         with self.lock:
             for pid in [pid for pid in self._processes if pid != os.getpid()]:
                 self.forget(pid)
@@ -179,7 +179,7 @@ def for_a_person(stream: TextIO | None) -> bool:
         return True
     try:
         return stream is not None and stream.isatty()
-    except (ValueError, AttributeError):  # closed, or an object of the user's
+    except (ValueError, AttributeError):  # closed, or an object of the user
         return False
 
 
@@ -188,7 +188,7 @@ board = BarBoard()
 
 
 def safe_print(*values: Any, **options: Any) -> None:
-    """Print without breaking bars; while there are bars, this takes the place of `print` (see MRAY_TQDM_PATCH_PRINT)."""
+    """Print without breaking bars; while there are bars, this replaces `print` (see MRAY_TQDM_PATCH_PRINT)."""
     if options.get("file") not in (sys.stdout, sys.stderr, None):
         _print(*values, **options)
         return
@@ -202,9 +202,9 @@ def safe_print(*values: Any, **options: Any) -> None:
 
 
 class tqdm:  # noqa: N801  (tqdm's name)
-    """A progress bar; of tqdm's arguments those that Ray's takes, and a context manager as there.
+    """A progress bar, a context manager, with those of tqdm's arguments that Ray's takes.
 
-    `flush_interval_s`: seconds between two messages to the driver, 1 unless given.
+    `flush_interval_s`: seconds between two messages to the driver, 1 by default.
     """
 
     DEFAULT_FLUSH_INTERVAL_SECONDS = 1.0
@@ -225,35 +225,35 @@ class tqdm:  # noqa: N801  (tqdm's name)
                 total = None
         self._iterable = iterable
         self._desc = desc or ""
-        #: How many there are in all; None: unknown.
+        #: The number of steps; None: unknown.
         self.total = total
         self._unit = unit or "it"
         self._position = position or 0
         self._uuid = uuid.uuid4().hex
-        #: How many are done.
+        #: The number of steps done.
         self.n = 0
         self._closed = False
         self._interval = self.DEFAULT_FLUSH_INTERVAL_SECONDS if flush_interval_s is None else flush_interval_s
         self._told = float("-inf")
 
     def set_description(self, desc: str) -> None:
-        """Change what stands before the bar."""
+        """Change the text before the bar."""
         self._desc = desc
         self._tell()
 
     def update(self, n: int = 1) -> None:
-        """So many more are done."""
+        """Advance the bar by `n` steps."""
         self.n += n
         self._tell()
 
     def close(self) -> None:
-        """It moves no more. Closing twice is safe."""
+        """Finish the bar. Idempotent."""
         if not self._closed:
             self._closed = True
             self._tell(now=True)
 
     def refresh(self) -> None:
-        """Say how far it is, if that has not been said just now."""
+        """Send the state, unless it was just sent."""
         self._tell()
 
     def _tell(self, now: bool = False) -> None:
@@ -268,7 +268,7 @@ class tqdm:  # noqa: N801  (tqdm's name)
         text = json.dumps({"kind": "progress", "state": self._state()})
         try:
             os.write(1, note(text))
-        except OSError:  # nobody listens: it is no reason to stop the work
+        except OSError:  # there is no reader: no reason to stop the work
             pass
 
     def _state(self) -> dict[str, Any]:

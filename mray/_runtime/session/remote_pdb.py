@@ -34,13 +34,13 @@ class _Terminal:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: output is written at once."""
+        """Do nothing: output is unbuffered."""
 
     def isatty(self) -> bool:
         return False
 
     def close(self) -> None:
-        """Hang up. Waits until the other end has shown all output, so that later output of the program comes behind it."""
+        """Hang up. Waits until the other end has shown all output, so that later output of the program follows it."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
             while self._connection.recv(_READ_BYTES):  # input that was typed too late
@@ -53,7 +53,7 @@ class _Terminal:
 class RemotePdb(pdb.Pdb):
     """A debugger for one stop.
 
-    ``continue``, the end of the input, and the end of the outermost function of the user hang up and let the program go on; ``quit``
+    ``continue``, the end of the input, and the end of the outermost function of the user hang up and let the program continue; ``quit``
     raises `bdb.BdbQuit` in it.
     """
 
@@ -67,7 +67,7 @@ class RemotePdb(pdb.Pdb):
         self._terminal.close()
 
     def do_continue(self, arg: str) -> bool | None:
-        """continue: let the program go on."""
+        """continue: let the program continue."""
         self._hang_up()
         return super().do_continue(arg)
 
@@ -77,14 +77,14 @@ class RemotePdb(pdb.Pdb):
         return super().do_quit(arg)
 
     def do_EOF(self, arg: str) -> bool | None:  # noqa: N802  (pdb's name)
-        """The end of the input: let the program go on."""
+        """The end of the input: let the program continue."""
         return self.do_continue(arg)
 
     do_c = do_cont = do_continue
     do_q = do_exit = do_quit
 
     def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
-        """Hang up when the user's outermost function returns: behind it there is nothing to debug."""
+        """Hang up when the user's outermost function returns: there is nothing more to debug."""
         result = super().dispatch_return(frame, arg)
         caller = frame.f_back
         if caller is None or str(caller.f_globals.get("__name__", "")).partition(".")[0] == _OURS:

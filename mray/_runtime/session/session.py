@@ -1,12 +1,12 @@
 """A private session on its driver's side: starting, joining and ending it. (For shared ones see `mray._joining.persistent`.)
 
-In the driver. `start_session` makes the session's directory and its listening socket, starts the node, and connects to it at once: the
-connection waits in the socket until the node is there, so nothing polls. If the node dies on the way, the socket hangs up and the node's
+In the driver. `start_session` creates the session's directory and its listening socket, starts the node, and connects immediately: the
+connection waits in the socket until the node is ready, so nothing polls. If the node dies meanwhile, the socket hangs up and the node's
 log has the reason.
 
-The directory is locked (flock) before it gets its name. Node and zygote inherit the open file, and the driver closes it when the node has
-answered: so the lock is free only when both are dead, and then the next `init` removes the directory. The driver does not keep it, since
-each process that it forks would hold it too, for as long as it lives.
+The directory is locked (flock) before it gets its name. Node and zygote inherit the open file, and the driver closes it when the node
+has answered: so the lock is free only when both are dead, and then the next `init` removes the directory. The driver does not hold it,
+since its forks would hold it too.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds that the node may take to end before it is killed. It waits only for the kernel, and for profilers.
+#: Seconds that the node may take to exit before it is killed. It waits only for the kernel, and for profilers.
 _END_SECONDS = 20.0
-#: As many when SHUTDOWN cannot be sent, and the node has to see the hang-up.
+#: The same when SHUTDOWN cannot be sent, and the node must notice the hang-up.
 _CUT_SECONDS = 2.0
 #: Lines at the end of the node's log that an error shows.
 _LOG_LINES = 20
-#: Share of the memory that objects may take by default, and share of the rest that tasks may ask for as "memory".
+#: Share of the memory that objects may take by default; share of the rest that tasks may ask for as "memory".
 _STORE_SHARE = 0.3
 #: A driver that has imported one of these is going to use compiled graphs (see `mray._backends.lazy_graphs`).
 _SIGNS_OF_GRAPHS = ("mray.dag", "mray._graph")
-#: A place for temporary files that is on a disk everywhere.
+#: A directory for temporary files that is on a disk everywhere.
 _ON_DISK = "/var/tmp"
-#: The port of a persistent session that is given none, as of Ray's.
+#: The default port of a persistent session, as Ray's.
 DEFAULT_PORT = 6379
 #: Open files that a process of a session may have, where the system allows it, and the fewest with which a small session works.
 _DESCRIPTORS = 65536
@@ -105,7 +105,7 @@ class SessionHold(Resident, ABC):
         self._ending = text
 
     def or_end(self, begin: Callable[[], T]) -> T:
-        """Call `begin`, which may start a thread; if that fails, the session ends before the error is raised."""
+        """Call `begin`, which may start a thread; if that fails, end the session before the error is raised."""
         try:
             return begin()
         except BaseException:
@@ -113,9 +113,9 @@ class SessionHold(Resident, ABC):
             raise
 
     def end(self) -> None:
-        """End all work of this driver and pass on its last output; a session of its own ends with every process, and nothing is left.
+        """End all work of this driver and pass on its last output; a session of its own ends with every process, and leaves nothing.
 
-        Blocks for milliseconds; calling twice is safe.
+        Blocks for milliseconds. Idempotent.
         """
         if not self._holds():
             return
@@ -129,18 +129,18 @@ class SessionHold(Resident, ABC):
         except RaySystemError:
             if client.reactor.closed_descriptors.error is None:
                 raise
-        finally:  # a handler of a signal may have raised in there
+        finally:  # a signal handler may have raised in there
             client.close()
             client.reactor.guard.uninstall()
         if client.reactor.closed_descriptors.error is not None:
             logger.warning("%s What this process had there has been removed.", client.reactor.closed_descriptors.error)
 
     def give_up(self) -> None:
-        """The session has not come to life: there is nothing to end."""
+        """The session has failed to start: there is nothing to end."""
         self._ended = True
 
     def _holds(self) -> bool:
-        """Whether this process still has the session: not after `end`, and not a fork of the driver."""
+        """Whether this process still has the session: not after `end`, and not in a fork of the driver."""
         return not self._ended and os.getpid() == self._owner
 
     def _is_over(self) -> bool:
@@ -158,7 +158,7 @@ class Session(SessionHold):
     def __init__(self, directory: str, node_pid: int, client: Client) -> None:
         super().__init__(directory, client)
         self.node_pid = node_pid
-        #: Whether it is the reset that has the node hang up.
+        #: Whether the node hangs up because of a reset.
         self._resetting = False
         #: How the lines of this process and of its workers are measured (see `mray._runtime.processes.line_coverage`).
         self.coverage: dict[str, Any] | None = None
@@ -172,13 +172,13 @@ class Session(SessionHold):
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Nothing of the session is left."""
+        """Remove everything of the session."""
         reap_node(self.node_pid, _END_SECONDS if self.client.reactor.closed_descriptors.error is None else _CUT_SECONDS)
         # POINT node reaped
         if os.path.exists(self.directory):
             reaper.clean_after_node(self.directory)
         else:
-            # Names that this process made while the node was cleaning.
+            # Names that this process created while the node was cleaning.
             reaper.unlink_segments(reaper.session_of(self.directory))
         if self.coverage is not None:
             line_coverage.collect(self.coverage, reaper.session_of(self.directory))
@@ -186,8 +186,8 @@ class Session(SessionHold):
     def reset(self) -> Client:
         """End all work of this driver, and return a new client in the same session, with idle workers.
 
-        Blocks until no process and no resource of it is left: well under a millisecond when there is nothing to end. Raises when the
-        node dies meanwhile. Refs and handles from before the reset raise errors that name it.
+        Blocks until no process and no resource of it is left. Raises when the node dies meanwhile. Refs and handles from before the
+        reset raise errors that name it.
         """
         old, sock = self.client, None
         self._resetting = True
@@ -215,7 +215,7 @@ class Session(SessionHold):
         return client
 
     def node_lost(self) -> BaseException | None:
-        """As `Resident.node_lost`; this driver cleans when the node did not end in order."""
+        """As `Resident.node_lost`; this driver cleans up when the node did not exit in order."""
         if self._resetting:
             return reset_error() if self._holds() else None
         if not self._holds():
@@ -232,7 +232,7 @@ class Session(SessionHold):
 def start_session(options: SessionOptions) -> Session:
     """Start a session and join it as its driver.
 
-    Raises ValueError for resources that cannot be, RaySystemError when the node cannot start (with the end of its log).
+    Raises ValueError for impossible resources, RaySystemError when the node cannot start (with the end of its log).
     """
     check_host()
     check_preload(options)
@@ -249,7 +249,7 @@ def start_session(options: SessionOptions) -> Session:
     except BaseException:
         end_node(directory, lock, pid)
         raise
-    # The driver needs these for its first task; imported now they cost no time, because the node is not ready yet.
+    # Modules for the driver's first task, imported while the node starts.
     try:
         import_whole("cloudpickle")
         import_whole("hashlib")
@@ -267,16 +267,17 @@ def start_session(options: SessionOptions) -> Session:
 
 
 def check_preload(options: SessionOptions) -> None:
-    """ImportError for a module that cannot be found."""
+    """Raise ImportError for a module that cannot be found."""
     for module in options.preload:
         if importlib.util.find_spec(module) is None:
             raise ImportError(f"init(preload=...): there is no module named {module!r}")
 
 
 def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None = None) -> tuple[str, int, int]:
-    """Make a session's directory and start its node; returns the directory, the descriptor of its lock, and the node's pid.
+    """Create a session's directory and start its node; returns the directory, the descriptor of its lock, and the node's pid.
 
-    The node's socket takes connections from now on; they are answered when it is there. Raises RaySystemError where the disk is full.
+    The node's socket accepts connections immediately, and the node answers them when it is ready. Raises RaySystemError where the disk
+    is full.
     """
     try:
         return _launch_node(temp_dir or settings.TMPDIR.get(), chosen, environment)
@@ -288,7 +289,7 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
 
 
 def _check_shared_memory(directory: str) -> None:
-    """RaySystemError where there is no shared memory for a session's table, which says why."""
+    """Raise RaySystemError, with the reason, where there is no shared memory for a session's table."""
     try:
         check_place(reaper.segment_prefix(reaper.session_of(directory)), measures()[1] * PAGE)
     except ObjectStoreFullError as error:
@@ -336,9 +337,9 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
 
 
 def _give_port(directory: str, host: str, ports: Sequence[int]) -> None:
-    """Let the session be found by its host and the first of these ports that no other has (see `mray._ipc.sessions`).
+    """Publish the session under its host and the first of these ports that no other has (see `mray._ipc.sessions`).
 
-    RaySystemError when others have them all. Where no link can be made its directory is its address.
+    Raises RaySystemError when others have them all. Where no link can be created its directory is its address.
     """
     own, known = os.path.dirname(directory), session_parents()
     for parent in (own,) if own in known else (known[0], own):
@@ -353,7 +354,7 @@ def _give_port(directory: str, host: str, ports: Sequence[int]) -> None:
 
 
 def _disk_for(directory: str) -> str | None:
-    """A directory on disk for objects that memory has no room for, when the session's own directory is in memory; else None."""
+    """A directory on disk for spilled objects, when the session's own directory is in memory; else None."""
     if discovery.lies_in_memory(directory) and not discovery.lies_in_memory(_ON_DISK):
         with contextlib.suppress(OSError):
             return private_directory(os.path.join(_ON_DISK, f"mray-{os.getuid()}"))
@@ -361,7 +362,7 @@ def _disk_for(directory: str) -> str | None:
 
 
 def end_node(directory: str, lock: int, pid: int) -> str:
-    """End the processes of a session that could not start, and remove it. Returns the end of the node's log."""
+    """Kill the processes of a session that could not start, and remove it. Returns the end of the node's log."""
     log_text = _end_of_log(directory) or _complaint_of_disk(directory)
     kill(pid)
     reap_node(pid, _END_SECONDS)
@@ -380,8 +381,8 @@ def _complaint_of_disk(directory: str) -> str:
 
 
 def allow_descriptors() -> None:
-    """Raise the soft limit of open files, for this process and those that it starts: each actor is a connection, each view of an object a
-    mapping. RaySystemError where far too few are allowed.
+    """Raise the soft limit of open files, for this process and its children: each actor is a connection, each view of an object a mapping.
+    Raises RaySystemError where far too few are allowed.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _LEAST_DESCRIPTORS:
@@ -456,7 +457,7 @@ def _choose_mps(word: str, gpus: Sequence[Any]) -> dict[str, str]:
 
 
 def _note() -> str:
-    """The note of this program's imports; "" where none can be kept."""
+    """The note of this program's imports; "" where none can be stored."""
     with contextlib.suppress(OSError):
         return note_of_program(private_directory(cache_folder("imports")))
     return ""
@@ -479,7 +480,7 @@ def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> 
 
 
 def take_files(job: dict[str, Any], directory: str) -> None:
-    """Take the files that the job's environment names over into the session's directory: they may be gone when a worker starts."""
+    """Take the files that the job's environment names over into the session's directory: they may be deleted before a worker starts."""
     if "working_dir" in job["runtime_env"] or "py_modules" in job["runtime_env"]:
         job["runtime_env"] = take_over(job["runtime_env"], directory)
         job["env"] = variables_of(job["runtime_env"])
@@ -514,7 +515,9 @@ def make_directory(base: str | None) -> tuple[str, int]:
 
 
 def private_directory(path: str) -> str:
-    """Make a private directory, or check that it is one: PermissionError when another user could have made it, or could replace it."""
+    """Create a private directory, or check that it is one. Raises PermissionError when another user could have created or could replace
+    it.
+    """
     parent = os.path.dirname(path)
     os.makedirs(parent, 0o755, exist_ok=True)
     _check_way(parent)
@@ -530,7 +533,7 @@ def private_directory(path: str) -> str:
 
 
 def _check_way(path: str) -> None:
-    """PermissionError when other users may rename a directory above `path`."""
+    """Raise PermissionError when other users may rename a directory above `path`."""
     path = os.path.realpath(path)
     while True:
         mode = os.stat(path).st_mode
@@ -545,7 +548,7 @@ def _check_way(path: str) -> None:
 
 
 def reap_node(pid: int, timeout: float) -> int | None:
-    """Wait until the node is dead (SIGKILL after `timeout` seconds) and reap it; its status if it can be read."""
+    """Wait until the node is dead (SIGKILL after `timeout` seconds) and reap it. Returns its status if it can be read."""
     with contextlib.suppress(OSError), PidFd(pid) as node:
         if not node.wait(timeout):
             kill(pid)
@@ -558,5 +561,5 @@ def reap_node(pid: int, timeout: float) -> int | None:
 
 
 def _end_of_log(directory: str) -> str:
-    """The last lines that the node has printed."""
+    """The last lines of the node's output."""
     return end_of_file(os.path.join(directory, "logs", "node.log"), _LOG_LINES)
