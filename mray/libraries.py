@@ -1,10 +1,11 @@
 """Imported for its effect: `mray.as_ray`, with Ray's own libraries: ``ray.data``, ``ray.tune`` and their like run on mray.
 
-They are files of the installed package ``ray``, of the version that mray has the API of. Before the first ``import ray``::
+They are files of the installed package ``ray``, of the version whose API mray has. Before the first ``import ray``::
 
     import mray.libraries
 
-``mray run --libraries`` and ``MRAY_LIBRARIES=1`` do the same. ImportError when the package is not installed, or in another version.
+``mray run --libraries`` and ``MRAY_LIBRARIES=1`` do the same. Raises ImportError when the package is not installed, or in another
+version.
 """
 
 from __future__ import annotations
@@ -22,4 +23,4 @@ head_start.once_for(sys._getframe().f_back)
 
 
 def load_ipython_extension(_shell: object) -> None:
-    """For ``%load_ext mray.libraries``: importing the module has done it."""
+    """For ``%load_ext mray.libraries``. No-op: importing the module already has the effect."""

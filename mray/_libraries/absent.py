@@ -1,7 +1,7 @@
 """Stand-ins for names of Ray that mray does not have.
 
-Programs mention more than they use: they import names at their top, write them into annotations, and ask whether a value is of some class.
-All of that works. Calling such a name, or reading something of it, is an error that says what is missing and why.
+Programs mention more than they use: they import names at their top, write them into annotations, and check whether a value is of some
+class. All of that works. Calling such a name, or reading an attribute of it, raises an error that says what is missing and why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NotInMrayImportError(ImportError):
 
 
 class Absent(ABCMeta):
-    """The class of absent names. Each is a class, so that `isinstance`, annotations and classes that derive from it take it."""
+    """The metaclass of absent names. Each is a class, so that `isinstance`, annotations and subclassing accept it."""
 
     _says: str
 
@@ -39,8 +39,8 @@ class Absent(ABCMeta):
 
 
 def make_absent(module: str, name: str, reason: str) -> Absent:
-    """Stands for a name of a module of Ray."""
-    # A program that catches it must be able to.
+    """A stand-in for a name of a module of Ray."""
+    # A program must be able to catch it.
     bases = (Exception,) if name.endswith(("Error", "Exception")) else ()
     says = f"{module}.{name} is not in mray: {reason}"
     return Absent(name, bases, {"__module__": module, "__doc__": says, "_says": says})

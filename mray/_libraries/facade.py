@@ -1,7 +1,7 @@
 """The modules named ``ray``, and the finder that the import system asks for them. See the package's page for the figure.
 
-Any thread may import and read. A facade is filled from its module of mray when it is loaded; names that would load more are found when
-they are first read, and kept.
+Any thread may import and read. A facade is filled from its module of mray when it is loaded; names that would load more are found on
+first use, and cached.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder
 
 OURS = "mray"
-#: Packages by other names that are mray's, whole.
+#: Packages by other names that are wholly mray's.
 ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}
-#: Modules that are mray's alone.
+#: Modules that only mray has.
 NOT_RAYS = frozenset({"as_ray", "cli", "examples", "libraries", "proxy", "pytest_plugin", "testing"})
-#: The prefix of an entry of a facade's ``__path__``. It is none of the file system.
+#: The prefix of an entry of a facade's ``__path__``, which is no path of the file system.
 _PLACE = "mray as "
 #: The package's own attributes.
 _OF_RAY = {"__version__": settings.AS_VERSION.get(), "__commit__": RAY_COMMIT}
@@ -52,7 +52,7 @@ class Facade(ModuleType):
         if not _changes(self.__name__, name):
             own[name] = value
         elif not isinstance(value, ModuleType) and value is getattr(source := _source(self.__name__), name, None):
-            # Ray's libraries ask for some of them in their innermost loops: finding them takes a tenth of a millisecond.
+            # Cached, since Ray's libraries read some of them in their innermost loops.
             own["_changing"] = {**changing, name: source}
         return value
 
@@ -94,7 +94,7 @@ def _public_names(ours: ModuleType) -> set[str]:
 
 
 def ours_of(name: str) -> str:
-    """The module of mray at the same place."""
+    """The module of mray with the same path."""
     root, dot, rest = name.partition(".")
     return ROOTS[root] + dot + rest
 
@@ -108,10 +108,10 @@ def _is_ours(name: str) -> bool:
 
 
 def _find_ours(name: str) -> ModuleSpec | None:
-    """Where a module of mray is. Imports nothing, as `importlib.util.find_spec` does.
+    """The location of a module of mray. Imports nothing, as `importlib.util.find_spec` does.
 
-    The import system holds its one lock while it asks a finder. A thread that imports there waits for a module that another thread loads,
-    and that thread for the lock.
+    The import system holds its one lock while it asks a finder. A thread that imported there would wait for a module that another thread
+    loads, and that thread for the lock.
     """
     spec = sys.modules[OURS].__spec__
     at, *rest = name.split(".")
@@ -124,7 +124,7 @@ def _find_ours(name: str) -> ModuleSpec | None:
 
 
 def _stand(name: str) -> Stand | Lack | None:
-    """Stands for a module of Ray; None for what is none, or is Ray's own file."""
+    """The stand-in of a module of Ray; None if there is none, or it is Ray's own file."""
     if installed.wanted:
         if name in library_names.CORE:
             return library_names.CORE[name]
@@ -134,7 +134,7 @@ def _stand(name: str) -> Stand | Lack | None:
     if found is None and _is_ours(name):
         return Stand(ours_of(name))
     parent = name
-    while found is None and "." in parent:  # all below a module that is lacking are
+    while found is None and "." in parent:  # everything below a lacking module lacks
         parent = parent.rpartition(".")[0]
         above = MODULES.get(parent)
         found = above if isinstance(above, Lack) else None
@@ -146,7 +146,7 @@ def _stand(name: str) -> Stand | Lack | None:
 
 
 def _find(module: str, name: str) -> Any:
-    """The object that a name of a module of Ray stands for. AttributeError for what is no such name."""
+    """The object that a name of a module of Ray stands for. Raises AttributeError for an unknown name."""
     stand = _stand(module)
     if isinstance(stand, Stand) and not name.startswith("__"):
         if name in stand.also:
@@ -171,7 +171,7 @@ def _find(module: str, name: str) -> Any:
 
 
 def _changes(module: str, name: str) -> bool:
-    """Whether a name is asked for anew at each use."""
+    """Whether a name is looked up at each use."""
     stand = _stand(module)
     if not (isinstance(stand, Stand) and stand.private and stand.ours):
         return False
@@ -193,13 +193,13 @@ def _face_of(module: ModuleType) -> ModuleType:
 
 
 class _FacadeLoader(Loader):
-    """Fills a facade, wherever it was made: a lazy loader makes the module itself, and has it filled when it is first read."""
+    """Fills a facade, whatever created it: a lazy loader creates the module itself, and has it filled on first use."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return Facade(spec.name)
 
     def get_code(self, name: str) -> CodeType | None:
-        """The program that ``python -m`` of this name is to run: that of the module of mray behind it."""
+        """The code that ``python -m`` of this name runs: that of the module of mray behind it."""
         stand = _stand(name)
         spec = _find_ours(stand.ours) if isinstance(stand, Stand) and stand.ours else None
         get_code: Callable[[str], CodeType | None] | None = getattr(None if spec is None else spec.loader, "get_code", None)
@@ -222,7 +222,7 @@ class _FacadeLoader(Loader):
 
 
 class _LackLoader(Loader):
-    """Says why a module is not there."""
+    """Raises an error that says why a module is missing."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -235,7 +235,7 @@ class _LackLoader(Loader):
 
 
 class FacadeFinder(MetaPathFinder):
-    """Finds the packages of `ROOTS`. Stands first, before an installed Ray is found."""
+    """Finds the packages of `ROOTS`. The first finder, before an installed Ray is found."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname.partition(".")[0] not in ROOTS:
@@ -299,7 +299,7 @@ class _PlaceFinder:
 
 
 def install() -> None:
-    """Have ``import ray`` mean mray in this process. Doing it twice is doing it once.
+    """Make ``import ray`` mean mray in this process. Idempotent.
 
     Raises `ImportError` when the real Ray is imported already: its classes cannot be taken back.
     """

@@ -1,23 +1,24 @@
-"""The libraries that a program imports are in its workers as soon as they are in the program: the process that sessions are forked from has
-imported them meanwhile, or is forked from the driver when it has.
+"""A head start for libraries: the process that sessions are forked from imports the program's libraries at the same time as the program, or
+is forked from the driver after the import.
 
 In the driver, in the thread that imports. Of Ray's packages those count that the program names: ``import ray.train.torch`` is
-``ray.train`` and ``ray.train.torch``, and not what these import. They are the `preload` of sessions from then on; the process that a
-session's node is forked from (`mray._runtime.processes.template`) has them when the driver has them, where a zygote would begin with them
-when the session starts: two imports of some seconds, one after the other.
+``ray.train`` and ``ray.train.torch``, and not what these import. They become the `preload` of sessions; the process that a session's
+node is forked from (`mray._runtime.processes.template`) has them when the driver has them, where a zygote would begin to import them
+when the session starts.
 
 ::
 
     mray run --libraries program.py                 `once`: the imports that the program begins with ──fork──▶ template    one import
     python program.py, with import mray.libraries       └─ the program
-    any other driver                                `beside`: import ray.data ──exec, once; LOAD──▶ template: the same     two, at one time
+    any other driver                                `beside`: import ray.data ──exec, once; LOAD──▶ template: the same     two,
+    concurrently
 
-A process that has run code of a program's is not forked: it may have threads, and may have changed what it has imported. ``mray run`` has
-not run any when it knows what the program begins with, and nor has a program that begins with imports, `mray.libraries` among them. So they
-are done in the program's order, as far as they are of the standard library, of Ray and of packages that Ray's libraries import themselves,
-`HARMLESS`. The program finds them done.
+A process that has run code of the program is not forked: it may have threads, and may have changed what it has imported. ``mray run``
+has not run any when it knows what the program begins with, and neither has a program that begins with imports, `mray.libraries` among
+them. So these are done in the program's order, as far as they are of the standard library, of Ray and of packages that Ray's libraries
+import themselves, `HARMLESS`.
 
-No such process is started where it would serve nobody: in workers and in children of `multiprocessing`, for another engine or a session
+No such process is started where it would be useless: in workers and in children of `multiprocessing`, for another engine or a session
 that runs elsewhere, and within a single test, which is to leave nothing.
 """
 
@@ -39,9 +40,9 @@ from mray._runtime.processes import line_coverage, template
 
 #: Ray's libraries, whose import takes seconds.
 LIBRARIES = frozenset({"ray.data", "ray.rllib", "ray.serve", "ray.train", "ray.tune"})
-#: Modules whose frames stand between a statement that imports and what is imported.
+#: Modules whose frames are between an import statement and the imported module.
 _IMPORTING = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external", "mray"})
-#: Packages of others whose import starts no thread and opens no GPU.
+#: Third-party packages whose import starts no thread and opens no GPU.
 HARMLESS = frozenset({"fastapi", "gymnasium", "numpy", "pandas", "pyarrow", "pydantic", "requests", "starlette", "torch"})
 
 _start: template.HeadStart | None = None
@@ -50,7 +51,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def beside(package: str) -> Iterator[None]:
-    """Import a package of Ray's libraries within it."""
+    """Context manager for the import of one of Ray's libraries."""
     if getattr(_thread, "imports", False) or backend_if_started() is not None:
         yield
         return
@@ -94,8 +95,8 @@ def _is_wanted() -> bool:
 def once(source: str | bytes, name: str, done: int = 0) -> None:
     """Do the imports that a program begins with, if one is of Ray's libraries, and fork the process that its sessions begin in.
 
-    In a process that has done nothing else yet, and whose ``__main__`` is the program's. `name`: its file's, for warnings. `done`: the line
-    that it has come to. An import that fails is the program's to fail at.
+    In a process that has done nothing else yet, and whose ``__main__`` is the program's. `name`: its file's, for warnings. `done`: the
+    line that it has reached. A failing import is left to the program.
     """
     global _start
     try:
@@ -119,7 +120,7 @@ def once(source: str | bytes, name: str, done: int = 0) -> None:
     if not _start.split_off(lambda options: entry.main("template", "-", "-", options)):
         for module in settings.preloaded_everywhere():
             _start.load(module)
-    gc.unfreeze()  # for the program they are objects as any other, and among the oldest: nothing has looked at each of them
+    gc.unfreeze()  # for the program they are ordinary objects
 
 
 def once_for(importer: FrameType | None) -> None:
@@ -133,7 +134,7 @@ def once_for(importer: FrameType | None) -> None:
 
 
 def _first_imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Those before anything else, without what is for type checkers."""
+    """The imports before anything else, without those for type checkers."""
     for statement in tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             if not all(map(_is_harmless, _names(statement))):
@@ -162,7 +163,7 @@ def _is_harmless(module: str) -> bool:
     top = module.partition(".")[0]
     if top in ("ray", "mray"):
         return True
-    # A file of the program's may have the name.
+    # A file of the program may have the name.
     return (top in sys.stdlib_module_names or top in HARMLESS) and PathFinder.find_spec(top, sys.path[:1]) is None
 
 
@@ -175,6 +176,6 @@ def _has_library(statement: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _is_plain() -> bool:
-    """Whether the interpreter was started as those of sessions are, and nobody looks on: a debugger, a profiler."""
+    """Whether the interpreter was started as those of sessions are, without a debugger or profiler."""
     first = "".join(sys.orig_argv[1:2])
     return (first == "-m" or not first.startswith("-")) and sys.gettrace() is None and sys.getprofile() is None

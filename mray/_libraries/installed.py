@@ -1,6 +1,6 @@
-"""Ray's own files, of the installed package: its libraries, and the modules of its core that are Python alone.
+"""Ray's own files, of the installed package: its libraries, and the pure Python modules of its core.
 
-In every process that has `mray.libraries`. They are loaded by Ray's names, as they are; what they import of Ray's core is mray's
+In every process that has `mray.libraries`. They are loaded by Ray's names, unchanged; what they import of Ray's core is mray's
 (`mray._libraries.library_names`).
 """
 
@@ -26,7 +26,7 @@ _folder: Path | None = None
 
 
 def use() -> None:
-    """Take from the installed Ray what mray does not have. ImportError when none is installed, or one of another version."""
+    """Take from the installed Ray what mray does not have. Raises ImportError when none is installed, or one of another version."""
     global wanted, _folder
     if wanted:
         return
@@ -45,7 +45,7 @@ def use() -> None:
         )
     _folder = folder
     wanted = True
-    # Nobody is told of the use of a library; without this, an actor and a thread that asks a web server would still collect it.
+    # Otherwise an actor and a thread that asks a web server would collect usage statistics.
     settings.propose_to_library("RAY_USAGE_STATS_ENABLED", "0")
     bundled = folder / "thirdparty_files"
     if bundled.is_dir() and str(bundled) not in sys.path:
@@ -57,7 +57,7 @@ def _demand() -> str:
 
 
 def find(name: str) -> ModuleSpec | None:
-    """Where Ray's own file of a module is; None if it has none."""
+    """The location of Ray's own file of a module, or None."""
     assert _folder is not None
     spec = PathFinder.find_spec(name, [str(_folder.joinpath(*name.split(".")[1:-1]))])
     if spec is not None and spec.loader is not None and (spec.submodule_search_locations is not None or ray_names.is_module(name)):
@@ -66,11 +66,12 @@ def find(name: str) -> ModuleSpec | None:
 
 
 class _OwnFileLoader(Loader):
-    """Loads a package of Ray whose modules are attributes of it without having been imported, or a module of its core from Ray's own file.
+    """Loads a package of Ray whose submodules are attributes of it without having been imported, or a module of its core from Ray's own
+    file.
 
-    Ray's libraries name modules of its core so, which Ray itself has imported with ``import ray``. A file of the core may need what mray
-    does not have, or packages that are not installed: the names that it has not come to are there all the same, and say so when they
-    are used.
+    Ray's libraries use modules of its core that way, which Ray itself has imported with ``import ray``. A file of the core may need what
+    mray does not have, or packages that are not installed: the names that it has not reached exist all the same, and raise when they are
+    used.
     """
 
     def __init__(self, loader: Loader) -> None:

@@ -1,8 +1,8 @@
 """The hooks ``ray.actor._actor_launch_hook`` and ``ray.remote_function._task_launch_hook``.
 
-Ray Tune sets them in trials: a task or actor that the bundles of its trial have no room for is an error there, and would wait for ever
-otherwise. They are called with the descriptor, the resources and the scheduling strategy of a launch, as with Ray, and what they raise is
-its error; here once for each function and set of options, and for every actor.
+Ray Tune sets them in trials: a task or actor that does not fit the bundles of its trial is an error there, instead of waiting forever.
+They are called with the descriptor, the resources and the scheduling strategy of a launch, as on Ray, and the launch raises their
+errors; here once for each function and set of options, and for every actor.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mray._api.placement_group import PlacementGroup
 from mray._common.ids import PlacementGroupID
 from mray._common.placement_options import is_group_strategy, launch_hooks
 
-#: The value of a hook that nobody has set.
+#: The value of an unset hook.
 NONE = None
 
 
 def install() -> None:
-    """Have every launch of this process ask for the hooks."""
+    """Make every launch of this process call the hooks."""
     launch_hooks.append(_ask)
 
 

@@ -1,7 +1,7 @@
-"""The table of Ray's modules in a process that has Ray's libraries: it goes before the one of `names`.
+"""The table of Ray's modules in a process that has Ray's libraries, which overrides the one of `names`.
 
-Public modules that mray has stay mray's. Those that it lacks come from Ray's own files, and so do private modules that are Python alone;
-the rest of Ray's core, which is compiled or talks to its daemons, is mray's here.
+Public modules that mray has stay mray's. Missing ones come from Ray's own files, and so do private pure Python modules; the rest of
+Ray's core, which is compiled or talks to its daemons, is mray's here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CORE: Mapping[str, Stand] = {
     "ray.util.client.common": Stand(also=_from("mray._libraries.core.client", "ClientObjectRef"), private=True),
     "ray.util.rpdb": Stand("mray.util.rpdb", also=_from("mray._libraries.core.debugger", "_is_ray_debugger_post_mortem_enabled")),
 }
-#: Modules that mray has as well, and not in such width that Ray's libraries could use them.
+#: Modules that mray has as well, but not as completely as Ray's libraries need.
 RAYS: frozenset[str] = frozenset(
     {
         "ray._common",
@@ -38,7 +38,7 @@ RAYS: frozenset[str] = frozenset(
         "ray.util.debug",
     }
 )
-#: Modules that are lacking with Ray's libraries, too.
+#: Modules that are missing with Ray's libraries, too.
 _STAYS_AWAY = frozenset({CLIENT, GRAPH_INSIDE, NIXL, STATE_INSIDE, TRANSPORT_INSIDE})
 
 

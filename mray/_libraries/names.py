@@ -1,7 +1,7 @@
 """The table of Ray's modules, and of the names that mray has elsewhere or not at all.
 
-A module that is not here and that mray has at the same place (``ray.util.queue``, `mray.util.queue`) stands for itself. A test compares
-all of it with an installed Ray.
+A module that is not here and that mray has under the same path (``ray.util.queue``, `mray.util.queue`) stands for itself. A test
+compares all of it with an installed Ray.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Stand(NamedTuple):
     also: Mapping[str, str] = {}
     #: Names that mray does not have, and why.
     absent: Mapping[str, str] = {}
-    #: Why mray does not have what else there is in the module.
+    #: Why mray does not have the other names of the module.
     reason: str = "it is about the inside of Ray, and mray is made otherwise"
-    #: Whether clients have no business here. Names that they use all the same are in `also`, and no other name is accounted for.
+    #: Whether the module is private. Names that clients use all the same are in `also`, and no other name is accounted for.
     private: bool = False
 
 
 class Lack(NamedTuple):
-    """A module of Ray that mray does not have, with all that is below it."""
+    """A module of Ray that mray does not have, with its submodules."""
 
     reason: str
-    #: Whether it can be imported all the same, with names that say so when they are used.
+    #: Whether it can be imported all the same, with names that raise when they are used.
     mentioned: bool = False
 
 

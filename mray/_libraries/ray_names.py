@@ -1,16 +1,16 @@
 """The names that Ray has, module by module, and the constants among them: ``ray_names.txt``, which `tools/names` writes.
 
-In every process that has a package ``ray`` of mray's; the file is read when a name is asked for that `names` knows nothing of. A module's
-block is its name and indented lines, each of one form:
+In every process with mray's package ``ray``; the file is read on the first use of a name that `names` does not have. A module's block is
+its name and indented lines, each of one form:
 
 ===========================  ================================================================================
-``names A B``                functions, classes and others, of which mray has the names alone
+``names A B``                functions, classes and others, of which mray has only the names
 ``from M:A,B=C N``           names of other modules, and modules; ``B=C`` is C of M by the name B
 ``= A 5``                    a constant
-``$ A VARIABLE int 5``       a constant that a variable of the environment gives, its type, and its default
+``$ A VARIABLE int 5``       a constant from an environment variable, its type, and its default
 ``logger A ray.x``           a logger
 ``tuple A x y``              a named tuple and its fields
-``enum A str {'X': 'x'}``    an enumeration, the type that its members have besides, and these
+``enum A str {'X': 'x'}``    an enumeration, the base type of its members, and these
 ===========================  ================================================================================
 """
 
@@ -50,13 +50,13 @@ def is_package(module: str) -> bool:
 
 
 def below(package: str) -> set[str]:
-    """The last words of the names of the modules in a package."""
+    """The last components of the names of the modules in a package."""
     return set(re.findall(rf"^{re.escape(package)}\.(\w+)", _text(), re.MULTILINE))
 
 
 @cache
 def forms(module: str) -> Mapping[str, tuple[str, str]]:
-    """Each name of a module to its form, and what the line says of it."""
+    """Each name of a module -> its form, and the rest of its line."""
     _before, _name, after = _text().partition(f"\n{module}\n")
     found: dict[str, tuple[str, str]] = {}
     for line in after.split("\n"):
@@ -74,7 +74,7 @@ def forms(module: str) -> Mapping[str, tuple[str, str]]:
 
 
 def _imported(text: str) -> list[tuple[str, str]]:
-    """Names, and the places that they come from."""
+    """Names, and their sources."""
     if ":" not in text:
         ours, _equals, module = text.rpartition("=")
         return [(ours or module, module)]
@@ -85,7 +85,7 @@ def _imported(text: str) -> list[tuple[str, str]]:
 
 @cache
 def value_of(module: str, name: str, reason: str) -> Any:
-    """The value of a name, as far as its form says it; else one that says so when it is used, with this reason."""
+    """The value of a name, as far as its form defines it; else a stand-in that raises with this reason when it is used."""
     form, rest = forms(module)[name]
     if form == "from":
         try:
@@ -105,8 +105,8 @@ def target(text: str) -> Any:
 def load(module: str) -> ModuleType:
     """Import a module, its packages first.
 
-    Python takes the lock of the module before those of its packages, so that two threads may wait for each other: one that
-    imports a package, which imports the module, and one that imports the module.
+    Python takes the lock of the module before those of its packages, so that two threads may wait for each other: one that imports a
+    package, which imports the module, and one that imports the module.
     """
     for end in (at for at, each in enumerate(module) if each == "."):
         importlib.import_module(module[:end])
@@ -114,14 +114,14 @@ def load(module: str) -> ModuleType:
 
 
 class _Enumeration(Enum):
-    """An enumeration of Ray's, of which mray has the members alone."""
+    """An enumeration of Ray, of which mray has only the members."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NotInMrayError(f"{type(self).__module__}.{type(self).__name__}.{name} is not in mray, which has the members alone")
 
 
 def _make(module: str, name: str, form: str, rest: str) -> Any:
-    """The value of a name of one of the forms that say it."""
+    """The value of a name whose form defines it."""
     if form == "=":
         return literal_eval(rest)
     if form == "logger":

@@ -1,10 +1,11 @@
 """``import ray`` in the processes that a program starts with `multiprocessing`, by the methods spawn and forkserver.
 
-In the process that `mray.as_ray` was imported in. Such a child is a new interpreter that runs the program's file again, under another name,
-before it does what it is for; the ``import ray`` at the top of the file is to mean there what it means here.
+In the process that `mray.as_ray` was imported in. Such a child is a new interpreter that runs the program's file again, under another
+name, before its target; the ``import ray`` at the top of the file must mean there what it means here.
 
-The child is sent a dictionary of what to set up first, and unpickles it whole before it uses any of it. One more value of that dictionary
-imports `mray.as_ray` where it is unpickled. Rejected: a variable of the environment, which would reach every program that this one starts.
+The child is sent a dictionary of what to set up first, and unpickles it whole before it uses any of it. One more value of that
+dictionary imports `mray.as_ray` where it is unpickled. Rejected: an environment variable, which would reach every program that this one
+starts.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from typing import Any
 
 from mray._libraries import installed
 
-#: The module that tells a child which one to run; it is imported together with the first process that is spawned.
+#: The module that prepares a child; it is imported with the first process that is spawned.
 SPAWN = "multiprocessing.spawn"
 AS_RAY = "mray.as_ray"
 LIBRARIES = "mray.libraries"
 
 
 class _Imported:
-    """Unpickled, it is a module that was imported for it."""
+    """Unpickles as a module, which that imports."""
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
         return importlib.import_module, (LIBRARIES if installed.wanted else AS_RAY,)
 
 
 class _SpawnFinder(MetaPathFinder):
-    """Waits for the import of `SPAWN`, which takes more time than all of ``import ray``, and few programs need it."""
+    """Waits for the import of `SPAWN`, which is slow and rarely needed."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != SPAWN:
@@ -53,7 +54,7 @@ class _SpawnFinder(MetaPathFinder):
 
 
 def _tell(spawn: Any) -> None:
-    """Have every child of `spawn` be told."""
+    """Add the value to the preparation data of every child of `spawn`."""
     prepare = spawn.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def _tell(spawn: Any) -> None:
 
 
 def tell_spawned() -> None:
-    """Have ``import ray`` mean mray in the children as well. Called once."""
+    """Make ``import ray`` mean mray in the children as well. Called once."""
     if SPAWN in sys.modules:
         _tell(sys.modules[SPAWN])
     else:

@@ -1,7 +1,7 @@
 """``async def`` methods in programs: each call runs to its end before the program goes on.
 
-On the actor's main thread, all of them in one event loop, so that locks and connections of a method's are there for
-the next call. Tasks that a method leaves behind go on while the next one runs.
+On the actor's main thread, all of them in one event loop, so that a method's locks and connections are valid for the next call. Tasks
+that a method leaves behind run on while the next one runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reading the values of one step from several channels, without waiting for values that do not matter any more.
+"""Reading the values of one step from several channels, without waiting for values that no longer matter.
 
-In a program. When one of a step's values is a failure, the step is skipped with any other values, and values that have not come are not
-waited for. They come later all the same, and are thrown away then: until it has done so the inlet *owes* messages.
+In a program. When one of a step's values is a failure, the step is skipped whatever its other values are, and values that have not
+arrived are not waited for. They arrive later all the same, and are discarded then: until then the inlet *owes* messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Inlet:
         self.alone = alone
         #: Whether the current execution's value is in its cell.
         self.came = False
-        #: The number of messages to throw away before the next value.
+        #: The number of messages to discard before the next value.
         self.owed = 0
 
     def take(self) -> Any:
@@ -36,17 +36,17 @@ class Inlet:
         return self.try_read()
 
     def settle(self) -> None:
-        """Throw away owed messages that have come."""
+        """Discard owed messages that have arrived."""
         while self.owed and self.try_read() is not NOTHING:
             self.owed -= 1
 
     def ready(self) -> bool:
-        """Whether `take` may bring something."""
+        """Whether `take` may bring a value."""
         return not self.came and self.reader.ready()
 
 
 def read_all(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -> Callable[[], int]:
-    """The action that fills the cells of all inlets; `others` are the cells of the step's other values, which are there already."""
+    """The action that fills the cells of all inlets; `others` are the cells of the step's other values, which are filled already."""
     count = len(inlets)
 
     def read() -> int:

@@ -5,8 +5,8 @@
     values through channels  <------->  GraphService.run: read, compute, write, until no program can go on
     STOP ---------------------------->  GraphService.handle: close the ends
 
-A program keeps its place when an operation would block; then the actor's main loop serves other graphs and ordinary calls. Methods run
-on the main thread, between ordinary calls and never inside one.
+A program keeps its position when an operation would block; then the actor's main loop serves other graphs and ordinary calls. Methods
+run on the main thread, between ordinary calls and never inside one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from mray.exceptions import RayChannelError
 
 
 class Program:
-    """One graph's part of an actor, at its place."""
+    """One graph's part of an actor, with its position."""
 
     def __init__(
         self,
@@ -79,10 +79,10 @@ class Program:
         self.ends = ends
         self._profilers = profilers
         self._probes = () if profilers is None else profilers.probes
-        #: The probes that are always there, outermost.
+        #: The permanent probes, outermost.
         self._always = probes
         self._compile = partial(compile_program, assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
-        #: The program as it is without the probe of a profile.
+        #: The program without the probe of a profile.
         self._code = code = self._compile((*self._probes, *probes))
         self._actions = code.actions
         self._waits = code.waits
@@ -104,12 +104,12 @@ class Program:
         self._place = 0
         #: The thread that runs it.
         self.thread = threading.get_ident()
-        #: How many executions this actor has finished.
+        #: The number of finished executions.
         self.executions = 0
         self.closed = False
 
     def ready(self) -> bool:
-        """Whether `run` would make progress. Frees room for waiting writers, too, so call it before sleeping."""
+        """Whether `run` would make progress. Also frees room for waiting writers, so call it before sleeping."""
         if self._waits[self._place]():
             return True
         for inlet in self._inlets:
@@ -121,11 +121,11 @@ class Program:
 
     @property
     def waits_alone(self) -> bool:
-        """Whether it has come to an operation that reads a channel that only this actor reads."""
+        """Whether its next operation reads a channel that only this actor reads."""
         return self._alone[self._place]
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Go on until blocked, or until an execution ends while `pending()`; whether it made progress."""
+        """Run until blocked, or until an execution ends while `pending()`. Returns whether it made progress."""
         for inlet in self._inlets:
             if inlet.owed:
                 inlet.settle()
@@ -154,14 +154,14 @@ class Program:
         """Put this probe around its operations, or none, from the next execution on. Any thread, at any time.
 
         The main thread exchanges the actions, between two executions: `run` is replaced by a function that does it. No code on the path
-        of an execution asks whether there is a probe.
+        of an execution checks for a probe.
         """
         with self._exchanging:
             self._wanted = probe
         self.give_way()
 
     def give_way(self) -> None:
-        """Have `run` return at the end of the execution, as for other pending work. Any thread."""
+        """Make `run` return at the end of the execution, as for other pending work. Any thread."""
         with self._exchanging:
             self._returns = True
             self.__dict__["run"] = self._exchange_and_run
@@ -186,16 +186,16 @@ class Program:
             del self.__dict__["run"]
 
     def state(self) -> ProgramState:
-        """The actor's place in it. Any thread of the actor's process."""
+        """The actor's position in it. Any thread of the actor's process."""
         stack = _stack_of(self.thread)
         place, executions, running = self._place, self.executions, False
         inner = stack
         for position, frame in enumerate(stack):
-            # Invariant: `run` keeps its place in these two, and in no attribute before it leaves.
+            # Invariant: `run` keeps its position in these two, and in no attribute before it leaves.
             if frame.f_code is type(self).run.__code__ and frame.f_locals.get("self") is self:
                 place = frame.f_locals.get("place", place)
                 executions += frame.f_locals.get("executions", 0)
-                # The frame above is the action; the next is the user's method, or the channel's.
+                # The next inner frame is the action; the following one the user's method, or the channel's.
                 inner = stack[position + 2 :]
                 running = True
         busy = running or any(frame.f_code.co_name == "_serve" for frame in stack)
@@ -203,7 +203,7 @@ class Program:
         return ProgramState(os.getpid(), executions, place, () if running else self._missing(place), running, text)
 
     def _missing(self, place: int) -> tuple[int, ...]:
-        """The channels that the READ at a place waits for: those of a step that follow each other are one action."""
+        """The channels that the READ at a position waits for: consecutive ones of a step are one action."""
         operations = self.assignment.operations
         missing = []
         for operation in operations[place:]:
@@ -226,7 +226,7 @@ class Program:
 
 
 def _also(pending: Callable[[], object], others: tuple[Program, ...]) -> Callable[[], object]:
-    """Whether there is work besides, or another program can go on."""
+    """Whether there is other work, or another program can go on."""
     if len(others) == 1:
         ready = others[0].ready
         return lambda: pending() or ready()
@@ -234,7 +234,7 @@ def _also(pending: Callable[[], object], others: tuple[Program, ...]) -> Callabl
 
 
 def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
-    """Whether a reader is the one that is sought, perhaps with wrappers around it."""
+    """Whether a reader is this one, perhaps wrapped."""
     return reader is wanted or (isinstance(reader, WrappedReader) and reader.wraps(wanted))
 
 
@@ -252,7 +252,7 @@ def _stack_of(thread: int) -> list[FrameType]:
 class GraphService:
     """All programs of one actor. For the main thread, except `ready`, `owner_gone` and `attaching`."""
 
-    #: The probes around every program, always.
+    #: The permanent probes around every program.
     probes: tuple[Probe, ...] = ()
 
     def __init__(self, host: GraphHost) -> None:
@@ -261,12 +261,12 @@ class GraphService:
         #: The spinner where a graph has more processes than there are cores.
         self._spinner_oversubscribed = AdaptiveSpinner(oversubscribed=True)
         self._programs: tuple[Program, ...] = ()
-        #: Each of them with all others.
+        #: Each program with all others.
         self._turns: tuple[tuple[Program, tuple[Program, ...]], ...] = ()
         #: The number of processes per core of the largest graph (see `mray._ipc.spin`).
         self._per_core = 0.0
         self._gone: deque[str] = deque()
-        #: The copies that a thread makes a program of, and the processes that have them: given up where it finds its own no more.
+        #: Copies whose program a thread is creating -> their processes; a thread that does not find its own any more gives up.
         self._attaching: dict[str, str] = {}
         #: Held while one of these or the programs change.
         self._changing = threading.Lock()
@@ -306,7 +306,7 @@ class GraphService:
         return b""
 
     def attaching(self, payload: bytes) -> Callable[[], bytes]:
-        """ATTACH: the function that makes the program of a copy, in any thread. In the reading thread, so that no STOP comes before."""
+        """ATTACH: the function that creates the program of a copy, in any thread. In the reading thread, so that no STOP comes before."""
         assignment: Assignment = pickle.loads(payload)
         with self._changing:
             self._attaching[assignment.graph_id] = assignment.owner
@@ -325,7 +325,7 @@ class GraphService:
                 if program is not None and is_wanted:
                     others = self._programs
                     self._set_programs((*others, program))
-                    for other in others:  # which knows nothing of this one as long as it runs
+                    for other in others:  # which do not know this one while they run
                         other.give_way()
         if program is None or not is_wanted:
             if program is not None:
@@ -362,7 +362,7 @@ class GraphService:
             program.close()
 
     def owner_gone(self, process: str) -> None:
-        """Have the main thread leave the graphs that a dead process has compiled. Any thread."""
+        """Make the main thread leave the graphs that a dead process has compiled. Any thread."""
         self._gone.append(process)
 
     def _leave_gone(self) -> None:
@@ -374,7 +374,7 @@ class GraphService:
                     self._stop(graph_id)
 
     def close_all(self) -> None:
-        """Leave every graph, as the actor ends."""
+        """Leave every graph, as the actor exits."""
         self._attaching.clear()
         for program in self._programs:
             self._stop(program.assignment.graph_id)
@@ -402,9 +402,9 @@ class GraphService:
         return bool(self._gone)
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Run every program until all are blocked and spinning does not help, or until `pending()`; whether any made progress.
+        """Run every program until all are blocked and spinning does not help, or until `pending()`. Returns whether any made progress.
 
-        They take turns: a program whose next input is there gives way to another one that can go on.
+        They take turns: a program whose next input has arrived gives way to another one that can go on.
         """
         if self._gone:
             self._leave_gone()
@@ -414,13 +414,13 @@ class GraphService:
             for program, others in self._turns:
                 moves = program.run(_also(pending, others) if others else pending) or moves
             moved = moved or moves
-            # A program that is alone has stopped because there was nothing for it; one of several perhaps for the sake of another.
+            # A program that is alone has stopped for lack of input; one of several perhaps for the sake of another.
             if pending() or not ((moves and len(self._turns) > 1 and self.ready()) or self._spin(pending)):
                 break
         return moved
 
     def _spin(self, pending: Callable[[], object]) -> bool:
-        """Wait a few microseconds until a program can go on; whether one can."""
+        """Wait a few microseconds until a program can go on. Returns whether one can."""
         spinner = self._spinner
         if self._per_core > 1:
             if self._per_core > MAX_PROCESSES_PER_CORE or not all(program.waits_alone for program in self._programs):

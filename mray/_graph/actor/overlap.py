@@ -1,8 +1,7 @@
-"""Communication beside computing: the step that uses a value from NCCL or from another GPU waits for it, and no earlier step does.
+"""Communication that overlaps with computing: only the step that uses a value from NCCL or from another GPU waits for it.
 
-In an actor whose graph was compiled with ``_overlap_gpu_communication=True``. A READ or a collective only begins; the first step that uses
-the value, or the WRITE that passes it on, has the current stream wait for it. The steps between the two compute
-meanwhile.
+In an actor whose graph was compiled with ``_overlap_gpu_communication=True``. A READ or a collective only begins; the first step that
+uses the value, or the WRITE that passes it on, makes the current stream wait for it. The steps in between compute meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from mray._channel.communicator_edge import Deferred
 from mray._graph.communicators import CommunicatorCall
 from mray._graph.plan import Assignment, Route, Source, Step
 
-#: Has the current stream wait for a value.
+#: Makes the current stream wait for a value.
 Settle = Callable[[], None]
 
 

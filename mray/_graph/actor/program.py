@@ -1,10 +1,10 @@
 """Compiling an actor's operations into a flat list of closures.
 
-Each action does one operation and returns how many places the program advances: 0 when it would block. The hot path looks no name
-up and walks no attributes: ends, cells and methods are bound when the graph is allocated. The most common program, one step that reads
-one value and sends one on, is one action for all three operations.
+Each action does one operation and returns how many positions the program advances: 0 when it would block. The hot path looks no name up
+and walks no attributes: ends, cells and methods are bound when the graph is allocated. The most common program, one step that reads one
+value and sends one on, is one action for all three operations.
 
-A method that raises makes a `Failed`, which travels along the edges in the place of the value; steps that receive one are skipped and
+A method that raises produces a `Failed`, which travels along the edges in the place of the value; steps that receive one are skipped and
 pass it on. Exceptions that end a process (SystemExit, KeyboardInterrupt) are not caught.
 """
 
@@ -31,7 +31,7 @@ from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Operation, Rou
 from mray._graph.watch.probes import Probe
 from mray._graph.watch.probes import apply as probe_ends
 
-#: Does one operation; how many places to advance, 0 when it would block.
+#: Does one operation. Returns the positions to advance, 0 when it would block.
 Action = Callable[[], int]
 Fail = Callable[[BaseException, str], bytes]
 
@@ -61,7 +61,7 @@ def compile_program(
     probes: Sequence[Probe] = (),
     cells: list[Any] | None = None,
 ) -> Code:
-    """The actions of an actor; raises when a method is missing or cannot run in a graph.
+    """The actions of an actor. Raises when a method is missing or cannot run in a graph.
 
     `probes` are put around the reads, writes and methods. `cells` are those of the program's earlier compilation.
     """
@@ -90,7 +90,7 @@ def compile_program(
     code = Code([], [], [None] * len(numbers) if cells is None else cells, [])
     for place, operation in enumerate(assignment.operations):
         if len(code.actions) > place:
-            continue  # a READ that the one before it has gathered
+            continue  # a READ that the previous one has gathered
         step = steps[operation.step]
         if operation.kind == READ:
             _add_reads(code, step, _inlets(assignment, place, readers, channels, numbers), numbers)
@@ -110,7 +110,9 @@ def compile_program(
 
 
 def _with_outputs(assignment: Assignment, methods: dict[int, Callable[..., Any]], writers: Mapping[int, ChannelWriter]) -> set[int]:
-    """Has methods fill the memory of the channel that alone carries their results, which nobody here uses; the numbers of the channels."""
+    """Let methods fill the memory of the only channel that carries their results, which no step here uses. Returns the numbers of the
+    channels.
+    """
     used = Counter(channel.source for channel in assignment.channels if channel.index in writers)
     used.update(source for step in assignment.steps for source in step.sources)
     steps = {step.index: step for step in assignment.steps if step.num_returns == 1 and step.group < 0}
@@ -127,7 +129,7 @@ def _with_outputs(assignment: Assignment, methods: dict[int, Callable[..., Any]]
 def _inlets(
     assignment: Assignment, place: int, readers: Mapping[int, ChannelReader], channels: Mapping[int, Route], numbers: dict[Source, int]
 ) -> list[Inlet]:
-    """The READs of one step that follow each other from `place` on; one whose channel blocks is alone."""
+    """The consecutive READs of one step from `place` on; one whose channel blocks is alone."""
     found: list[Inlet] = []
     step = assignment.operations[place].step
     for operation in assignment.operations[place:]:
@@ -153,7 +155,7 @@ def _add_reads(code: Code, step: Step, inlets: list[Inlet], numbers: dict[Source
         code.actions.append(_read(first.try_read, code.cells, first.cell))
         code.waits.append(first.reader.ready)
         return
-    # One action for all of them; the program never comes to the places of the others.
+    # One action for all of them; the program never reaches the positions of the others.
     code.actions.extend([read_all(inlets, code.cells, others)] * len(inlets))
     code.waits.extend([any_ready(inlets)] * len(inlets))
     code.inlets.extend(inlets)
@@ -215,8 +217,8 @@ def _part(argument: Argument, constants: list[Any]) -> Callable[[Any], Any]:
 def _relay(
     try_read: Callable[[], Any], method: Callable[[Any], Any], try_write: Callable[[Any], bool], name: str, failure: Fail, keeps: bool
 ) -> list[Action]:
-    """`keeps`: what was read lives until the answer is sent, since to let go of a tensor of a device takes a driver's call. Memory of a
-    ring is let go of first: the writer, once it has the answer, finds its slot free and does not take another.
+    """`keeps`: the read value lives until the answer is sent, since releasing a device tensor takes a driver call. A ring's memory is
+    released first: the writer, once it has the answer, finds its slot free and does not take another.
     """
     kept: list[Any] = []
 
@@ -272,7 +274,7 @@ def _write(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: 
 
 
 def _then_forget(write: Action, cells: list[Any], cell: int) -> Action:
-    """A write after which nobody uses the value."""
+    """A write after which no step uses the value."""
 
     def write_last() -> int:
         if not write():

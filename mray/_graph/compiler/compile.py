@@ -1,7 +1,7 @@
 """Compiling a graph: the passes, in order. Decide first, then act.
 
 validate -> (ask for sites, try pairs of them) -> resolve -> schedule -> check_deadlock      decide; no channel exists yet
-Allocation.make                                                    all parts, on all actors at once: the only pass with effects
+Allocation.make                                                    all parts, on all actors concurrently: the only pass with effects
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _OPTIONS_OF_WORKERS = ("num_cpus", "num_gpus", "memory", "resources", "accelerat
 def plan_graph(
     graph: Graph, in_flight: int, sites: Mapping[str, Site] | None = None, communicators: Sequence[Carrier] = (), *, overlap: bool = False
 ) -> Plan:
-    """Take all decisions about a graph. `sites`: the devices of its endpoints, as far as they matter."""
+    """Make all decisions about a graph. `sites`: the devices of its endpoints, where they matter."""
     known = nccl_groups(communicators, sites or {})
     channels, size, groups = resolve(graph, in_flight, sites, known, len(communicators))
     operations = schedule(graph, channels)
     if find_circle(operations, channels, graph.steps) is not None:
-        # Perhaps only because somebody who is to pass a value on waits for who is to get it.
+        # Perhaps only because a relay waits for its own reader.
         channels, size, groups = resolve(graph, in_flight, sites, known, len(communicators), relays=False)
         operations = schedule(graph, channels)
         check_deadlock(operations, channels, graph.steps)
@@ -72,7 +72,7 @@ def compile_graph(
     """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
 
     Waits until all actors live and have made their part. Raises ValueError or NotImplementedError for a graph that cannot be compiled,
-    ActorDiedError for an actor that is dead, and leaves nothing behind then.
+    ActorDiedError for a dead actor, and leaves nothing behind then.
     """
     context = DAGContext.get_current()
     if buffer_size_bytes is None:
@@ -125,9 +125,9 @@ def compile_graph(
 
 
 def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:
-    """The sites of the endpoints that may need a device, with what pairs of them failed at.
+    """The sites of the endpoints that may need a device, with the failures between pairs of them.
 
-    Puts workers that had to be leased for the question into `workers`.
+    Adds workers that had to be leased for the question to `workers`.
     """
     own = owners(validated.handles, validated.workers)
     groups = [each.endpoints for each in validated.communicators if isinstance(each, NcclGroup)]
@@ -142,7 +142,7 @@ def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> di
     sites = ask_sites(host, asked, own, actors)
     if parted and is_served:
         hint_at_turns(host, parted, sites)
-    # Where a pair has failed, another may take its place.
+    # Where a pair has failed, another may replace it.
     tried: set[tuple[str, str]] = set()
     while pairs := [pair for pair in device_pairs(validated.graph, sites) if (pair.writer, pair.reader) not in tried]:
         tried.update((pair.writer, pair.reader) for pair in pairs)
@@ -151,7 +151,7 @@ def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> di
 
 
 class GraphFunctions:
-    """Runs plain functions of a graph: an actor without a state. Functions that follow each other share one (`validate`)."""
+    """Runs plain functions of a graph: an actor without a state. Consecutive functions share one (`validate`)."""
 
 
 def lease_worker(options: dict[str, Any]) -> Any:

@@ -1,9 +1,9 @@
-"""Pass: prove that no execution can hang, or show the circle. Pure.
+"""Pass: prove that no execution can hang, or show the cycle. Pure.
 
-Within one execution an operation waits for the one before it in its actor's program, and a READ for the WRITE of its channel; a WRITE
-whose channel blocks waits until its readers have come to their READs, and steps that meet wait for each other likewise. If these edges
-have no circle, no execution hangs, however many are in flight: every other wait of an execution (for room in a ring, the actor's previous
-execution) is for an earlier execution, so a circle through several executions cannot close, and the driver reads every output.
+Within one execution an operation waits for the previous one in its actor's program, and a READ for the WRITE of its channel; a WRITE
+whose channel blocks waits until its readers have come to their READs, and steps that synchronize wait for each other likewise. If these
+edges have no cycle, no execution hangs, however many are in flight: every other wait of an execution (for room in a ring, the actor's
+previous execution) is for an earlier execution, so a cycle through several executions cannot close, and the driver reads every output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from mray._channel.select import BLOCKING
 from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Operation, Route, Step
 
-#: An operation of an actor, by its place in the actor's program.
+#: An operation of an actor, by its index in the actor's program.
 Place = tuple[str, int]
 
 
@@ -49,7 +49,7 @@ def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route]
 
 
 def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route], steps: Sequence[Step] = ()) -> list[Place] | None:
-    """Operations that wait for each other in a circle, or None."""
+    """Operations that wait for each other in a cycle, or None."""
     waits = edges(schedule, channels, steps)
     #: 1 while on the current path, 2 when proved to end.
     state: dict[Place, int] = {}
@@ -75,7 +75,7 @@ def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[
 
 
 def check_deadlock(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route], steps: Sequence[Step] = ()) -> None:
-    """Raise ValueError, with the circle, if the graph would hang. `steps` are needed where some of them meet."""
+    """Raise ValueError, with the cycle, if the graph would hang. `steps` are needed where some of them synchronize."""
     circle = find_circle(schedule, channels, steps)
     if circle is not None:
         told = " waits for ".join(

@@ -1,12 +1,13 @@
-"""Pass: the channels of a graph, their transports, and the places of their rings.
+"""Pass: the channels of a graph, their transports, and the locations of their rings. Allocates nothing.
 
-A channel per source that another endpoint reads and per transport that its readers need: one writer, all its readers by that transport. A
-source that only its producer reads stays in the producer's program. This pass makes nothing.
+A channel per source that another endpoint reads and per transport that its readers need: one writer, all its readers by that transport.
+A source that only its producer reads stays in the producer's program.
 
-*Relays.* Several GPUs that read the memory of one would share that one's link. So where three actors or more do, two of them read it, and
-each passes on what it has read to two others, and so on, over links of their own; actors that share a GPU have it from the first of them.
-Each passing on is a channel of the same source that a reader writes, right after it has read. An actor of the tree waits for those above it
-in place of the writer only.
+*Relays.* Several GPUs that read the memory of one would share its link. So where three actors or more do, two of them read it, and each
+passes on what it has
+read to two others, and so on, over links of their own; actors that share a GPU get it from the first of them. Each relay is a channel of
+the same source
+that a reader writes, right after it has read. An actor of the tree waits only for those above it.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ ENTRY_BYTES = 4096 + 256
 #: The same for rings of very many entries.
 SMALL_ENTRY_BYTES = 1024
 MANY_ENTRIES = 64
-#: Payload slots that a ring keeps before it gives them away.
+#: Payload slots that a ring has before it gives them away.
 LEAST_SLOTS = 16
 MOST_SLOTS = 64
-#: Messages with tensors of devices that readers may keep without a copy.
+#: Messages with device tensors that readers may hold without a copy.
 LEAST_LEASES = 64
 MOST_LEASES = 256
-#: So many actors that read the memory of one GPU from others pass it on, each to so many.
+#: The number of remote readers of one GPU's memory from which on they relay it; the number of readers of each relay.
 LEAST_RELAYED = 3
 FAN_OUT = 2
 
 
 def layout_for(in_flight: int, readers: int, *, lends: bool = False) -> RingLayout:
-    """The ring of a channel in a graph of so many executions in flight: one of them never has to wait for room.
+    """The ring of a channel in a graph of `in_flight` executions, which never wait for room.
 
-    `lends`: its messages lend the readers memory that is in none of its slots.
+    `lends`: its messages lend the readers memory outside of its slots.
     """
     entries = entries_for(in_flight)
     entry_bytes = ENTRY_BYTES if entries <= MANY_ENTRIES else SMALL_ENTRY_BYTES
@@ -77,8 +78,8 @@ def resolve(
 ) -> Resolved:
     """Decide the channels that carry the values of a graph between its endpoints.
 
-    `sites`: what each endpoint has, as far as it was asked. `made`: how many communicators there are already, numbered from 0, and
-    `groups` the members of those of NCCL among them -> their number. Raises ValueError when a transport that the user demands cannot work.
+    `sites`: what each endpoint has, where that was asked. `made`: the number of existing communicators, numbered from 0, and `groups`
+    the members of those of NCCL among them -> their number. Raises ValueError when a transport that the user demands cannot work.
     """
     sites = sites or {}
     routes = list(_routes(graph, sites, relays))
@@ -98,7 +99,7 @@ def resolve(
 
 
 def device_pairs(graph: Graph, sites: Mapping[str, Site]) -> list[DevicePair]:
-    """The processes that edges would join by memory or events of a device, each pair once; those of edges with a hint first."""
+    """The distinct pairs of processes that edges would join by memory or events of a device; those of edges with a hint first."""
     asked = {source: transfer.transport for source, transfer in graph.transfers.items()}
     found = [
         DevicePair(writer, reader, transport, asked.get(source, ""), _is_late(graph, sites, source, transport, (writer, reader)))
@@ -142,7 +143,7 @@ def _by_transport(
     found: dict[str, list[list[str]]] = {}
     for reader in readers:
         transport = SHM
-        # A source that no step uses brings no value, and one that the driver keeps to itself leaves no process.
+        # A source without a step brings no value, and one that the driver keeps to itself leaves no process.
         if source not in graph.leaves and writer != reader:
             asked = AUTO if transfer is None else transfer.transport
             transport = select(_site(sites, writer), _site(sites, reader), asked, hinted=transfer is not None)
@@ -180,9 +181,9 @@ def _tree(writer: str, readers: tuple[str, ...], sites: Mapping[str, Site]) -> d
 def _communicators(
     routes: Sequence[tuple[Source, str, str, tuple[str, ...]]], sites: Mapping[str, Site], known: Mapping[frozenset[str], int], made: int
 ) -> tuple[dict[frozenset[str], int], tuple[tuple[str, ...], ...]]:
-    """The parties of NCCL's edges -> the number of their communicator, and the members of new ones.
+    """The participants of NCCL's edges -> the number of their communicator, and the members of new ones.
 
-    One for all of them, where its ranks have a GPU each (or may share one): a communicator costs memory.
+    One for all of them, where its ranks have a GPU each (or may share one), since a communicator costs memory.
     """
     parties = [(writer, *readers) for _source, writer, transport, readers in routes if transport == NCCL]
     everybody = tuple(dict.fromkeys(endpoint for party in parties for endpoint in party))

@@ -1,10 +1,10 @@
 """Pass: the operations of each actor in each execution, in order. Pure.
 
-All steps are brought into one order (`mray._api.bind_order`), of which each actor runs its own.
+All steps get one order (`mray._api.bind_order`), of which each actor runs its own.
 
-A channel is read before the first step that needs it, and written right after the step that fills it, or after the actor that relays it has
-read it; if several carry its value, one after the other. Where the writer of a channel waits for its readers, they read as soon as it
-writes, before any other operation: in the one order, reading and writing have the same place.
+A channel is read before the first step that needs it, and written right after the step that fills it, or after the actor that relays it
+has read it; several channels of one value are written one after the other. Where the writer of a channel waits for its readers, they
+read as soon as it writes, before any other operation: in the one order, reading and writing have the same position.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Graph, Operation, Rou
 
 
 def order_steps(steps: Sequence[Step]) -> list[Step]:
-    """One order for all steps, see `mray._api.bind_order`. Raises ValueError when steps wait for each other in a circle."""
+    """One order for all steps, see `mray._api.bind_order`. Raises ValueError when steps wait for each other in a cycle."""
     places = {step.index: place for place, step in enumerate(steps)}
     calls = [
         BoundCall(step.actor, step.bind_index, {places[source.step] for source in step.sources if source.step >= 0}, step.group)
@@ -63,7 +63,7 @@ def schedule(graph: Graph, channels: Iterable[Route]) -> dict[str, tuple[Operati
                 if graph.endpoint_of(source) != step.actor:
                     read_once(step.actor, source, step.index)
             operations[step.actor].append(Operation(COMPUTE, step.index))
-        # Not before all of a group have met: the reader of a value that one of them writes may be another of them.
+        # Not before all of a group have synchronized: the reader of a value that one of them writes may be another of them.
         for source in [Source(step.index, output) for step in together for output in range(step.num_returns)]:
             # Channels that wait for no reader first.
             own = [channel for channel in carrying.get(source, ()) if channel.writer == graph.endpoint_of(source)]

@@ -1,10 +1,10 @@
-"""Modules that Ray calls private and that clients reach into all the same: what they use of them, made of mray's public API.
+"""Private modules of Ray that clients reach into: what they use of them, made of mray's public API.
 
-Nothing here has a state of its own: a question is answered from the session's verbs, listings and key-value table, by Ray's names and in
-Ray's forms. An answer that Ray gives on one node without a dashboard is given here; what cannot be raises in words.
+Nothing here has a state of its own: answers come from the session's verbs, listings and key-value table, by Ray's names and in Ray's
+forms. What Ray answers on one node without a dashboard is answered here; the rest raises.
 
 ====================  ====================================================================================================
-core                  the compiled part of Ray, and the modules around it that its libraries ask (`raylet`, `worker`)
+core                  the compiled part of Ray, and the modules around it that its libraries use (`raylet`, `worker`)
 core worker           the calling process as an object (`core_worker`)
 control store, GCS    the table of small values of all processes and its nodes: here the session's, and its one node (`gcs_client`)
 client mode           calls by way of Ray's client: there are none (`client_mode_hook`, `client`)

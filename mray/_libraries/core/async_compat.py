@@ -1,4 +1,4 @@
-"""``ray._private.async_compat``: functions that are coroutines, and those that are made some."""
+"""``ray._private.async_compat``: recognizing and creating coroutine functions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ get_new_event_loop = asyncio.new_event_loop
 
 
 def try_install_uvloop() -> None:
-    """Have new event loops be uvloop's: mray's actors run on asyncio's own."""
+    """Use uvloop for new event loops: not here, since mray's actors run on asyncio's own."""
 
 
 def is_async_func(func: object) -> bool:
-    """Whether a call makes a coroutine or an asynchronous generator."""
+    """Whether a call creates a coroutine or an asynchronous generator."""
     return inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func)
 
 
@@ -27,7 +27,7 @@ def has_async_methods(cls: object) -> bool:
 
 
 def sync_to_async(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as one that makes coroutines, in which it runs whole."""
+    """The function as a coroutine function that runs it whole."""
     if is_async_func(func):
         return func
 

@@ -1,4 +1,4 @@
-"""``ray.autoscaler.sdk``: the wish for more machines. There is one."""
+"""``ray.autoscaler.sdk``: requests for more machines. There is one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["request_resources"]
 def request_resources(
     num_cpus: int | None = None, bundles: list[dict[str, float]] | None = None, bundle_label_selectors: list[dict[str, str]] | None = None
 ) -> None:
-    """Take note that so much is wanted. As with Ray on a cluster without an autoscaler, nothing follows from it.
+    """Accept a request, without effect, as on a Ray cluster without an autoscaler.
 
-    TypeError for a number of CPUs that is none, or bundles that are no dicts of numbers.
+    Raises TypeError for an invalid number of CPUs, or bundles that are no dicts of numbers.
     """
     if num_cpus is not None and not isinstance(num_cpus, int):
         raise TypeError("num_cpus should be of type int.")

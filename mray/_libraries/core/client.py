@@ -1,4 +1,4 @@
-"""The question that programs ask Ray's client: whether they talk through it. They do not."""
+"""What programs ask about Ray's client, which mray does not have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Client:
         return False
 
     def disconnect(self) -> None:
-        """Do nothing, as on Ray where there is no connection."""
+        """Do nothing, as on Ray without a connection."""
 
     shutdown = disconnect
 
@@ -46,5 +46,5 @@ class ClientObjectRef:
 
 
 def num_connected_contexts() -> int:
-    """How many clients of this process are connected: none."""
+    """The number of connected clients of this process: 0."""
     return 0

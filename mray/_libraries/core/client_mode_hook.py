@@ -1,4 +1,4 @@
-"""Where Ray sends calls through its client. mray has none: every driver is on the machine, and calls go straight."""
+"""Where Ray sends calls through its client. mray has none: every driver is on the machine."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def client_mode_should_convert() -> bool:
 
 @contextlib.contextmanager
 def disable_client_hook() -> Iterator[None]:
-    """Call past the client, as every call does."""
+    """Context manager: bypass the client, as every call does."""
     yield

@@ -1,4 +1,4 @@
-"""``CoreWorker``: the compiled side of the calling process, as far as Ray's libraries ask it."""
+"""``CoreWorker``: the compiled side of the calling process, as far as Ray's libraries use it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ class CoreWorker:
     """The calling process."""
 
     def add_object_out_of_scope_callback(self, object_ref: ObjectRef, callback: Callable[[bytes], None]) -> bool:
-        """Call back with the object's id once no process holds a ref of it. ValueError when another process owns it."""
+        """Call back with the object's id once no process holds a ref of it. Raises ValueError when another process owns it."""
         started_backend().on_out_of_scope(object_ref, callback)
         return True
 
     def get_disable_job_level_lineage_reconstruction(self) -> bool:
-        """Whether lost objects of this program are not made again: they are."""
+        """Whether reconstruction of lost objects is disabled: it is not."""
         return False
 
     def get_local_memory_store_bytes_used(self) -> int:
-        """Bytes of small values that this process holds; an engine of one process has none in bytes. Looks at every object there is."""
+        """Bytes of small values that this process holds; an engine of one process has none in bytes. Walks every object of the
+        interpreter.
+        """
         client = client_here(started_backend().facts()["session_dir"])
         return 0 if client is None else inline_bytes(client)

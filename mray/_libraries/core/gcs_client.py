@@ -1,4 +1,4 @@
-"""``GcsClient``: Ray's control store, as far as its libraries ask it; here the key-value table of the session and its one node."""
+"""``GcsClient``: Ray's control store, as far as its libraries use it; here the key-value table of the session and its one node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mray.experimental.internal_kv import (
 
 
 class GcsClient:
-    """A client of the session's key-value table. Any process of the session. Methods that Ray's libraries do not call are lacking."""
+    """A client of the session's key-value table. Any process of the session. Methods that Ray's libraries do not call are missing."""
 
     def __init__(self, address: str | None = None, cluster_id: ClusterID | None = None) -> None:
         self._address = address
@@ -29,7 +29,7 @@ class GcsClient:
 
     # ------------------------------------------------------------------------------------ keys and values
     def internal_kv_get(self, key: bytes, namespace: bytes | None = None, timeout: float | None = None) -> bytes | None:
-        """The value of a key; None when there is none."""
+        """The value of a key, or None."""
         return _internal_kv_get(key, namespace=namespace)
 
     def internal_kv_multi_get(self, keys: list[bytes], namespace: bytes | None = None, timeout: float | None = None) -> dict[bytes, bytes]:
@@ -40,11 +40,11 @@ class GcsClient:
     def internal_kv_put(
         self, key: bytes, value: bytes, overwrite: bool = False, namespace: bytes | None = None, timeout: float | None = None
     ) -> int:
-        """Give a key a value, one that it has only with `overwrite`; returns the number of keys that are new."""
+        """Set the value of a key, an existing one only with `overwrite`; returns the number of new keys."""
         return int(not _internal_kv_put(key, value, overwrite, namespace=namespace))
 
     def internal_kv_del(self, key: bytes, del_by_prefix: bool, namespace: bytes | None = None, timeout: float | None = None) -> int:
-        """Take the value of a key away, or of all that begin with it; returns their number."""
+        """Delete a key, or all keys with that prefix; returns their number."""
         return _internal_kv_del(key, del_by_prefix=del_by_prefix, namespace=namespace)
 
     def internal_kv_keys(self, prefix: bytes, namespace: bytes | None = None, timeout: float | None = None) -> list[bytes]:
@@ -75,11 +75,11 @@ class GcsClient:
         return found
 
     def get_draining_nodes(self, timeout: float | None = None) -> dict[NodeID, int]:
-        """No node is about to leave."""
+        """No node is draining."""
         return {}
 
     def get_all_resource_usage(self, timeout: float | None = None) -> Any:
-        """The resources of the node that are free, as a message of Ray's."""
+        """The free resources of the node, as a message of Ray's."""
         from ray.core.generated.gcs_service_pb2 import GetAllResourceUsageReply  # noqa: PLC0415
 
         reply = GetAllResourceUsageReply()
@@ -92,7 +92,7 @@ class GcsClient:
 
 
 def _pin_runtime_env_uri(uri: str, *, expiration_s: int = 0) -> None:
-    """Keep the package of an environment for so long: nothing takes one away while the session lives."""
+    """Pin the package of an environment: without effect, since none is removed while the session lives."""
 
 
 #: That of this process.

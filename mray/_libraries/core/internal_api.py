@@ -28,10 +28,10 @@ def memory_summary(
     stats_only: bool = False,
     num_entries: int | None = None,
 ) -> str:
-    """The objects of the session and who holds them, a line each, and a line for shared memory, with `stats_only` alone. One node:
+    """The objects of the session and their holders, a line each, and a line for shared memory; with `stats_only` only that. One node:
     `group_by` has nothing to group.
 
-    ValueError for a `sort_by` or `units` that is none of Ray's.
+    Raises ValueError for a `sort_by` or `units` that is none of Ray's.
     """
     if sort_by not in _ORDERS or units not in _UNITS:
         raise ValueError(f"sort_by is one of {list(_ORDERS)}, units one of {list(_UNITS)}; got {sort_by!r} and {units!r}.")
@@ -70,7 +70,7 @@ def get_state_from_address(_address: str | None) -> GlobalState:
 def get_memory_info_reply(
     _state: GlobalState, node_manager_address: str | None = None, node_manager_port: int | None = None, timeout_seconds: float = 60.0
 ) -> Any:
-    """The objects that were written to disk, as a message of Ray's. The time that it took is not measured."""
+    """The spilled objects, as a message of Ray's. The time that it took is not measured."""
     from ray.core.generated.node_manager_pb2 import FormatGlobalMemoryInfoReply  # noqa: PLC0415  (of the installed Ray)
 
     reply = FormatGlobalMemoryInfoReply()
@@ -79,7 +79,7 @@ def get_memory_info_reply(
 
 
 def get_local_ongoing_lineage_reconstruction_tasks() -> list[tuple[Any, int]]:
-    """The tasks of this process that run again because their values were lost, as messages of Ray's, and how many are alike."""
+    """The tasks of this process that run again because their values were lost, as messages of Ray's, with the number of equal ones."""
     from ray.core.generated.common_pb2 import LineageReconstructionTask, TaskStatus  # noqa: PLC0415  (of the installed Ray)
 
     client = client_here(started_backend().facts()["session_dir"])

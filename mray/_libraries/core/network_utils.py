@@ -1,4 +1,4 @@
-"""``ray._common.network_utils``: addresses as text, and ports that are free."""
+"""``ray._common.network_utils``: addresses as text, and free ports."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["build_address", "find_free_port", "get_localhost_ip", "is_ipv6", "is
 
 
 def find_free_port(family: socket.AddressFamily = socket.AF_INET) -> int:
-    """A port that nobody listens on at this moment."""
+    """A port that is free at this moment."""
     with socket.socket(family) as sock:
         sock.bind(("", 0))
         return int(sock.getsockname()[1])
 
 
 def is_ipv6(host: str) -> bool:
-    """Whether an address is one of version 6."""
+    """Whether an address is an IPv6 address."""
     try:
         return ipaddress.ip_address(host).version == 6
     except ValueError:
@@ -28,26 +28,26 @@ def is_ipv6(host: str) -> bool:
 
 
 def build_address(host: str, port: int | str) -> str:
-    """``host:port``, with brackets around an address of version 6."""
+    """``host:port``, with brackets around an IPv6 address."""
     return join_host(host, port)
 
 
 def parse_address(address: str) -> tuple[str, str] | None:
-    """Host and port of what `build_address` makes; None for what has no port."""
+    """Host and port of such an address; None for one without a port."""
     host, colon, port = address.rpartition(":")
     return (host.removeprefix("[").removesuffix("]"), port) if colon else None
 
 
 def is_localhost(host: str) -> bool:
-    """Whether a name or an address is this machine's own for itself."""
+    """Whether a name or an address is a loopback one."""
     return host in LOOPBACK
 
 
 def get_localhost_ip() -> str:
-    """Of this machine for itself."""
+    """The loopback address."""
     return LOOPBACK[0]
 
 
 def get_address_and_port() -> tuple[str, int]:
-    """The address of this machine, and a port that nobody listens on at this moment."""
+    """The address of this machine, and a port that is free at this moment."""
     return get_node_ip_address(), find_free_port()

@@ -1,4 +1,4 @@
-"""``ray._private.profiling``: spans of a program's own in Ray's timeline, which are taken only where ``RAY_PROFILING`` is set."""
+"""``ray._private.profiling``: a program's own spans in Ray's timeline, which are recorded only where ``RAY_PROFILING`` is set."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ NULL_LOG_SPAN = contextlib.nullcontext()
 
 
 def profile(event_type: str, extra_data: dict[str, object] | None = None) -> contextlib.nullcontext[None]:
-    """As without the variable: nothing is taken."""
+    """As without the variable: nothing is recorded."""
     return NULL_LOG_SPAN

@@ -1,4 +1,4 @@
-"""``ray._raylet``: the compiled part of Ray, as far as its libraries know it."""
+"""``ray._raylet``: the compiled part of Ray, as far as its libraries use it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MessagePackSerializer:
 
     @staticmethod
     def dumps(obj: Any, python_serializer: object = None) -> bytes:
-        """Pack a value. TypeError for what is not of a plain type."""
+        """Pack a value. Raises TypeError for values of other types."""
         import msgpack  # noqa: PLC0415  (Ray brings it)
 
         return bytes(msgpack.packb(obj, use_bin_type=True))
@@ -46,17 +46,17 @@ class Config:
 
     @staticmethod
     def grpc_client_keepalive_time_ms() -> int:
-        """Milliseconds after which a silent connection of gRPC is tried."""
+        """Milliseconds after which a silent gRPC connection is probed."""
         return 300000
 
     @staticmethod
     def grpc_client_keepalive_timeout_ms() -> int:
-        """Milliseconds within which the other end answers to that."""
+        """Milliseconds for the answer to that probe."""
         return 120000
 
     @staticmethod
     def max_grpc_message_size() -> int:
-        """Bytes of a message of gRPC."""
+        """Bytes of a gRPC message."""
         return 512 << 20
 
 
@@ -64,28 +64,28 @@ CONFIG = Config()
 
 
 class AuthenticationMode(enum.Enum):
-    """Ways in which processes of a cluster prove who they are. Those of one session need none."""
+    """How processes of a cluster authenticate. Those of one session need not."""
 
     DISABLED = 0
     TOKEN = 1
 
 
 def get_authentication_mode() -> AuthenticationMode:
-    """The way that is in use: none."""
+    """The mode in use: none."""
     return AuthenticationMode.DISABLED
 
 
 def node_labels_match_selector(node_labels: dict[str, str], selector: dict[str, str]) -> bool:
-    """Whether a node with these labels is one that a selector selects."""
+    """Whether node labels satisfy a selector."""
     return selects(selector, node_labels)
 
 
 # -------------------------------------------------------------------------------------------- addresses
 def get_all_interfaces_ip() -> str:
-    """The address on which a server listens for all."""
+    """The address that listens on all interfaces."""
     return "0.0.0.0"
 
 
 def node_ip_address_from_perspective(_address: str | None = None) -> str:
-    """The address of this machine, that of its route out."""
+    """The address of this machine on its route out."""
     return node_address()

@@ -31,10 +31,10 @@ class SerializedObject:
 
 
 class SerializationContext:
-    """The serializer of this process, and the classes that users have their own ways for."""
+    """The serializer of this process, with the users' own serializers for classes."""
 
     def serialize(self, value: Any) -> SerializedObject:
-        """Pickle a value. TypeError when it cannot be pickled."""
+        """Pickle a value. Raises TypeError when it cannot be pickled."""
         return SerializedObject(serializer.serialize(value))
 
     def _register_cloudpickle_reducer(self, cls: type, reducer: Reducer) -> None:

@@ -1,4 +1,4 @@
-"""The questions that Ray's command ``serve`` asks the dashboard's web server; here the session that runs answers them."""
+"""What Ray's command ``serve`` asks the dashboard's web server; here the running session answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ServeSubmissionClient", "parse_runtime_env_args"]
 class ServeSubmissionClient:
     """Ray Serve in the session that ``RAY_ADDRESS`` names, or in the only one that runs; this process joins it as a driver.
 
-    `dashboard_head_address` says which machine: ValueError unless it is this one. ConnectionError when no session runs.
+    `dashboard_head_address` names the machine: ValueError unless it is this one. Raises ConnectionError when no session runs.
     """
 
     def __init__(self, dashboard_head_address: str, **_options: Any) -> None:
@@ -42,7 +42,7 @@ class ServeSubmissionClient:
         return dict(client.get_serve_details())
 
     def deploy_applications(self, config: dict[str, Any]) -> None:
-        """Make the applications those of a configuration. Returns when Serve has begun with it. Serve is started if it does not run."""
+        """Deploy the applications of a configuration, and start Serve if needed. Returns when Serve has begun."""
         from ray.serve._private.api import serve_start  # noqa: PLC0415
         from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
 
@@ -68,15 +68,15 @@ class ServeSubmissionClient:
 def parse_runtime_env_args(
     runtime_env: str | None = None, runtime_env_json: str | None = None, working_dir: str | None = None
 ) -> dict[str, Any]:
-    """The environment that a command's options describe: a YAML file, or JSON, and the directory, which goes before theirs.
+    """The environment that a command's options describe: a YAML file, or JSON, and the directory, which overrides theirs.
 
-    ValueError when both a file and JSON are given.
+    Raises ValueError when both a file and JSON are given.
     """
     if runtime_env is not None and runtime_env_json is not None:
         raise ValueError("Only one of --runtime_env and --runtime-env-json can be provided.")
     environment: dict[str, Any] = {}
     if runtime_env is not None:
-        yaml: Any = importlib.import_module("yaml")  # Ray brings it
+        yaml: Any = importlib.import_module("yaml")  # installed with Ray
         with open(runtime_env) as file:
             environment = yaml.safe_load(file) or {}
     elif runtime_env_json is not None:

@@ -30,18 +30,18 @@ def current_node_id() -> str:
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
-    """Hex id of each node to what is free of its resources."""
+    """Hex id of each node -> its free resources."""
     (node,) = nodes()
     return {node["NodeID"]: available_resources()}
 
 
 def total_resources_per_node() -> dict[str, dict[str, Any]]:
-    """Hex id of each node to its resources."""
+    """Hex id of each node -> its resources."""
     return {node["NodeID"]: dict(node["Resources"]) for node in nodes()}
 
 
 def actors(actor_id: str | None = None, job_id: JobID | None = None, actor_state_name: str | None = None) -> dict[str, Any]:
-    """Hex id of each actor to its row, of these states and jobs; of one actor its row, empty when it is not known."""
+    """Hex id of each actor -> its row, for these states and jobs; for one actor its row, empty when unknown."""
     (node,) = nodes()
     rows = {}
     for actor in list_actors(limit=10_000, detail=True, raise_on_missing_output=False):
@@ -63,7 +63,7 @@ def actors(actor_id: str | None = None, job_id: JobID | None = None, actor_state
 
 
 def object_transfer_timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
-    """The transfers of objects between nodes, of which there is one; in a file of JSON, if one is named."""
+    """The transfers of objects between nodes, of which there is one; written to a JSON file, if one is named."""
     if filename is None:
         return []
     with open(filename, "w") as file:
@@ -87,11 +87,11 @@ class GlobalState:
         return table if placement_group_id is None else table.get(placement_group_id.hex(), {})
 
     def get_draining_nodes(self) -> dict[str, int]:
-        """No node is about to leave."""
+        """No node is draining."""
         return {}
 
     def get_cluster_config(self) -> None:
-        """There is no autoscaler, and so no configuration of one."""
+        """None: there is no autoscaler."""
 
     get_max_resources_from_cluster_config = get_cluster_config
 

@@ -1,4 +1,4 @@
-"""``ray._private.utils`` and ``ray._common.utils``: how much memory there is, and the resource that stands for a kind of accelerator."""
+"""``ray._private.utils`` and ``ray._common.utils``: the machine's memory, and the resource that stands for a kind of accelerator."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from mray._runtime.node.memory_usage import Usage, read_usage
 
 __all__ = ["RESOURCE_CONSTRAINT_PREFIX", "get_system_memory", "get_used_memory"]
 
-#: Before the name of a kind of accelerator: ``{"accelerator_type:A100": 0.001}``.
+#: The prefix of a kind of accelerator: ``{"accelerator_type:A100": 0.001}``.
 RESOURCE_CONSTRAINT_PREFIX = "accelerator_type:"
 
 
 def get_system_memory() -> int:
-    """Bytes that this process may use with all others: of the machine, or of its control group."""
+    """Bytes of the machine, or of this process's control group."""
     return _usage().total
 
 
 def get_used_memory() -> int:
-    """Bytes of it that are in use. Memory that the kernel can take back at once does not count."""
+    """Bytes of it in use. Memory that the kernel can reclaim immediately does not count."""
     return _usage().used
 
 

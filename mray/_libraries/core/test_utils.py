@@ -20,7 +20,9 @@ def wait_for_condition(
     raise_exceptions: bool = False,
     **kwargs: Any,
 ) -> None:
-    """Ask until the answer is true. RuntimeError after `timeout` seconds, with what it raised last, unless that is to be raised at once."""
+    """Poll until the condition is true. Raises RuntimeError after `timeout` seconds, with the last exception, unless that is to be raised
+    immediately.
+    """
     end = monotonic() + timeout
     problem: Exception | None = None
     while True:
@@ -40,7 +42,7 @@ def wait_for_condition(
 async def async_wait_for_condition(
     condition_predictor: Callable[..., Awaitable[bool]], timeout: float = 10, retry_interval_ms: float = 100, **kwargs: Any
 ) -> None:
-    """The same for a coroutine function, or one that answers at once."""
+    """The same for a coroutine function, or a plain one."""
     end = monotonic() + timeout
     problem: Exception | None = None
     while True:
@@ -62,7 +64,7 @@ def _unmet(problem: Exception | None) -> str:
 
 @mray.remote(num_cpus=0)
 class SignalActor:
-    """One sends, others wait for it."""
+    """One caller sends, others wait for it."""
 
     def __init__(self) -> None:
         self._sent = asyncio.Event()
@@ -87,7 +89,7 @@ class SignalActor:
 
 @mray.remote(num_cpus=0)
 class Semaphore:
-    """So many may go on at once."""
+    """A counting semaphore."""
 
     def __init__(self, value: int = 1) -> None:
         self._semaphore = asyncio.Semaphore(value)

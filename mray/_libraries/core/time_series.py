@@ -42,9 +42,9 @@ def time_weighted_average(series: Sequence[TimedValue], window_start: float, win
 
 
 def merge_instantaneous_total(series: Sequence[Sequence[TimedValue]]) -> Sequence[Any]:
-    """The sum of several series: pairs of time, rounded to 10 ms, and total, one for each moment at which some value changes.
+    """The sum of several series: pairs of time, rounded to 10 ms, and total, one for each moment at which a value changes.
 
-    One series alone comes back as it is.
+    A single series is returned as it is.
     """
     series = [each for each in series if each]
     if len(series) < 2:

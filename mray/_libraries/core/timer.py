@@ -1,4 +1,4 @@
-"""``ray.util.timer``: how long a block takes, as a mean over the last times. Deprecated by Ray."""
+"""``ray.util.timer``: the duration of a block, as a mean over the last times. Deprecated by Ray."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Timer:
         self.count += 1
 
     def push_units_processed(self, n: float) -> None:
-        """Add how much was done in a block."""
+        """Add the units done in a block."""
         self._units.append(n)
 
     def has_units_processed(self) -> bool:
@@ -55,6 +55,6 @@ class _Timer:
 
     @property
     def mean_throughput(self) -> float:
-        """Units in a second."""
+        """Units per second."""
         total = sum(self._durations)
         return sum(self._units) / total if total else 0.0

@@ -36,7 +36,7 @@ __all__ = [
     "print_worker_logs",
 ]
 
-#: Whether the warning about `get` in an event loop has been given, or is not wanted: Ray Serve sets it.
+#: Whether the warning about `get` in an event loop was given, or is not wanted: Ray Serve sets it.
 blocking_get_inside_async_warned = False
 
 
@@ -72,16 +72,16 @@ class SessionNode:
 
     @property
     def address_info(self) -> dict[str, Any]:
-        """The facts that `init` returns."""
+        """The mapping that `init` returns."""
         return dict(RayContext(started_backend().facts()))
 
     @property
     def cluster_id(self) -> ClusterID:
-        """The id of the cluster; here one that stands for the session."""
+        """The id of the cluster, derived from the session's."""
         return ClusterID(hashlib.sha224(self.session_name.encode()).digest())
 
     def get_session_dir_path(self) -> str:
-        """The directory of the session's files, which ends with it."""
+        """The session's directory, which is removed with it."""
         return str(started_backend().facts()["session_dir"])
 
     def get_logs_dir_path(self) -> str:
@@ -93,11 +93,11 @@ _node = SessionNode()
 
 
 class Worker(GlobalWorker):
-    """The calling process, with what Ray's libraries ask it besides."""
+    """The calling process, with what else Ray's libraries ask of it."""
 
     core_worker = CoreWorker()
     gcs_client = gcs_client.connected
-    #: Whether workers' output goes to the drivers of their jobs alone.
+    #: Whether workers' output goes only to the drivers of their jobs.
     _filter_logs_by_job = True
 
     def get_serialization_context(self) -> SerializationContext:
@@ -119,13 +119,13 @@ def _mode(worker: GlobalWorker = global_worker) -> int | None:
 
 
 def get_dashboard_url() -> str:
-    """The address of Ray's dashboard, which mray does not have; RaySystemError without a session."""
+    """The address of Ray's dashboard, which mray does not have. Raises RaySystemError without a session."""
     started_backend()
     return ""
 
 
 def get_resource_ids() -> dict[str, list[tuple[int, float]]]:
-    """Each resource that the task or actor has been given to pairs of a number and an amount, one for each whole; {} in a driver."""
+    """Resource -> pairs of a number and an amount, one for each whole, that the task or actor holds; {} in a driver."""
     worker = global_worker
     worker.check_connected()
     given = runtime_context.get_assigned_resources() if worker.mode == WORKER_MODE else {}
@@ -133,14 +133,14 @@ def get_resource_ids() -> dict[str, list[tuple[int, float]]]:
 
 
 def print_worker_logs(data: dict[str, Any], print_file: IO[str], ignore_prefix: bool = False) -> None:
-    """Write lines of a process as a driver shows them, after a word on the task or actor that wrote them."""
+    """Write lines of a process as a driver shows them, prefixed with the task or actor that wrote them."""
     who = " ".join(filter(None, (data.get("actor_name") or data.get("task_name"), f"pid={data.get('pid')},", f"ip={data.get('ip')}")))
     for line in data["lines"]:
         print(line if ignore_prefix else f"\x1b[36m({who})\x1b[0m {line}", file=print_file)
 
 
 def print_to_stdstream(data: dict[str, Any], ignore_prefix: bool) -> None:
-    """The same, to this process's output or error output."""
+    """The same, to this process's stdout or stderr."""
     print_worker_logs(data, sys.stderr if data["is_err"] else sys.stdout, ignore_prefix)
 
 
