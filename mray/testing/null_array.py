@@ -2,16 +2,20 @@
 
     host                                           a thread of the stream
     shapes, dtypes and addresses are computed      the bytes at the addresses are touched
-    the result is returned at once                 by numpy, later
+    the result is returned immediately             by numpy, later
 
-An array never looks at its memory on the host but in `numpy`, `item` and what is made of them, which wait for the device and count. Queued
-work knows addresses and keeps nothing alive, as with CUDA: memory of a dead array is used again in the order of the stream that was current
-when it was made; who uses an array on another stream says so by `record_stream`, or has the streams wait for each other.
+The host reads the memory of an array only in `numpy`, `item` and what builds on them, which wait for the device and count. Queued work
+holds addresses and keeps nothing alive, as with CUDA: the memory of a dead array is used again in the order of the stream that was current
+when it was allocated; a user of the array on another stream calls `record_stream`, or has the streams wait for each other.
+
+Rejected: a subclass of numpy's array. numpy's C code, and whatever tests for `ndarray`, reads the memory of one on the host without asking.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +31,7 @@ from mray._common.process_local import kernel_pid
 from mray._common.tensor_layout import is_dense
 from mray._device.device import Facts
 from mray._device.platform import platform
-from mray._ipc.segment import PAGE
+from mray._ipc.segment import PAGE, round_up
 from mray.testing import null_memory
 from mray.testing.null_memory import NullRegion
 from mray.testing.null_stream import NullStream, Streams
@@ -49,13 +53,13 @@ class NullHeap:
         self.total = total
         self.streams = streams
         self.process = kernel_pid()
-        #: Memory that can be used again: bytes -> regions.
+        #: Memory that can be used again: bytes -> regions; and how many bytes of it are kept.
         self._idle: dict[int, deque[NullRegion]] = {}
-        self._is_closed = False
+        self._most_kept = _MOST_KEPT
 
     def take(self, size: int) -> Storage:
         """Memory for an array. Raises MemoryError when the device is full."""
-        room = max(PAGE, 1 << (size - 1).bit_length() if size <= _LARGEST_KEPT else (size + PAGE - 1) // PAGE * PAGE)
+        room = max(PAGE, 1 << (size - 1).bit_length() if size <= _LARGEST_KEPT else round_up(size))
         try:
             region = self._idle[room].pop()
             region.is_live = True
@@ -75,12 +79,11 @@ class NullHeap:
         """On the thread of a stream: no work on it follows."""
         region.is_live = False
         kept = sum(size * len(regions) for size, regions in list(self._idle.items()))
-        if region.size <= _LARGEST_KEPT and kept + region.size <= _MOST_KEPT:
-            stale = np.asarray(_Window(region.base, (region.size,), (1,), np.dtype(np.uint8)))
-            stale.fill(_STALE)
+        if region.size <= _LARGEST_KEPT and kept + region.size <= self._most_kept:
+            ctypes.memset(region.base, _STALE, region.size)
             self._idle.setdefault(region.size, deque()).append(region)
-            if self._is_closed:
-                self.close()
+            if not self._most_kept:  # closed meanwhile
+                self.trim()
         else:
             null_memory.drop(region)
 
@@ -92,8 +95,8 @@ class NullHeap:
                     null_memory.drop(regions.pop())
 
     def close(self) -> None:
-        """Keep nothing from now on."""
-        self._is_closed = True
+        """Keep nothing afterwards."""
+        self._most_kept = 0
         self.trim()
 
 
@@ -110,6 +113,11 @@ class Storage:
         #: Other streams that the memory must not be used again before.
         self.used_on: list[NullStream] = []
 
+    def use_on(self, stream: NullStream) -> None:
+        """The memory is not used again before what is queued on this stream when it dies is done."""
+        if stream is not self.stream and stream not in self.used_on:
+            self.used_on.append(stream)
+
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         region = getattr(self, "region", None)
         if region is None or is_finalizing() or kernel_pid() != self.heap.process:
@@ -120,19 +128,6 @@ class Storage:
         self.stream.submit(lambda: heap.give_back(region))
 
 
-class _Window:
-    """Tells numpy where an array lies, and keeps nothing."""
-
-    def __init__(self, address: int, shape: Sequence[int], strides: tuple[int, ...] | None, dtype: np.dtype[Any]) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (address, False),
-            "shape": tuple(shape),
-            "strides": strides,
-            "typestr": dtype.str,
-        }
-
-
 def dtype_named(name: str) -> np.dtype[Any]:
     """numpy's dtype of torch's name. Raises TypeError for those that numpy does not have."""
     dtype = np.dtype(name)
@@ -141,20 +136,13 @@ def dtype_named(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def _extent(view: Any) -> tuple[int, int]:
-    """First address and number of bytes that the elements of a view lie in."""
-    low = high = view.__array_interface__["data"][0]
+def _hold(view: Any) -> NullRegion:
+    """The region in which the elements of a view lie, to be held while they are touched. Raises RuntimeError if there is none."""
+    low = high = view.ctypes.data
     for size, stride in zip(view.shape, view.strides, strict=True):
-        if stride < 0:
-            low += (size - 1) * stride
-        else:
-            high += (size - 1) * stride
-    return low, high + view.itemsize - low
-
-
-def held(*views: Any) -> list[NullRegion]:
-    """The regions of these views, to be held while they are touched. Raises RuntimeError when one is no more."""
-    return [null_memory.resolve(*_extent(view)) for view in views if view.size]
+        low += min(0, (size - 1) * stride)
+        high += max(0, (size - 1) * stride)
+    return null_memory.resolve(low, high + view.itemsize - low)
 
 
 def heaps() -> list[NullHeap]:
@@ -165,26 +153,22 @@ def heaps() -> list[NullHeap]:
 
 # ------------------------------------------------------------------------------------------------- arrays
 class NullArray(NDArrayOperatorsMixin):
-    """An array on a pretended device. Made by `mray.testing.null.empty` and others.
+    """An array on a pretended device. Created by `mray.testing.null.empty` and others.
 
     Operators, slices, `reshape`, `T` and reductions mean what they mean in numpy; indices are ints, slices, None and Ellipsis. Operands are
     arrays of the same device and scalars.
     """
 
-    __slots__ = ("__weakref__", "_storage", "_view")
-
     def __init__(self, storage: Storage, view: Any) -> None:
-        self._storage = storage
-        #: Where the elements lie. Never looked into by the host.
-        self._view = view
+        #: The memory that its views share.
+        self.storage = storage
+        #: Where the elements lie. Never read by the host.
+        self.view = view
 
     @classmethod
     def new(cls, heap: NullHeap, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None) -> NullArray:
         """Contents undefined. `strides`: in elements, of a dense array; None: C order."""
-        count = 1
-        for size in shape:
-            count *= size
-        storage = heap.take(count * dtype.itemsize)
+        storage = heap.take(math.prod(shape) * dtype.itemsize)
         assert storage.region is not None
         return cls.over(storage, storage.region.base, dtype, shape, strides)
 
@@ -192,37 +176,20 @@ class NullArray(NDArrayOperatorsMixin):
     def over(
         cls, storage: Storage, address: int, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None
     ) -> NullArray:
-        """An array over memory that `storage` keeps."""
-        steps = None if strides is None else tuple(step * dtype.itemsize for step in strides)
-        return cls(storage, np.asarray(_Window(address, shape, steps, dtype)))
+        """A dense array over memory that `storage` keeps."""
+        steps = None if strides is None else [step * dtype.itemsize for step in strides]
+        memory: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address)
+        return cls(storage, np.ndarray(shape, dtype, memory, 0, steps))
 
-    # ------------------------------------------------------------------------------------ what it is
     #: Strides in bytes.
-    dtype, shape, strides = (property(attrgetter(f"_view.{name}")) for name in ("dtype", "shape", "strides"))
-    ndim, size, nbytes = (property(attrgetter(f"_view.{name}")) for name in ("ndim", "size", "nbytes"))
-
-    @property
-    def device(self) -> int:
-        """The index of its device in this process."""
-        return self._storage.heap.index
-
-    @property
-    def address(self) -> int:
-        """Of the first element."""
-        return self._view.__array_interface__["data"][0]  # type: ignore[no-any-return]
-
-    @property
-    def storage(self) -> Storage:
-        """The memory that its views share."""
-        return self._storage
-
-    @property
-    def view(self) -> Any:
-        """Where its elements lie, for work on streams (see `held`)."""
-        return self._view
+    dtype, shape, strides = (property(attrgetter(f"view.{name}")) for name in ("dtype", "shape", "strides"))
+    ndim, size, nbytes = (property(attrgetter(f"view.{name}")) for name in ("ndim", "size", "nbytes"))
+    #: The index of its device in this process; the address of the first element.
+    device, address = property(attrgetter("storage.heap.index")), property(attrgetter("view.ctypes.data"))
+    __eq__, __ne__, __hash__ = object.__eq__, object.__ne__, object.__hash__
 
     def __len__(self) -> int:
-        return len(self._view)
+        return len(self.view)
 
     def __repr__(self) -> str:
         return f"NullArray({self.numpy()!r}, device={self.device})"
@@ -230,9 +197,9 @@ class NullArray(NDArrayOperatorsMixin):
     # ------------------------------------------------------------------------------------ to the host
     def numpy(self) -> Any:
         """A copy in host memory. Waits for the device."""
-        view, result = self._view, np.empty(self.shape, self.dtype)
-        launch(self._storage.heap.streams.current, [view], lambda: np.copyto(result, view), is_copy=True)
-        self._storage.heap.streams.wait_for(self._storage.heap.streams.current)
+        view, result, streams = self.view, np.empty(self.shape, self.dtype), self.storage.heap.streams
+        launch(streams.current, [view], lambda: np.copyto(result, view))
+        streams.wait_for(streams.current)
         return result
 
     def item(self) -> Any:
@@ -261,74 +228,53 @@ class NullArray(NDArrayOperatorsMixin):
     def __deepcopy__(self, _memo: object) -> NullArray:
         return self.clone()
 
-    # ------------------------------------------------------------------------------------ work
-    def _launch(self, views: Sequence[Any], work: Callable[[], object]) -> None:
-        launch(self._storage.heap.streams.current, views, work)
-
-    def _check_same_device(self, other: NullArray) -> None:
-        if other._storage.heap is not self._storage.heap:
-            raise RuntimeError(f"expected all arrays to be on the same device, but found devices {self.device} and {other.device}")
-
+    # ------------------------------------------------------------------------------------ copies
     def record_stream(self, stream: int) -> None:
-        """Its memory is not used again before what is queued on this stream when it dies is done."""
-        storage, user = self._storage, self._storage.heap.streams.get(stream)
-        if user is not storage.stream and user not in storage.used_on:
-            storage.used_on.append(user)
+        """See `Storage.use_on`."""
+        self.storage.use_on(self.storage.heap.streams.get(stream))
 
-    def copy_(self, source: Any) -> NullArray:
+    def copy_(self, source: Any, casting: Any = "same_kind") -> NullArray:
         """Take the elements of another array, of any device or of numpy."""
-        target, heap = self._view, self._storage.heap
-        if not isinstance(source, NullArray):
-            data = np.array(source)  # as it is now: the caller may change it
-            _check_cast(data, target)
-            self._launch([target], lambda: np.copyto(target, data, casting="same_kind"))
-            return self
-        other: NullArray = source
-        view, their_heap = other._view, other._storage.heap
-        _check_cast(view, target)
-        theirs, ours = their_heap.streams.current, heap.streams.current
-        if their_heap is not heap:
-            ours.follow(theirs)
-        self._launch([target, view], lambda: np.copyto(target, view, casting="same_kind"))
-        if their_heap is not heap:
-            theirs.follow(ours)
+        is_ours = isinstance(source, NullArray)
+        target, taken = self.view, source.view if is_ours else np.array(source)  # as it is now: the caller may change it
+        _check_fits(taken.dtype, taken.shape, target, casting)
+        ours = self.storage.heap.streams.current
+        theirs = source.storage.heap.streams.current if is_ours else ours
+        ours.follow(theirs)
+        launch(
+            ours, [target, taken] if is_ours else [target], lambda: np.copyto(target, taken, casting=casting), (taken.dtype, target.dtype)
+        )
+        theirs.follow(ours)
         return self
 
     def fill_(self, value: Any) -> NullArray:
         """Set every element."""
-        return self.copy_(np.asarray(value).astype(self.dtype))
-
-    def zero_(self) -> NullArray:
-        return self.fill_(0)
+        return self.copy_(value, "unsafe")
 
     def clone(self) -> NullArray:
         """A copy in C order."""
-        return NullArray.new(self._storage.heap, self.dtype, self.shape).copy_(self)
+        return self.astype(self.dtype)
+
+    def astype(self, dtype: Any) -> NullArray:
+        """A copy of that dtype in C order."""
+        return NullArray.new(self.storage.heap, dtype_named(np.dtype(dtype).name), self.shape).copy_(self, "unsafe")
 
     def is_contiguous(self) -> bool:
         """Whether it is in C order."""
-        return bool(self._view.flags.c_contiguous)
+        return bool(self.view.flags.c_contiguous)
 
     def contiguous(self) -> NullArray:
         """In C order; a copy only if it is not."""
         return self if self.is_contiguous() else self.clone()
 
-    def astype(self, dtype: Any) -> NullArray:
-        """A copy of that dtype."""
-        result: NullArray = NullArray.new(self._storage.heap, dtype_named(np.dtype(dtype).name), self.shape)
-        view, target = self._view, result._view
-        self._launch([target, view], lambda: np.copyto(target, view, casting="unsafe"))
-        return result
-
     # ------------------------------------------------------------------------------------ views
     def __getitem__(self, key: Any) -> NullArray:
-        for each in key if isinstance(key, tuple) else (key,):
+        keys = key if isinstance(key, tuple) else (key,)
+        for each in keys:
             if isinstance(each, bool) or not (each is None or each is Ellipsis or isinstance(each, (int, slice, np.integer))):
                 raise TypeError(f"arrays on pretended devices are indexed by ints, slices, None and Ellipsis, not by {each!r}")
-        if not isinstance(key, tuple):
-            key = (key,)
         # With an Ellipsis, numpy gives an array also where one element is left.
-        return NullArray(self._storage, self._view[key if Ellipsis in key else (*key, Ellipsis)])
+        return NullArray(self.storage, self.view[keys if Ellipsis in keys else (*keys, Ellipsis)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self[key].copy_(value)
@@ -338,26 +284,23 @@ class NullArray(NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any) -> NullArray:
         """A view, or a copy if the array is not in C order."""
-        dense: NullArray = self.contiguous()
-        return NullArray(dense._storage, dense._view.reshape(*shape))
+        dense = self.contiguous()
+        return NullArray(dense.storage, dense.view.reshape(*shape))
 
     def transpose(self, *axes: Any) -> NullArray:
-        return NullArray(self._storage, self._view.transpose(*axes))
+        """The axes in this order, or in reverse."""
+        return NullArray(self.storage, self.view.transpose(*axes))
 
-    @property
-    def T(self) -> NullArray:  # noqa: N802
-        """All axes in reverse."""
-        return self.transpose()
+    T = property(transpose)
 
     # ------------------------------------------------------------------------------------ arithmetic
-    __eq__, __ne__, __hash__ = object.__eq__, object.__ne__, object.__hash__
-
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, out: tuple[Any, ...] = (), **options: Any) -> Any:
         arrays = [each for each in inputs if isinstance(each, NullArray)]
         if method != "__call__" or options or not all(isinstance(each, (NullArray, complex, float, int, np.generic)) for each in inputs):
             return NotImplemented
         for each in arrays:
-            self._check_same_device(each)
+            if each.storage.heap is not self.storage.heap:
+                raise RuntimeError(f"expected all arrays to be on the same device, but found devices {self.device} and {each.device}")
         dtype = function(*(np.empty(0, each.dtype) if isinstance(each, NullArray) else each for each in inputs)).dtype
         if function is np.matmul:
             left, right = arrays
@@ -366,48 +309,55 @@ class NullArray(NDArrayOperatorsMixin):
             shape: tuple[int, ...] = (left.shape[0], right.shape[1])
         else:
             shape = np.broadcast_shapes(*(each.shape for each in arrays))
-        target: NullArray = out[0] if out else NullArray.new(self._storage.heap, dtype, shape)
-        if shape != target.shape:
-            raise ValueError(f"a result of shape {shape} does not fit into an array of shape {target.shape}")
-        if not np.can_cast(dtype, target.dtype, "same_kind"):
-            raise TypeError(f"a result of dtype {dtype} does not fit into an array of dtype {target.dtype}")
         operands = [each.view if isinstance(each, NullArray) else each for each in inputs]
-        result = target._view
-        self._launch([*(each.view for each in arrays), result], lambda: function(*operands, out=result, casting="same_kind"))
-        return target
+        return self._computed(function, dtype, shape, arrays, lambda out: function(*operands, out=out, casting="same_kind"), *out)
 
-    def _reduce(self, operation: Any, axis: int | None = None) -> NullArray:
-        dtype = operation(np.ones(1, self.dtype)).dtype
-        shape = self.shape if axis is not None else ()
-        if axis is not None:
-            axis = range(self.ndim)[axis]
-            shape = (*shape[:axis], *shape[axis + 1 :])
-        result: NullArray = NullArray.new(self._storage.heap, dtype, shape)
-        view, out = self._view, result._view
-        self._launch([view, out], lambda: np.copyto(out, operation(view, axis=axis)))
+    def _reduce(self, function: np.ufunc, axis: int | None = None) -> NullArray:
+        dtype, shape = function.reduce(np.ones(1, self.dtype)).dtype, () if axis is None else np.delete(self.shape, axis).tolist()
+        view = self.view
+        return self._computed(function, dtype, shape, [self], lambda out: function.reduce(view, axis, out=out))
+
+    sum, max, min = partialmethod(_reduce, np.add), partialmethod(_reduce, np.maximum), partialmethod(_reduce, np.minimum)
+
+    def mean(self, axis: int | None = None) -> NullArray:
+        """The sum divided by the number of elements."""
+        mean: NullArray = self.sum(axis) / (self.size if axis is None else self.shape[axis])
+        return mean
+
+    def _computed(
+        self,
+        kernel: object,
+        dtype: Any,
+        shape: Sequence[int],
+        arrays: Sequence[NullArray],
+        work: Callable[[Any], object],
+        target: NullArray | None = None,
+    ) -> NullArray:
+        """Queue work that computes a result of this form from these arrays, into the target or a new array."""
+        result = NullArray.new(self.storage.heap, dtype, shape) if target is None else target
+        view = result.view
+        _check_fits(dtype, shape, view)
+        launch(self.storage.heap.streams.current, [*(each.view for each in arrays), view], lambda: work(view), kernel)
         return result
 
-    sum, mean = partialmethod(_reduce, np.sum), partialmethod(_reduce, np.mean)
-    max, min = partialmethod(_reduce, np.max), partialmethod(_reduce, np.min)
+
+def _check_fits(dtype: Any, shape: Sequence[int], target: Any, casting: Any = "same_kind") -> None:
+    if not np.can_cast(dtype, target.dtype, casting):
+        raise TypeError(f"elements of dtype {dtype} do not fit into an array of dtype {target.dtype}")
+    if np.broadcast_shapes(tuple(shape), target.shape) != target.shape:
+        raise ValueError(f"elements of shape {tuple(shape)} do not fit into an array of shape {target.shape}")
 
 
-def _check_cast(source: Any, target: Any) -> None:
-    if not np.can_cast(source.dtype, target.dtype, "same_kind"):
-        raise TypeError(f"elements of dtype {source.dtype} cannot be copied into an array of dtype {target.dtype}")
-    if np.broadcast_shapes(source.shape, target.shape) != target.shape:
-        raise ValueError(f"an array of shape {source.shape} cannot be copied into one of shape {target.shape}")
-
-
-def launch(stream: NullStream, views: Sequence[Any], work: Callable[[], object], *, is_copy: bool = False) -> None:
-    """Queue work that touches these views of device memory. A kernel, if it is no copy, is known by its code."""
+def launch(stream: NullStream, views: Sequence[Any], work: Callable[[], object], kernel: object = None) -> None:
+    """Queue work that touches these views of device memory: a copy, or a kernel."""
 
     def run() -> None:
-        regions = held(*views)
+        regions = [_hold(view) for view in views if view.size]
         with np.errstate(all="ignore"):
             work()
         del regions
 
-    stream.launch(run, None if is_copy else getattr(work, "__code__", work))
+    stream.launch(run, kernel)
 
 
 def bring_back(data: Any, index: int) -> NullArray:
@@ -424,10 +374,7 @@ def bring_back(data: Any, index: int) -> NullArray:
 
 def dense(array: NullArray) -> tuple[NullArray, Facts]:
     """The array, or a copy in C order if it has gaps or repeats, and its facts."""
-    strides: tuple[int, ...] | None = None
-    if not array.is_contiguous():
-        if is_dense(array.shape, array.strides, array.dtype.itemsize):
-            strides = tuple(stride // array.dtype.itemsize for stride in array.strides)
-        else:
-            array = array.clone()
+    if not is_dense(array.shape, array.strides, array.dtype.itemsize):
+        array = array.clone()
+    strides = None if array.is_contiguous() else tuple(stride // array.dtype.itemsize for stride in array.strides)
     return array, Facts(array.device, array.address, array.nbytes, array.dtype.name, array.shape, strides)
