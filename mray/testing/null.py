@@ -69,7 +69,7 @@ class _HostMemory:
         return place > 0 and address + size <= starts[place - 1] + self._sizes.get(starts[place - 1], 0)
 
 
-class _NullMark(Mark):
+class NullMark(Mark):
     """When the thread of a stream came there."""
 
     __slots__ = ("_time",)
@@ -196,7 +196,7 @@ class NullDevice(Device):
         return self.streams.on(stream)
 
     def mark(self, stream: int) -> Mark:
-        mark = _NullMark()
+        mark = NullMark()
         self.streams.get(stream).order(mark.reach)
         return mark
 

@@ -45,6 +45,7 @@ _RESERVED = 1 << 40
 
 #: Owner's pid, descriptor, inode, bytes, machine-wide number of the device.
 _HANDLE = Struct("@QQQQQ")
+HANDLE_SIZE = _HANDLE.size
 
 
 # ---------------------------------------------------------------------------------------------- addresses

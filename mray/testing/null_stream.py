@@ -121,6 +121,7 @@ class HardwareQueue:
         """Another entry, which takes no lock. `runs`: beside what other streams do; else the queue goes on when it is done."""
         if takes_room:
             self._waiting.append(None)
+        stream.unfinished.append(None)
         self._entries.append((stream, step, runs, takes_room))
         self._start()
 
@@ -167,7 +168,7 @@ class HardwareQueue:
 class NullStream:
     """Work of one device that is done in order. Any thread."""
 
-    __slots__ = ("_context", "_queue", "busy", "number")
+    __slots__ = ("_context", "_queue", "busy", "number", "unfinished")
 
     def __init__(self, context: Streams, queue: HardwareQueue, number: int) -> None:
         self.number = number
@@ -176,6 +177,8 @@ class NullStream:
         queue.streams += 1
         #: Held while a piece of its work is done.
         self.busy = allocate_lock()
+        #: One item for each piece that is not done.
+        self.unfinished: deque[None] = deque()
 
     def submit(self, step: Callable[[], object]) -> None:
         """Keep account of something when the stream comes there, also after something went wrong. No call of the device: never waits."""
@@ -213,16 +216,22 @@ class NullStream:
             step()
         except BaseException as error:
             self._context.fault.set(error)
+        self.unfinished.popleft()
+
+    def is_idle(self) -> bool:
+        """Whether all that was queued is done."""
+        return not self.unfinished
 
     def synchronize(self) -> None:
         """Wait until all that is queued is done; raises what went wrong on the device."""
         context = self._context
         context.enter()
-        done = allocate_lock()
-        done.acquire()
-        self.submit(done.release)
-        while not done.acquire(timeout=_LOOK):
-            context.fault.check()
+        if not self.is_idle():
+            done = allocate_lock()
+            done.acquire()
+            self.submit(done.release)
+            while not done.acquire(timeout=_LOOK):
+                context.fault.check()
         context.fault.check()
 
     def follow(self, other: NullStream) -> None:

@@ -122,16 +122,15 @@ class FakeCuda(Kind):
 
     def close(self) -> None:
         self.platform.close()
-        for address in tuple(self.driver.memory):
-            self.driver.free(address)
+        self.driver.close()
 
     def fill(self, tensor: Any, value: float) -> None:
         device = self.platform.facts(tensor)[1].device
-        stream = self.driver.streams.get(self.platform.devices[device].current_stream() or device + 1)
-        if stream is None:
-            tensor.fill_(value)
+        stream = self.driver.stream_of(device, self.platform.devices[device].current_stream())
+        if stream.is_idle():
+            tensor.fill_(value)  # in order with what torch computes on the host
         else:
-            self.driver.queue(stream, lambda: tensor.fill_(value))
+            stream.launch(lambda: tensor.fill_(value))
 
     def read(self, tensor: Any) -> list[Any]:
         device = self.platform.devices[self.platform.facts(tensor)[1].device]

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from mray._api.dag_output import output, with_outputs
-from mray._device.cuda import CudaDevice
 from mray._device.exports import MOST_AHEAD, MOST_SPARE
 from mray._device.platform import forget_platform, platform
 from mray._gpu.cuda_ipc import CudaIpcReader, CudaIpcWriter, trim_pools
@@ -114,9 +113,6 @@ class NullEdge(Edge):
 class TorchEdge(Edge):
     def __init__(self, shm: Any, pair: Any) -> None:
         self.pair = pair
-        #: The memory of the host that stands for a device's is free at once: tensors live until they are copied.
-        self.sources: list[Any] = []
-        pair.device.empty = lambda *kind: self.sources.append(CudaDevice.empty(pair.device, *kind)) or self.sources[-1]
         for cuda, device in ((pair.one, pair.device), (pair.other, pair.other_device)):
             cuda.current = 1
             device._tensors.tells_current = True
@@ -131,7 +127,7 @@ class TorchEdge(Edge):
         return self.pair.device.empty(dtype, shape if isinstance(shape, tuple) else (shape,)).fill_(value)
 
     def fill(self, tensor: Any, value: float) -> None:
-        self._finish()  # tensors of the host are filled at once
+        self.settle()  # torch fills tensors of the host immediately
         tensor.fill_(value)
 
     def host(self, tensor: Any) -> list[Any]:
@@ -142,10 +138,6 @@ class TorchEdge(Edge):
         return tensor.data_ptr()  # type: ignore[no-any-return]
 
     def settle(self) -> None:
-        self._finish()
-        self.sources.clear()
-
-    def _finish(self) -> None:
         for cuda in (self.pair.one, self.pair.other):
             cuda.finish()
 

@@ -1,17 +1,16 @@
-"""A pretended libcuda: memory is that of null devices, streams are lists of things to do.
+"""A pretended libcuda: the driver's functions over null devices (`mray.testing.null`), with their memory, streams and faults.
 
     machine = FakeMachine(devices=2)
     one, other = FakeCuda(machine), FakeCuda(machine)      two processes, as the driver sees them; both live in this one
     platform = platform_of(one)                            `mray._device.cuda` on it (in `fake_torch`)
 
-For what null devices (`mray.testing.null`) cannot check, since they are devices themselves: which functions of the driver
-`mray._device.cuda` calls, in which context and capture mode, with which arguments, and what it makes of their errors. The contract of
-devices is checked with both (`tests/conformance/test_device.py`), between processes with null devices.
+For what null devices alone cannot check: which functions of the driver `mray._device.cuda` calls, in which context and capture mode, with
+which arguments, and how it takes their errors. The contract of devices is checked with both (`tests/conformance/test_device.py`), between
+processes with null devices.
 
-It answers misuse as the driver does, with the numbers of its header, and remembers in `FakeMachine.undefined` what the driver leaves
-undefined. Functions compare what they are given with the C signatures of the header. With ``late=True`` the work of a stream is done when
-somebody waits for it and no sooner, so that a missing wait is a wrong result. A stream that waits for a word has those do their work that
-are to set it.
+It answers misuse as the driver does, with the numbers of its header, and collects in `FakeMachine.undefined` what the driver leaves
+undefined. Functions compare their arguments with the C signatures of the header. With ``late=True`` streams do nothing until somebody waits
+for one that has work, so that a missing wait is a wrong result.
 """
 
 from __future__ import annotations
@@ -20,22 +19,25 @@ import ctypes
 import itertools
 import os
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
+from mray._common.settings import NullDevices
 from mray._device import libcuda
 from mray._device.cuda import CudaPlatform, find_platform
+from mray._device.device import DeviceFaultError
 from mray._device.libcuda import IpcHandle, LibCuda
 from mray.testing import null_memory
-from mray.testing.null_memory import NullRegion
+from mray.testing.null import NullDevice, NullMark, NullPlatform
+from mray.testing.null_array import Storage
+from mray.testing.null_stream import NullStream, StreamHold
 from tests.unit.cuda_header import SIGNATURES, Function
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, INVALID_CONTEXT = 0, 1, 2, 3, 101, 201
 INVALID_HANDLE, NOT_READY, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED = 400, 600, 712, 713
-NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED = 801, 900
+NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, ILLEGAL_ADDRESS = 801, 900, 700
 NAMES = {
     1: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
     2: ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory"),
@@ -43,6 +45,7 @@ NAMES = {
     101: ("CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
     201: ("CUDA_ERROR_INVALID_CONTEXT", "invalid device context"),
     400: ("CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
+    700: ("CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
     801: ("CUDA_ERROR_NOT_SUPPORTED", "operation not supported"),
     900: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"),
 }
@@ -54,68 +57,52 @@ UNSAFE = {
 
 
 # ---------------------------------------------------------------------------------------------------------- the machine
-
-
-class Stream:
-    """Things to do, in order. One that returns False cannot be done yet."""
-
-    def __init__(self, device: int) -> None:
-        self.device = device
-        self.work: list[Any] = []
-        self.done = 0
-
-    def advance(self, end: int) -> bool:
-        """Do things up to there; whether that was possible."""
-        while self.done < end:
-            if self.work[self.done]() is False:
-                return False
-            self.work[self.done] = None
-            self.done += 1
-        return True
-
-
-class Mark:
-    """An event: which work it marks."""
-
-    def __init__(self, device: int, flags: int) -> None:
-        self.device = device
-        self.flags = flags
-        self.stream: Stream | None = None
-        self.end = 0
-        #: When it was recorded, which is when it is done if nobody holds the stream.
-        self.recorded = 0.0
-
-
 class FakeDevice:
     def __init__(self, number: int) -> None:
         self.uuid = bytes([number]) * 16
         self.whole = self.uuid
         self.name = b"Fake GPU"
-        self.peers: set[int] = set()
         #: By their numbers.
         self.attributes = dict.fromkeys(libcuda.ORDER_NEEDS, 1)
 
 
 class FakeMachine:
-    """The state that all processes share. `late`: work is done when waited for."""
+    """The state that all processes share. `late`: streams work only while somebody waits."""
 
     def __init__(self, devices: int = 1, *, memory: int = 1 << 30, peers: bool = True, late: bool = False) -> None:
         self.devices = [FakeDevice(number) for number in range(devices)]
-        #: Bytes of each; and what separates their memory from that of other machines.
-        self.memory = memory
-        self.scope = f"fake-cuda-{os.getpid()}-{id(self):x}"
-        for number, device in enumerate(self.devices):
-            device.peers = set(range(devices)) - {number} if peers else set()
+        scope = f"fake-cuda-{os.getpid()}-{id(self):x}"
+        self.settings = NullDevices(devices, memory, peers, 0, False, 0.0, scope, True, True, True, False)
         self.late = late
-        #: By key: the process that has exported it, and the address there, which is no other's.
+        #: Streams that have work and must not begin; the words that they wait for; the streams that set words.
+        self.held: dict[NullStream, StreamHold] = {}
+        self.awaited: dict[NullStream, set[int]] = {}
+        self.setters: dict[int, NullStream] = {}
+        self.processes: list[FakeCuda] = []
+        #: By handle: the process that has exported it, and the address there, which is no other's.
         self.exported: dict[bytes, tuple[FakeCuda, int]] = {}
-        #: How many processes have memory of others open, by that address.
-        self.openings: Counter[int] = Counter()
-        self.numbers = itertools.count(1)
-        #: Addresses of words of the host -> the streams that are going to set them, and after which of their work.
-        self.sets: dict[int, list[tuple[Stream, int]]] = {}
+        self.handles = itertools.count(1 << 12, 1 << 12)
         #: Calls that the driver does not define.
         self.undefined: list[str] = []
+
+    def begin(self, stream: NullStream) -> int:
+        """The number of a stream that is about to get work."""
+        if stream.is_idle():
+            self.awaited.pop(stream, None)
+        if self.late and stream not in self.held:
+            self.held[stream] = StreamHold(stream)
+        return stream.number
+
+    def resume(self, *streams: NullStream) -> None:
+        """These streams and those that they wait for do what is queued."""
+        todo, seen = [*streams], set()
+        while todo:
+            stream = todo.pop()
+            if stream not in seen:
+                seen.add(stream)
+                if (hold := self.held.pop(stream, None)) is not None:
+                    hold.release()
+                todo += [self.setters[word] for word in self.awaited.get(stream, ()) if word in self.setters]
 
 
 # --------------------------------------------------------------------------------------------------------- one process
@@ -124,18 +111,22 @@ class FakeCuda:
 
     def __init__(self, machine: FakeMachine, visible: list[int] | None = None, *, forked: bool = False) -> None:
         self.machine = machine
+        machine.processes.append(self)
         self.visible = list(range(len(machine.devices))) if visible is None else visible
+        self.null = NullPlatform(machine.settings, self.visible)
         self.forked = forked
         self.initialized = False
         #: The names of all calls.
         self.calls: list[str] = []
         self.retained: dict[int, int] = {}
-        self.memory: dict[int, NullRegion] = {}
-        #: Address -> how it is mapped here, the owner's, and how often it was opened.
-        self.opened: dict[int, tuple[NullRegion, int, int]] = {}
-        self.streams: dict[int, Stream] = {}
-        self.events: dict[int, Mark] = {}
-        self.registered: dict[int, int] = {}
+        self.memory: set[int] = set()
+        #: Memory of torch's tensors.
+        self.storages: WeakValueDictionary[int, Storage] = WeakValueDictionary()
+        #: The owner's address -> the one here, and how often it was opened.
+        self.opened: dict[int, tuple[int, int]] = {}
+        self.streams: dict[int, NullStream] = {}
+        #: Device, flags, and the mark once it is recorded.
+        self.events: dict[int, tuple[int, int, NullMark | None]] = {}
         self.captured: set[int] = set()
         self.lost_captures: set[int] = set()
         self._thread = threading.local()
@@ -151,14 +142,22 @@ class FakeCuda:
             raise AttributeError(name) from None
 
     def _unless_broken(self, name: str) -> Callable[..., int]:
-        body: Callable[..., int] = getattr(self, "_" + name)
-        if name.startswith(("cuGetError", "cuInit", "cuDevice", "cuCtx", "cuThread")):
-            return body  # which need no context
+        body: Callable[..., int | None] = getattr(self, "_" + name)
+        needs_context = not name.startswith(("cuGetError", "cuInit", "cuDevice", "cuCtx", "cuThread"))
 
         def call(*arguments: Any) -> int:
-            if self.fault or not self.current:
+            if needs_context and (self.fault or not self.current):
                 return self.fault or INVALID_CONTEXT
-            return STREAM_CAPTURE_UNSUPPORTED if name in UNSAFE and self.refuses_unsafe() else body(*arguments)
+            if name in UNSAFE and self.refuses_unsafe():
+                return STREAM_CAPTURE_UNSUPPORTED
+            try:
+                return body(*arguments) or SUCCESS
+            except DeviceFaultError:
+                return ILLEGAL_ADDRESS
+            except MemoryError:
+                return OUT_OF_MEMORY
+            except RuntimeError:
+                return INVALID_VALUE
 
         return call
 
@@ -171,41 +170,31 @@ class FakeCuda:
     @contextmanager
     def hold(self, device: int, handle: int) -> Iterator[None]:
         """While entered, the stream does nothing of what is queued from then on; afterwards, all streams do what they can."""
-        stream = self.streams.setdefault(handle or device + 1, Stream(self.visible[device]))
-        is_held = True
-        self.queue(stream, lambda: not is_held)
-        try:
+        with StreamHold(self.stream_of(device, handle)):
             yield
-        finally:
-            is_held = False
-            self.finish()
+        self.machine.resume(*self.machine.held)
 
     def finish(self) -> None:
-        """Do all that is queued, however late it is."""
-        for stream in list(self.streams.values()):
-            stream.advance(len(stream.work))
+        """Wait for all that is queued, however late it is."""
+        self.machine.resume(*self.machine.held)
+        for stream in (*self.streams.values(), *(device.streams.get(0) for device in self.null.devices)):
+            stream.synchronize()
+
+    def close(self) -> None:
+        """The process ends."""
+        self.finish()
+        self.null.close()
 
     def left(self) -> dict[str, int]:
         """Objects that were made or opened and not freed, by kind."""
-        kinds: dict[str, Any] = {
-            "memory": self.memory,
+        kinds = {
+            "memory": (*self.memory, *self.storages),
             "opened": self.opened,
             "streams": self.streams,
             "events": self.events,
-            "pinned": self.registered,
+            "pinned": self.null.host._sizes,
         }
-        ours = {kind: len(things) for kind, things in kinds.items()}
-        ours["streams"] = sum(number >= 1 << 12 for number in self.streams)
-        return {kind: count for kind, count in ours.items() if count}
-
-    def find(self, address: int) -> NullRegion | None:
-        """The memory an address lies in."""
-        region = null_memory.find(address)
-        return region if region is not None and (region.base in self.memory or region.base in self.opened) else None
-
-    def is_registered(self, address: int, size: int) -> bool:
-        """Whether so many bytes there are registered memory of the host."""
-        return any(base <= address and address + size <= base + length for base, length in list(self.registered.items()))
+        return {kind: len(things) for kind, things in kinds.items() if things}
 
     # contexts and captures
     @property
@@ -216,9 +205,10 @@ class FakeCuda:
     def current(self, context: int) -> None:
         self._thread.context = context
 
-    def device(self) -> int:
-        """The device of the current context, by its number on the machine."""
-        return self.visible[self.current - 1]
+    @property
+    def device(self) -> NullDevice:
+        """The device of the current context."""
+        return self.null.devices[self.current - 1]
 
     def refuses_unsafe(self) -> bool:
         if self.captured and getattr(self._thread, "mode", 0) != libcuda.STREAM_CAPTURE_MODE_RELAXED:
@@ -234,15 +224,13 @@ class FakeCuda:
         self.captured.discard(stream)
         return stream not in self.lost_captures
 
-    def stream_at(self, handle: int) -> Stream | None:
-        if handle == 0:
-            return self.streams.setdefault(self.current, Stream(self.device()))
-        return self.streams.get(handle) if handle >= 1 << 12 else None
+    def stream_of(self, device: int, handle: int) -> NullStream:
+        """The stream with this handle on the device with this index."""
+        return self.streams[handle] if handle else self.null.devices[device].streams.get(0)
 
-    def queue(self, stream: Stream, work: Callable[[], object]) -> None:
-        stream.work.append(work)
-        if not self.machine.late:
-            stream.advance(len(stream.work))
+    def stream_at(self, handle: int) -> NullStream | None:
+        """The stream with this handle in the current context, if there is one."""
+        return self.stream_of(self.current - 1, handle) if not handle or handle in self.streams else None
 
     # the functions
     def _cuGetErrorName(self, status: int, text: Any) -> int:
@@ -295,7 +283,7 @@ class FakeCuda:
     def _cuDeviceCanAccessPeer(self, answer: Any, device: int, peer: int) -> int:
         if device == peer or max(device, peer) >= len(self.visible):
             return INVALID_DEVICE
-        answer.value = int(self.visible[peer] in self.machine.devices[self.visible[device]].peers)
+        answer.value = self.null.devices[device].reaches(self.null.devices[peer].uuid)
         return SUCCESS
 
     def _cuDevicePrimaryCtxRetain(self, context: Any, device: int) -> int:
@@ -325,206 +313,167 @@ class FakeCuda:
         mode.value, self._thread.mode = getattr(self._thread, "mode", 0), mode.value
         return SUCCESS
 
-    def _cuMemGetInfo_v2(self, free: Any, total: Any) -> int:
-        free.value = self.machine.memory - null_memory.used_bytes(self.machine.scope, self.device())
-        total.value = self.machine.memory
-        return SUCCESS
+    def _cuMemGetInfo_v2(self, free: Any, total: Any) -> None:
+        free.value, total.value = self.device.memory()
 
-    def _cuMemAlloc_v2(self, address: Any, size: int) -> int:
+    def _cuMemAlloc_v2(self, address: Any, size: int) -> int | None:
         if not size:
             return INVALID_VALUE
-        found = self.malloc(self.device(), size)
-        if found is None:
-            return OUT_OF_MEMORY
-        address.value = found
-        return SUCCESS
+        address.value = self.device.allocate(size)
+        self.memory.add(address.value)
+        return None
 
-    def malloc(self, device: int, size: int) -> int | None:
-        """The memory of the driver and of torch's allocator."""
-        try:
-            region = null_memory.allocate(self.machine.scope, device, self.machine.memory, size)
-        except MemoryError:
-            return None
-        self.memory[region.base] = region
-        return region.base
-
-    def free(self, address: int) -> None:
-        """The counterpart."""
-        region = self.memory.pop(address)
-        if self.machine.openings[address]:
+    def _cuMemFree_v2(self, address: int) -> int | None:
+        if address not in self.memory:
+            return INVALID_VALUE
+        if any(address in process.opened for process in self.machine.processes):
             self.machine.undefined.append("memory was freed that another process has open")
-        null_memory.drop(region)
+        self.memory.remove(address)
+        self.device.free(address)
+        return None
 
-    def _cuMemFree_v2(self, address: int) -> int:
+    def _cuIpcGetMemHandle(self, handle: Any, address: int) -> int | None:
         if address not in self.memory:
             return INVALID_VALUE
-        self.free(address)
-        return SUCCESS
-
-    def _cuIpcGetMemHandle(self, handle: Any, address: int) -> int:
-        if address not in self.memory:
-            return INVALID_VALUE
-        name = null_memory.exported(self.memory[address]).ljust(64, b"\0")
+        name = self.device.export_memory(address).ljust(64, b"\0")
         self.machine.exported[name] = self, address
         ctypes.memmove(ctypes.addressof(handle), name, len(name))
-        return SUCCESS
+        return None
 
-    def _cuIpcOpenMemHandle_v2(self, address: Any, handle: IpcHandle, flags: int) -> int:
-        owner, theirs = self.machine.exported.get(bytes(handle), (self, 0))
-        memory = owner.memory.get(theirs)
-        if flags != libcuda.IPC_MEM_LAZY_ENABLE_PEER_ACCESS or memory is None or owner is self:
+    def _cuIpcOpenMemHandle_v2(self, address: Any, handle: IpcHandle, flags: int) -> int | None:
+        name = bytes(handle)
+        owner, theirs = self.machine.exported.get(name, (self, 0))
+        if flags != libcuda.IPC_MEM_LAZY_ENABLE_PEER_ACCESS or theirs not in owner.memory or owner is self:
             return INVALID_VALUE
-        if memory.device != self.device() and memory.device not in self.machine.devices[self.device()].peers:
-            return 217
-        known = next(((region, times) for region, whose, times in self.opened.values() if whose == theirs), None)
-        if known is None:
-            known = null_memory.open_exported(null_memory.exported(memory)), 0
-            self.machine.openings[theirs] += 1
-        region, times = known
-        self.opened[region.base] = region, theirs, times + 1
-        address.value = region.base
-        return SUCCESS
+        here, times = self.opened.get(theirs) or (self.device.open_memory(name[: null_memory.HANDLE_SIZE]), 0)
+        self.opened[theirs] = here, times + 1
+        address.value = here
+        return None
 
-    def _cuIpcCloseMemHandle(self, address: int) -> int:
-        if address not in self.opened:
-            return INVALID_VALUE
-        region, theirs, times = self.opened.pop(address)
-        if times > 1:
-            self.opened[address] = region, theirs, times - 1
-        else:
-            self.machine.openings[theirs] -= 1
-            null_memory.drop(region)
-        return SUCCESS
+    def _cuIpcCloseMemHandle(self, address: int) -> int | None:
+        for theirs, (here, times) in self.opened.items():
+            if here == address:
+                self.opened[theirs] = here, times - 1
+                if times == 1:
+                    del self.opened[theirs]
+                    self.device.close_memory(address)
+                return None
+        return INVALID_VALUE
 
-    def _cuMemHostRegister_v2(self, address: int, size: int, flags: int) -> int:
+    def _cuMemHostRegister_v2(self, address: int, size: int, flags: int) -> int | None:
         assert flags == libcuda.MEMHOSTREGISTER_PORTABLE
-        if address in self.registered:
+        if self.null.host.holds(address, 1):
             return HOST_MEMORY_ALREADY_REGISTERED
-        self.registered[address] = size
-        return SUCCESS
+        self.device.register_host(address, size)
+        return None
 
-    def _cuMemHostUnregister(self, address: int) -> int:
-        return SUCCESS if self.registered.pop(address, None) else HOST_MEMORY_NOT_REGISTERED
+    def _cuMemHostUnregister(self, address: int) -> int | None:
+        if not self.null.host.holds(address, 1):
+            return HOST_MEMORY_NOT_REGISTERED
+        self.device.unregister_host(address)
+        return None
 
-    def _cuStreamCreate(self, stream: Any, flags: int) -> int:
+    def _cuStreamCreate(self, stream: Any, flags: int) -> None:
         assert flags == libcuda.STREAM_NON_BLOCKING
-        stream.value = next(self.machine.numbers) << 12
-        self.streams[stream.value] = Stream(self.device())
-        return SUCCESS
+        stream.value = next(self.machine.handles)
+        streams = self.device.streams
+        self.streams[stream.value] = streams.get(streams.create())
 
-    def _cuStreamDestroy_v2(self, handle: int) -> int:
-        stream = self.streams.pop(handle, None) if handle >= 1 << 12 else None
+    def _cuStreamDestroy_v2(self, handle: int) -> int | None:
+        stream = self.streams.pop(handle, None)
         if stream is None:
             return INVALID_HANDLE
-        stream.advance(len(stream.work))
-        return SUCCESS
+        self.device.destroy_stream(stream.number)
+        return None
 
-    def _cuStreamSynchronize(self, handle: int) -> int:
+    def _cuStreamSynchronize(self, handle: int) -> int | None:
         stream = self.stream_at(handle)
         if stream is None:
             return INVALID_HANDLE
-        assert stream.advance(len(stream.work)), "waiting for a stream that is held would never end"
-        return SUCCESS
+        self.machine.resume(stream)
+        stream.synchronize()
+        return None
 
-    def _cuStreamQuery(self, handle: int) -> int:
+    def _cuStreamQuery(self, handle: int) -> int | None:
         stream = self.stream_at(handle)
         if stream is None:
             return INVALID_HANDLE
-        # A caller that asks is waiting: the work goes on meanwhile.
-        return SUCCESS if stream.advance(len(stream.work)) else NOT_READY
+        stream.enter()
+        if stream.is_idle():
+            return None
+        self.machine.resume(stream)  # a caller that asks is waiting
+        return NOT_READY
 
-    def _cuStreamGetId(self, handle: int, number: Any) -> int:
+    def _cuStreamGetId(self, handle: int, number: Any) -> int | None:
         if self.stream_at(handle) is None:
             return INVALID_HANDLE
         number.value = handle
-        return SUCCESS
+        return None
 
-    def _cuStreamIsCapturing(self, handle: int, status: Any) -> int:
+    def _cuStreamIsCapturing(self, handle: int, status: Any) -> None:
         status.value = int(handle in self.captured)
-        return SUCCESS
 
-    def _cuStreamWriteValue64_v2(self, handle: int, address: int, number: int, flags: int) -> int:
-        stream, status = self._orders(handle, address, flags)
-        if stream is None:
-            return status
+    def _cuStreamWriteValue64_v2(self, handle: int, address: int, number: int, flags: int) -> int | None:
+        stream, status = self._orders(handle, flags)
+        if stream is not None:
+            self.device.set_word(address, number, self.machine.begin(stream))
+            self.machine.setters[address] = stream
+        return status
 
-        def write() -> None:
-            if self._has_word(address):
-                ctypes.c_uint64.from_address(address).value = number
+    def _cuStreamWaitValue64_v2(self, handle: int, address: int, number: int, flags: int) -> int | None:
+        stream, status = self._orders(handle, flags)  # as the header says of GEQ
+        if stream is not None:
+            self.device.await_word(address, number, self.machine.begin(stream))
+            self.machine.awaited.setdefault(stream, set()).add(address)
+        return status
 
-        sets = self.machine.sets.setdefault(address, [])
-        sets[:] = [(other, end) for other, end in sets if other.done < end]
-        sets.append((stream, len(stream.work) + 1))
-        self.queue(stream, write)
-        return SUCCESS
-
-    def _cuStreamWaitValue64_v2(self, handle: int, address: int, number: int, flags: int) -> int:
-        stream, status = self._orders(handle, address, flags)
-        if stream is None:
-            return status
-
-        def is_there() -> bool:
-            # As the header says of GEQ: (int64_t)(*addr - value) >= 0.
-            return not self._has_word(address) or ctypes.c_int64(ctypes.c_uint64.from_address(address).value - number).value >= 0
-
-        def wait() -> bool:
-            return is_there() or any(other.advance(end) and is_there() for other, end in list(self.machine.sets.get(address, ())))
-
-        self.queue(stream, wait)
-        return SUCCESS
-
-    def _orders(self, handle: int, address: int, flags: int) -> tuple[Stream | None, int]:
-        """The stream, or why it can neither set that word nor wait for it."""
-        if not all(self.machine.devices[self.device()].attributes.values()):
+    def _orders(self, handle: int, flags: int) -> tuple[NullStream | None, int]:
+        """The stream, or why it can neither set words nor wait for them."""
+        if not all(self.machine.devices[self.device.number].attributes.values()):
             return None, NOT_SUPPORTED
-        if flags or address % 8 or not self.is_registered(address, 8):
+        if flags:
             return None, INVALID_VALUE
         if handle in self.captured:
             self.machine.undefined.append("a word would be set or waited for whenever a graph is replayed")
-        return self.stream_at(handle), INVALID_HANDLE
+        stream = self.stream_at(handle)
+        return stream, INVALID_HANDLE if stream is None else SUCCESS
 
-    def _has_word(self, address: int) -> bool:
-        """When a stream comes to it."""
-        if self.is_registered(address, 8):
-            return True
-        self.machine.undefined.append("host memory was let go of while a stream was to set or read a word of it")
-        return False
+    def _cuEventCreate(self, event: Any, flags: int) -> None:
+        event.value = next(self.machine.handles)
+        self.events[event.value] = self.current, flags, None
 
-    def _cuEventCreate(self, event: Any, flags: int) -> int:
-        event.value = next(self.machine.numbers) << 12
-        self.events[event.value] = Mark(self.device(), flags)
-        return SUCCESS
-
-    def _cuEventRecord(self, event: int, handle: int) -> int:
-        mark, stream = self.events.get(event), self.stream_at(handle)
-        if mark is None or stream is None or mark.device != stream.device:
+    def _cuEventRecord(self, event: int, handle: int) -> int | None:
+        context, flags, _mark = self.events.get(event, (0, 0, None))
+        stream = self.stream_at(handle)
+        if context != self.current or stream is None:
             return INVALID_HANDLE
-        mark.stream, mark.end = stream, len(stream.work)
-        mark.recorded = time.monotonic()
-        return SUCCESS
+        mark = NullMark()
+        self.events[event] = context, flags, mark
+        if stream.is_idle():
+            mark.reach()
+        else:
+            stream.order(mark.reach)
+        return None
 
-    def _cuEventElapsedTime(self, milliseconds: Any, first: int, last: int) -> int:
-        marks = [self.events.get(each) for each in (first, last)]
-        if None in marks or any(mark.flags & 0x2 or mark.stream is None for mark in marks if mark is not None):
-            return INVALID_HANDLE
-        if any(mark.stream.done < mark.end for mark in marks if mark is not None and mark.stream is not None):
+    def _cuEventElapsedTime(self, milliseconds: Any, first: int, last: int) -> int | None:
+        times = []
+        for event in (first, last):
+            _context, flags, mark = self.events.get(event, (0, 0, None))
+            if flags & 0x2 or mark is None:
+                return INVALID_HANDLE
+            times.append(mark.time())
+        begin, end = times
+        if begin is None or end is None:
             return NOT_READY
-        begin, end = (mark.recorded for mark in marks if mark is not None)
-        milliseconds.value = (end - begin) * 1e3
-        return SUCCESS
+        milliseconds.value = (end - begin) / 1e6
+        return None
 
-    def _cuEventDestroy_v2(self, event: int) -> int:
-        return INVALID_HANDLE if self.events.pop(event, None) is None else SUCCESS
+    def _cuEventDestroy_v2(self, event: int) -> int | None:
+        return INVALID_HANDLE if self.events.pop(event, None) is None else None
 
-    def _cuMemcpyAsync(self, target: int, source: int, size: int, handle: int) -> int:
+    def _cuMemcpyAsync(self, target: int, source: int, size: int, handle: int) -> int | None:
         stream = self.stream_at(handle)
         if stream is None:
             return INVALID_HANDLE
-        for address in (target, source):
-            found = self.find(address)
-            if found is None and not self.is_registered(address, size):
-                return INVALID_VALUE
-            if found is not None and address + size > found.end:
-                return INVALID_VALUE
-        self.queue(stream, lambda: ctypes.memmove(target, source, size) and None)
-        return SUCCESS
+        self.device.copy(target, source, size, self.machine.begin(stream))
+        return None

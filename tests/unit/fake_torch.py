@@ -11,6 +11,7 @@ from mray._device import cuda_tensors
 from mray._device.cuda import CudaPlatform
 from mray._device.cuda_tensors import CudaTensors, ForeignMemory
 from mray._device.timelines import sweep_retired
+from mray.testing import null_memory
 from tests.unit.fake_cuda import FakeCuda, FakeMachine
 
 
@@ -27,17 +28,6 @@ class FakePlatform(CudaPlatform):
             return None
         found = super().look(tensor)
         return None if found is None else ((self._tensors.device_of(tensor), found[0]), found[1])
-
-
-class _Segment:
-    """The memory of a tensor of the pretended allocator. Freed with it."""
-
-    def __init__(self, cuda: FakeCuda, address: int) -> None:
-        self.cuda = cuda
-        self.address = address
-
-    def __del__(self) -> None:
-        self.cuda.free(self.address)
 
 
 class _Array:
@@ -63,10 +53,10 @@ class FakeTensors(CudaTensors):
         return torch.device("cpu")
 
     def is_on_device(self, tensor: Any) -> bool:
-        return self.cuda.find(tensor.data_ptr()) is not None
+        return null_memory.find(tensor.data_ptr()) is not None
 
     def device_of(self, tensor: Any) -> int:
-        found = self.cuda.find(tensor.data_ptr())
+        found = null_memory.find(tensor.data_ptr())
         return 0 if found is None else self.cuda.visible.index(found.device)
 
     def empty(self, index: int, dtype: str, shape: Any, strides: Any) -> Any:
@@ -75,15 +65,15 @@ class FakeTensors(CudaTensors):
         if self.cuda.refuses_unsafe():
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         tensor = super().empty(index, dtype, shape, strides)
-        size = tensor.nbytes
-        if not size:
+        if not tensor.nbytes:
             return tensor
-        whole = -(-size // (2 << 20)) * (2 << 20)
-        address = self.cuda.malloc(self.cuda.visible[index], whole)
-        if address is None:
-            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
-        keep = (_Segment(self.cuda, address), self.cuda.memory[address])  # the mapping goes with the last tensor that views it
-        return self.view(index, address, dtype, tuple(shape), tensor.stride(), keep)
+        try:
+            storage = self.cuda.null.devices[index].heap.take(tensor.nbytes)
+        except MemoryError:
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {tensor.nbytes} bytes.") from None
+        storage.stream = self.cuda.stream_of(index, self.current_stream(index))
+        self.cuda.storages[storage.region.base] = storage
+        return self.view(index, storage.region.base, dtype, tuple(shape), tensor.stride(), storage)
 
     def is_current(self, index: int) -> bool:
         # As the runtime: without a context, the first device.
@@ -99,13 +89,16 @@ class FakeTensors(CudaTensors):
         return self._on_own_stream(index, stream)
 
     def use_on(self, tensor: Any, stream: int) -> None:
-        """Memory that a tensor for the CPU lies in is free at once."""
+        region = null_memory.find(tensor.data_ptr())
+        storage = self.cuda.storages.get(region.base) if region is not None else None
+        if storage is not None:
+            storage.use_on(self.cuda.stream_of(storage.heap.index, stream))
 
     def wrap(self, index: int, memory: ForeignMemory) -> Any:
         import numpy
         import torch
 
-        found = self.cuda.find(memory.__cuda_array_interface__["data"][0])
+        found = null_memory.find(memory.__cuda_array_interface__["data"][0])
         assert found is not None, "torch asks the driver which device the address belongs to"
         assert self.cuda.visible.index(found.device) == index, "torch would copy to the other device"
         return torch.from_numpy(numpy.asarray(_Array(memory)))
@@ -128,12 +121,15 @@ def late_pair(other: list[int] | None = None) -> Iterator[Pair]:
     """A machine whose streams work when waited for. Fails if anything is left in the end. `other`: see `Pair`."""
     made = Pair(FakeMachine(2, late=True), other)
     yield made
-    for each in (made.one, made.other):
+    processes = (made.one, made.other)
+    for each in processes:
         each.finish()
     sweep_retired()
     for platform in (made.platform, made.other_platform):
         platform.close()
     gc.collect()
-    assert made.one.left() == {} and made.other.left() == {}
+    assert [each.left() for each in processes] == [{}, {}]
+    for each in processes:
+        each.close()
     assert made.machine.undefined == []
     assert made.one.current == made.other.current == 0, "contexts are put back"

@@ -18,6 +18,7 @@ from mray._device.cuda import CudaPlatform, find_platform
 from mray._device.libcuda import CudaError, LibCuda
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.timelines import Peers, mark
+from mray.testing import null_memory
 from tests.unit.cuda_header import SIGNATURES
 from tests.unit.fake_cuda import FakeCuda, FakeMachine
 from tests.unit.fake_torch import Pair, late_pair
@@ -183,7 +184,7 @@ def test_calls_are_made_in_the_context_of_their_device_and_put_back_what_was_cur
     other.memory()
     pair.one.current = 2  # torch.cuda.set_device(1)
     address = pair.device.allocate(100)
-    assert pair.one.memory[address].device == 0
+    assert null_memory.resolve(address, 100).device == 0
     assert pair.one.current == 2
     pair.one.current = 1
     pair.one.calls.clear()
@@ -241,6 +242,7 @@ if not child:
     platform.close()
     os._exit(len(cuda.calls) - calls)
 assert os.waitpid(child, 0)[1] == 0
+platform.synchronize(device, 0)
 assert point.reached()
 device.destroy_stream(stream)
 device.free(address)
@@ -375,10 +377,10 @@ def test_nothing_that_mray_does_loses_a_capture_that_goes_on(pair: Pair) -> None
 def test_communicators_are_made_in_the_context_of_the_device_that_is_meant(pair: Pair) -> None:
     before = pair.one.current
     with pair.platform.nccl_device(1):
-        assert pair.one.device() == pair.one.visible[1]
+        assert pair.one.device.index == 1
         with pair.platform.nccl_device(0):
-            assert pair.one.device() == pair.one.visible[0]
-        assert pair.one.device() == pair.one.visible[1]
+            assert pair.one.device.index == 0
+        assert pair.one.device.index == 1
     assert pair.one.current == before
 
 
@@ -402,7 +404,9 @@ def test_the_platform_needs_no_torch_for_memory_and_order() -> None:
         "device = platform.devices[0]\n"
         "stream = device.create_stream()\n"
         "with device.on_stream(stream): assert device.current_stream() == stream\n"
-        "assert mark(device, stream).reached()\n"
+        "point = mark(device, stream)\n"
+        "platform.synchronize(device, stream)\n"
+        "assert point.reached()\n"
         "assert not platform.is_tensor(1) and platform.current_device() is device\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
