@@ -6,7 +6,7 @@ user and runs no code: a value of the user travels as ``bytes``, which the threa
 Each message is declared once: the code, the roles that may exchange it, and the names and schemas (`mray._common.schema`) of its fields.
 `mray._common.protocol` checks messages against this table. Their handlers are in `mray._runtime.connections.dispatch` (drivers and
 workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (messages of the zygote), `mray._runtime.processes.zygote`,
-`mray._observe.observer` and `mray._runtime.node.introducer`.
+`mray._observe.observer`, `mray._runtime.node.introducer` and `mray._runtime.processes.template`.
 
 A field ``process`` is a process id of ours (16 hex digits), ``pid`` the kernel's. ``number`` and ``request`` identify a request to its
 sender and come back in the answer; 0 asks for no answer.
@@ -113,9 +113,10 @@ ROLE_DRIVER = "driver"
 ROLE_WORKER = "worker"
 ROLE_NODE = "node"
 ROLE_ZYGOTE = "zygote"
+ROLE_TEMPLATE = "template"
 #: Reads the state of a session (`mray._runtime.node.snapshot`) without being part of it.
 ROLE_OBSERVER = "observer"
-_D, _W, _N, _Z, _O = ROLE_DRIVER, ROLE_WORKER, ROLE_NODE, ROLE_ZYGOTE, ROLE_OBSERVER
+_D, _W, _N, _Z, _T, _O = ROLE_DRIVER, ROLE_WORKER, ROLE_NODE, ROLE_ZYGOTE, ROLE_TEMPLATE, ROLE_OBSERVER
 
 #: The role of the sender, and that of the receiver.
 Way = tuple[str, str]
@@ -133,6 +134,8 @@ NODE_TO_DRIVER: Ways = frozenset({(_N, _D)})
 NODE_TO_WORKER: Ways = frozenset({(_N, _W)})
 NODE_TO_ZYGOTE: Ways = frozenset({(_N, _Z)})
 ZYGOTE_TO_NODE: Ways = frozenset({(_Z, _N)})
+DRIVER_TO_TEMPLATE: Ways = frozenset({(_D, _T)})
+TEMPLATE_TO_DRIVER: Ways = frozenset({(_T, _D)})
 #: An observer asks the node, or through it a driver or a worker, and is answered.
 OBSERVER_TO_NODE: Ways = frozenset({(_O, _N)})
 NODE_TO_OBSERVER: Ways = frozenset({(_N, _O)})
@@ -374,6 +377,16 @@ REAPED = _message(102, ZYGOTE_TO_NODE, pid=int, status=int)
 NOT_SPAWNED = _message(103, ZYGOTE_TO_NODE, process=str, text=str)
 #: Workers start without this preloaded module, for this reason.
 PRELOAD_FAILED = _message(104, ZYGOTE_TO_NODE, module=str, text=str)
+
+# ------------------------------------------------------------------------------ driver and template
+#: Import a module.
+LOAD = _message(110, DRIVER_TO_TEMPLATE, module=str)
+#: Fork a node for a session; its descriptors come along. Answered by DONE.
+FORK = _message(111, DRIVER_TO_TEMPLATE, directory=str, environment={str: str}, folder=str)
+#: Reap a node that is dead; answered by DONE.
+REAP = _message(112, DRIVER_TO_TEMPLATE, pid=int)
+#: The node's pid or exit status, or an errno when not `ok`.
+DONE = _message(113, TEMPLATE_TO_DRIVER, ok=bool, number=int)
 
 # --------------------------- introductions, on a channel of their own (`mray._ipc.introductions`)
 #: Ask whether a process ("": the node) exists, and with `connect` for a connection to it.

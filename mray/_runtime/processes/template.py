@@ -8,8 +8,8 @@ node with them; the node forks its zygote as usual. It has imported numpy if the
     driver ──exec, once──▶ template ──fork──▶ node ──fork──▶ zygote ──fork──▶ workers
            ──LOAD (module)──▶                                                  of one session
            ──FORK (directory, environment, cwd, file descriptors)──▶
-           ◀──pid───────────────────────────────────────────────────
-           ──REAP (pid)──▶ ◀──status──
+           ◀──DONE (pid)────────────────────────────────────────────
+           ──REAP (pid)──▶ ◀──DONE (status)──
 
 A session is as fresh as any other: no session has run in the template, which runs no user code and imports none (`preload` is the
 zygote's). A `HeadStart` is a template that also imports slow libraries, while the driver imports them: the zygote finds them there, and
@@ -44,8 +44,11 @@ from typing import Any
 
 from mray._common import settings
 from mray._common.kept import fcntl, io, os, socket
+from mray._common.messages import DONE, DRIVER_TO_TEMPLATE, FORK, LOAD, MESSAGES, REAP
+from mray._common.protocol import misfit
 from mray._ipc import process as processes
 from mray._ipc.discovery import ORDER
+from mray._ipc.faults import message_name
 from mray._ipc.frames import decode_message
 from mray._ipc.reaper import SESSION_VARIABLE
 from mray._runtime.processes.host_program import interpreter
@@ -55,7 +58,6 @@ from mray._runtime.processes.native_threads import lasting_threads, native_threa
 #: Descriptors of the template, and of nodes that it forks: as those of a node that was started by exec, and the driver's pidfd.
 TEMPLATE_DRIVER = 3
 NODE_DRIVER = 5
-_LOAD, _FORK, _REAP = "load", "fork", "reap"
 #: Bytes of a session's directory, which replaces this many others in the environment that the kernel shows.
 _DIRECTORY_ROOM = 256
 #: Settings that are read once at the start of a process; a template may differ from its sessions in all others.
@@ -92,11 +94,11 @@ class _Running:
 
     def load(self, module: str) -> None:
         """Make it import a module, without waiting. Raises OSError when it is dead, or its socket is full."""
-        self._channel.send(marshal.dumps((_LOAD, module)), socket.MSG_DONTWAIT)
+        self._channel.send(marshal.dumps((LOAD, module)), socket.MSG_DONTWAIT)
 
     def fork(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
         """Fork a node and return its pid. Raises OSError when the template is dead, or cannot fork."""
-        packet = marshal.dumps((_FORK, directory, dict(environment), os.getcwd()))
+        packet = marshal.dumps((FORK, directory, dict(environment), os.getcwd()))
         if len(packet) > PACKET:
             raise OSError("the environment is too large")
         pidfd = os.pidfd_open(os.getpid())
@@ -118,7 +120,7 @@ class _Running:
     def reap(self, pid: int) -> int | None:
         """Exit status of a dead node; None when the template is dead, too."""
         try:
-            self._channel.send(marshal.dumps((_REAP, pid)))
+            self._channel.send(marshal.dumps((REAP, pid)))
             return self._receive_pid()
         except OSError:
             return None
@@ -127,8 +129,8 @@ class _Running:
         packet = self._channel.recv(PACKET)
         if not packet:
             raise OSError("the template is dead")
-        well, number = decode_message(packet)
-        if not well:
+        _done, ok, number = decode_message(packet)
+        if not ok:
             raise OSError(number, os.strerror(number))
         return int(number)
 
@@ -342,10 +344,14 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
         if not packet:
             break
         message = decode_message(packet)
-        if message[0] == _LOAD:
+        wrong = misfit(message)
+        if wrong or MESSAGES[message[0]].ways != DRIVER_TO_TEMPLATE:
+            wrong = wrong or f"a driver must not send {message_name(message[0])}"
+            raise ValueError(f"the driver sent the template an invalid message: {wrong}")
+        if message[0] == LOAD:
             _load(message[1])
             continue
-        if message[0] == _REAP:
+        if message[0] == REAP:
             _answer(driver, *_reaped(message[1]))
             continue
         try:
@@ -372,9 +378,9 @@ def _load(module: str) -> None:
         importlib.import_module(module)
 
 
-def _answer(driver: socket.socket, well: bool, number: int) -> None:
+def _answer(driver: socket.socket, ok: bool, number: int) -> None:
     with contextlib.suppress(OSError):  # it is dead: the next `poll` shows it
-        driver.send(marshal.dumps((well, number)))
+        driver.send(marshal.dumps((DONE, ok, number)))
 
 
 def _reaped(pid: int) -> tuple[bool, int]:
