@@ -1,6 +1,6 @@
 """Opening the ends of a graph's channels in one process: the driver's, or an actor's.
 
-All rings of a graph lie in one segment, which the driver creates. Its name is needed only until everyone has opened it.
+All rings of a graph lie in one segment, which the driver creates. Its name is needed only until all processes have opened it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import Route
 from mray._ipc.segment import Segment
 
-#: The words of `mray._api.type_hint.Device` that name a device where tensors are to arrive.
+#: The values of `mray._api.type_hint.Device` that name a target device of tensors.
 PLACES = frozenset({"cpu", "gpu", "cuda"})
 
 
@@ -34,12 +34,12 @@ class ChannelEnds:
     communicators: dict[int, Communicator] = field(default_factory=dict)
     readers: dict[int, ChannelReader] = field(default_factory=dict)
     writers: dict[int, ChannelWriter] = field(default_factory=dict)
-    #: Callbacks for their end: doorbells that groups of readers share, and the files of `mray._graph.caller.liveness`.
+    #: Callbacks for `close`: doorbells that groups of readers share, and the files of `mray._graph.caller.liveness`.
     leave: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Let go of all of them. Idempotent."""
-        # Each of them, also when a device is broken and one raises: peers wait for the others to be closed. The last is closed first.
+        """Close all of them. Idempotent."""
+        # Each of them, also when a device is broken and one raises, since peers wait for the others. The last is closed first.
         with ExitStack() as closing:
             if self.segment is not None:
                 closing.callback(self.segment.close)

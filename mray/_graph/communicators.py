@@ -1,7 +1,7 @@
 """The user's communicators in an actor that takes part in a graph.
 
-Made in the actor when the graph is allocated, before its first execution, by every member at the same time (libraries meet when they
-are initialized), and destroyed when the actor leaves the graph.
+Created in the actor when the graph is allocated, by every member at the same time (libraries synchronize when they are initialized), and
+destroyed when the actor leaves the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mray._objects.serializer import deserialize, serialize
 
 
 class Membership(NamedTuple):
-    """An actor's place in a communicator: the communicator as a serialized value, and the actor's rank there."""
+    """An actor's membership in a communicator: the communicator as a serialized value, and the actor's rank there."""
 
     number: int
     form: int
@@ -33,7 +33,7 @@ class Membership(NamedTuple):
 class AcceleratorGroup:
     """Actors that exchange tensors through the communicator that the user registered for their accelerator.
 
-    In the process that compiles it stands for the communicator; each actor makes its own, as `Accelerator` says.
+    In the compiling process it stands for the communicator; each actor creates its own, as `Accelerator` says.
     """
 
     def __init__(self, accelerator: Accelerator, actors: Sequence[Any]) -> None:
@@ -41,7 +41,7 @@ class AcceleratorGroup:
         self._id = accelerator.communicator_cls.generate_communicator_id()
         self._torch_module_name = accelerator.torch_module_name
         self._actors = list(actors)
-        #: Whether transfers run on streams of their own, beside the computing.
+        #: Whether transfers run on streams of their own, concurrently with computing.
         self.overlap = False
 
     def get_actor_handles(self) -> list[Any]:
@@ -53,7 +53,7 @@ class AcceleratorGroup:
         return self._actors.index(actor)
 
     def make(self, _host: GraphHost, rank: int) -> Communicator:
-        """Make the communicator of this rank, in its actor."""
+        """Create the communicator of this rank, in its actor."""
         module = importlib.import_module(f"torch.{self._torch_module_name}") if self._torch_module_name != "cpu" else None
         make: Any = self._make
         made: Communicator = make(len(self._actors), self._id, rank, self._actors, module and module.current_stream(), self.overlap)
@@ -61,9 +61,9 @@ class AcceleratorGroup:
 
 
 class NcclGroup:
-    """Actors that exchange tensors through NCCL; as `AcceleratorGroup`. Of one graph, because the calls of two graphs have no order.
+    """Actors that exchange tensors through NCCL; as `AcceleratorGroup`. For one graph, because the calls of two graphs have no order.
 
-    `endpoints` are their names in the graph. `overlap`: transfers run on streams of their own, beside the computing.
+    `endpoints` are their names in the graph. `overlap`: transfers run on streams of their own, concurrently with computing.
     """
 
     def __init__(self, endpoints: Sequence[str], actors: Sequence[Any], *, overlap: bool = False) -> None:
@@ -81,7 +81,7 @@ class NcclGroup:
         return self._actors.index(actor)
 
     def make(self, host: GraphHost, _rank: int) -> Communicator:
-        """Make the communicator of any of the actors, in that actor."""
+        """Create the communicator of any of the actors, in that actor."""
         return host.gpus().communicator(self._actors, self.overlap, self._id)
 
 
@@ -93,12 +93,12 @@ def no_gpu_for_collective(members: Sequence[Any]) -> str:
     )
 
 
-#: Carries tensors; in the process that compiles.
+#: Carries tensors; in the compiling process.
 Carrier = Communicator | AcceleratorGroup | NcclGroup
 
 
 def with_streams(communicators: Sequence[Carrier], overlap: bool) -> list[Carrier]:
-    """Have the communicators that members make use streams of their own, or not."""
+    """Make the communicators that members create use streams of their own, or not."""
     for communicator in communicators:
         if not isinstance(communicator, Communicator):
             communicator.overlap = overlap
@@ -124,7 +124,7 @@ def nccl_groups(communicators: Sequence[Carrier], sites: Mapping[str, Site]) -> 
 
 
 class Invitation(NamedTuple):
-    """One communicator of a graph in the process that compiles it."""
+    """One communicator of a graph in the compiling process."""
 
     form: int
     payload: bytes
@@ -133,7 +133,7 @@ class Invitation(NamedTuple):
 
 
 def invitations(communicators: Sequence[Carrier]) -> list[Invitation]:
-    """The communicators of a graph, by number. In the process that compiles."""
+    """The communicators of a graph, by number. In the compiling process."""
     found = []
     for communicator in communicators:
         serialized = serialize(communicator)

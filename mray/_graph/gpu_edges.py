@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mray._trace.span import Buffer
 
 
-#: Seconds that a process waits at most, when a graph ends, for devices and peers to let go of memory that edges have lent.
+#: Seconds that a process waits at most, when a graph ends, for devices and peers to release memory that edges have lent.
 SETTLING = 0.05
 
 
@@ -50,7 +50,7 @@ class GpuEdges(Protocol):
     """The GPUs of one process."""
 
     def site(self, known: Iterable[str] = ()) -> Site:
-        """The devices of this process. `known`: uuids of devices of others, besides its own. Makes no context on a device."""
+        """The devices of this process. `known`: uuids of devices of others, besides its own. Creates no context on a device."""
 
     def answer(self, verb: str, payload: bytes) -> bytes:
         """Answer OFFER, TRY or WITHDRAW (`mray._graph.trials`)."""
@@ -78,7 +78,8 @@ class GpuEdges(Protocol):
         """Marks of this process's streams for a profile; None without devices."""
 
     def settle(self, patience: float) -> None:
-        """Give back the device memory of closed edges, once peers have let go of it: waits so many seconds at most.
+        """Free the device memory of closed edges that peers have released; waits `patience` seconds at most.
 
-        Memory that is not settled then, because a value is still held or a device is busy, goes when the next graph is made or ends here.
+        Memory that is still in use then, because a value is held or a device is busy, is freed when the next graph is created or ends
+        here.
         """

@@ -1,7 +1,7 @@
 """Constants with holes: arguments that hold DAG nodes inside of containers.
 
-The compiler replaces each DAG node in such an argument by a `Hole`; in each execution the actor makes the argument anew
-with values in the holes. Lists, tuples and dicts are rebuilt by closures; other containers of a hole are copied by the scanner.
+The compiler replaces each DAG node in such an argument by a `Hole`; in each execution the actor rebuilds the argument with values in the
+holes. Lists, tuples and dicts are rebuilt by closures; the scanner copies other containers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mray._api.dag_scan import ObjectScanner
 
 
 class Hole:
-    """The place of value number `index`."""
+    """The position of value number `index`."""
 
     __slots__ = ("index",)
 
@@ -25,7 +25,7 @@ class Hole:
 
 
 def filler(template: Any, values: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """Makes the argument: `template` with the result of ``values[i]()`` in the place of hole i."""
+    """A function that builds the argument: `template` with the result of ``values[i]()`` in hole i."""
     kind = template.__class__
     if kind is Hole:
         value: Callable[[], Any] = values[template.index]

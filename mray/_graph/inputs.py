@@ -25,7 +25,7 @@ def check_inputs(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def packer(graph: Graph) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    """Makes the value of the input of arguments that were checked."""
+    """A function that packs checked arguments into the input's value."""
     if graph.form == DIRECT:
         return lambda args, kwargs: args[0]
     if graph.form == SIGNAL:

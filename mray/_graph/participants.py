@@ -1,4 +1,4 @@
-"""The actors of one graph as its callers see them: their names, their processes, and a request to all of them at once."""
+"""The actors of one graph as its callers see them: their names, their processes, and concurrent requests to all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Participants:
         return f"{self.classes[endpoint]}({endpoint[:8]})" if self.classes.get(endpoint) else endpoint
 
     def ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
-        """Make a request to every actor: endpoint -> its answer, or a clause that says why there is none after `patience` seconds."""
+        """Send a request to every actor: endpoint -> its answer, or a clause that says why there is none after `patience` seconds."""
         asked: dict[str, Pending | str] = {}
         for endpoint in self.plan.graph.actors:
             try:
@@ -38,7 +38,7 @@ class Participants:
 
 
 def late(patience: float | None) -> str:
-    """Why there is no answer yet after so many seconds."""
+    """Why there is no answer after `patience` seconds."""
     return f"does not answer within {patience or 0:g} s: its process is stopped, or holds the interpreter lock"
 
 

@@ -2,9 +2,9 @@
 
     DAG nodes --validate--> Graph --resolve--> + channels --schedule--> + operations --deadlock--> Plan --allocate--> programs
 
-An *endpoint* is the driver (`DRIVER`), an actor, by its id, or a worker that is leased for the graph's functions (``function-0``, ...). A
-*source* has a value in each execution: the input, or one output of one step. A *step* is one call of a method or
-function. All of it is plain data: it is pickled to the actors, printed, drawn and simulated.
+An *endpoint* is the driver (`DRIVER`), an actor, by its id, or a worker that is leased for the graph's functions (``function-0``, ...).
+A *source* has a value in each execution: the input, or one output of one step. A *step* is one call of a method or function. All of it
+is plain data: it is pickled to the actors, printed, drawn and simulated.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ INPUT = Source(-1)
 class Argument(NamedTuple):
     """One argument of a step: a source, a part of it, a constant, or a constant with holes for other arguments.
 
-    `source` None: the endpoint's constant number `constant`, in which `nested` fill the holes (see `mray._graph.holes`).
-    `by`: how `key` picks a part of the graph's input: one of `PART`, `ITEM`, `ATTRIBUTE`, or "" for the whole.
+    `source` None: the endpoint's constant number `constant`, in which `nested` fill the holes (see `mray._graph.holes`). `by`: how `key`
+    picks a part of the graph's input: one of `PART`, `ITEM`, `ATTRIBUTE`, or "" for the whole.
     """
 
     source: Source | None
@@ -80,14 +80,14 @@ class Step:
     arguments: tuple[Argument, ...]
     keywords: tuple[tuple[str, Argument], ...] = ()
     num_returns: int = 1
-    #: The endpoint's constant that is called in place of a method of this name; -1: a method.
+    #: The endpoint's constant that is called instead of a method of this name; -1: a method.
     function: int = -1
-    #: Steps of one group meet: each blocks until all of them run. -1: no group.
+    #: Steps of one group synchronize: each blocks until all of them run. -1: no group.
     group: int = -1
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The sources that the step waits for, each once, in the order of its arguments; the input if there is no other."""
+        """The distinct sources that the step waits for, in the order of its arguments; the input if there is no other."""
         used = [*self.arguments, *(argument for _name, argument in self.keywords)]
         return tuple(dict.fromkeys(source for argument in used for source in argument.sources)) or (INPUT,)
 
@@ -100,7 +100,7 @@ class Transfer(NamedTuple):
     device: str = "default"
     static_shape: bool = False
     direct_return: bool = False
-    #: Which of the graph's communicators carries them; -1: none.
+    #: The graph's communicator that carries them; -1: none.
     communicator: int = -1
 
 
@@ -108,15 +108,15 @@ _AUTOMATIC = Transfer()
 
 
 class DevicePair(NamedTuple):
-    """Two endpoints of which one opens what the other has on a device."""
+    """Two endpoints of which one opens device memory of the other."""
 
     writer: str
     reader: str
     #: One of `mray._channel.select.DEVICE`.
     transport: str
-    #: The transport of the user's hint; empty without one.
+    #: The transport of the user's hint, or "".
     asked: str
-    #: Whether one is a driver that has not used its device, and would for no more than to be tried: the edge tries when a tensor comes.
+    #: Whether one is a driver that has not used its device, and would only for the trial: the edge tries when a tensor is sent.
     is_late: bool = False
 
 
@@ -134,7 +134,7 @@ class Graph:
     keywords: tuple[str, ...]
     #: `DIRECT`, `SPLIT`, `MIXED` or `SIGNAL`.
     form: str
-    #: Outputs that no step uses: the driver learns that they are there, and of their errors.
+    #: Outputs that no step uses: the driver learns of their completion, and of their errors.
     leaves: tuple[Source, ...] = ()
     #: The user's hints about how a source travels.
     transfers: Mapping[Source, Transfer] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Graph:
 
     @property
     def results(self) -> tuple[Source, ...]:
-        """The sources that the caller waits for, each once; leaves last."""
+        """The distinct sources that the caller waits for; leaves last."""
         return tuple(dict.fromkeys([source for output in self.outputs for source in output.sources] + list(self.leaves)))
 
     def endpoint_of(self, source: Source) -> str:
@@ -156,7 +156,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Route:
-    """One source on its way to endpoints that are not its producer: all those that it reaches by one transport."""
+    """One source on its way to endpoints other than its producer: all those that it reaches by one transport."""
 
     index: int
     source: Source
@@ -166,10 +166,10 @@ class Route:
     layout: RingLayout
     #: The ring's start in the graph's segment, in bytes.
     offset: int
-    #: Whether messages only report that the value is there, or its error.
+    #: Whether messages only report the completion of the value, or its error.
     bare: bool = False
     transfer: Transfer = _AUTOMATIC
-    #: Which of the graph's communicators carries its tensors; -1: none.
+    #: The graph's communicator that carries its tensors; -1: none.
     communicator: int = -1
     #: Whether its readers are known to open memory of the writer's device, where that carries it (`DevicePair.is_late`).
     proven: bool = True
@@ -180,8 +180,8 @@ class Route:
 class Operation(NamedTuple):
     """One operation of an actor in each execution.
 
-    READ of a channel before the first step that needs it, COMPUTE of a step, WRITE of a channel after the step that fills it, or after the
-    READ of a relay (`step` is then the one that needs it).
+    READ of a channel before the first step that needs it, COMPUTE of a step, WRITE of a channel after the step that fills it, or after
+    the READ of a relay (`step` is then the one that needs it).
     """
 
     kind: str
@@ -191,7 +191,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions about a graph, taken before any part of it is made."""
+    """All decisions about a graph, made before any part of it exists."""
 
     graph_id: str
     graph: Graph
@@ -202,9 +202,9 @@ class Plan:
     size: int
     #: The actors of communicators that edges need besides those of the user, whose numbers come first.
     groups: tuple[tuple[str, ...], ...] = ()
-    #: Whether communication through NCCL runs beside the computing.
+    #: Whether communication through NCCL overlaps with computing.
     overlap: bool = False
-    #: The id of the graph that this is a copy of (`mray._graph.caller.copies`); empty: of none.
+    #: The id of the graph that this is a copy of (`mray._graph.caller.copies`), or "".
     copy_of: str = ""
 
     def part_of(self, actor: str) -> str:
@@ -222,7 +222,7 @@ class Plan:
 
 
 class Profilers(NamedTuple):
-    """Other profilers that get the operations of programs, for as long as the graph lives."""
+    """Other profilers that get the operations of programs, while the graph lives."""
 
     #: The folder for the traces of the actors' torch profilers; "": they do not run.
     torch: str = ""
@@ -234,7 +234,7 @@ _NOBODY = Profilers()
 
 @dataclass(frozen=True)
 class Assignment:
-    """An actor's orders: its part of the plan, and the places of its channels and constants."""
+    """An actor's orders: its part of the plan, and the locations of its channels and constants."""
 
     graph_id: str
     actor: str

@@ -1,12 +1,12 @@
-"""The `Site` of each process of a graph: the devices that its edges could use, asked for before any decision.
+"""The `Site` of each process of a graph: the devices that its edges could use, requested before any decision.
 
     driver                                       each actor that may need a device
-    looks at its own devices
-    request SITE (uuids it knows) ---------> looks at its own: their uuids, which of these they reach, NCCL
-    puts the answers together <----------------- Site
+    lists its own devices
+    request SITE (uuids it knows) ---------> lists its own: their uuids, which of these they reach, NCCL
+    combines the answers <---------------------- Site
 
-Only for graphs in which an actor has ``num_gpus`` or a hint demands a device: all others compile without a request, and no process loads a
-library of devices. Looking makes no context on a device.
+Only for graphs in which an actor has ``num_gpus`` or a hint demands a device: all others compile without a request, and no process loads
+a library of devices. Listing creates no context on a device.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def owners(handles: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]])
 
 def endpoints_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iterable[str]]) -> frozenset[str]:
     """The endpoints that may need a device: those with GPUs of their own, the members of `groups`, and the ends of edges whose hint demands
-    one. None of them: every edge of this graph uses host memory.
+    one. If there are none, every edge of this graph uses host memory.
     """
     demanding = {
         source for source, transfer in graph.transfers.items() if transfer.communicator < 0 and transfer.transport in DEMANDS_DEVICE
@@ -47,7 +47,7 @@ def endpoints_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iter
 
 
 def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], actors: Mapping[str, Any]) -> dict[str, Site]:
-    """Ask these endpoints, all at once; waits until they live. Raises ActorDiedError.
+    """Ask these endpoints concurrently; waits until they live. Raises ActorDiedError.
 
     `actors`: endpoint -> the handle of its actor.
     """
@@ -57,7 +57,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     known = {gpu.uuid for gpu in own.gpus}
     everybodys = {gpu.uuid for site in found.values() for gpu in site.gpus}
     if not everybodys <= known:
-        # The driver does not see all of their devices: they do not know yet whether they reach each other.
+        # The driver does not see all of their devices, so they do not know yet whether they reach each other.
         everything = replace(own, gpus=tuple(SiteGpu(0, uuid, "") for uuid in everybodys))
         found = {DRIVER: host.gpus().site(everybodys), **_ask_for_sites(host, actors, others, everything)}
     reach: dict[str, frozenset[str]] = {}
@@ -84,7 +84,7 @@ def _ask_for_sites(host: GraphHost, actors: Mapping[str, Any], endpoints: Iterab
 
 
 def ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapping[str, Any]) -> dict[str, bytes]:
-    """The answers of the actors of these endpoints, asked all at once; waits until they live. Raises ActorDiedError."""
+    """The answers of the actors of these endpoints, asked concurrently; waits until they live. Raises ActorDiedError."""
     keys = {endpoint: actors[endpoint].__actor_outline__().key for endpoint in payloads}
     processes = {endpoint: host.actor_process(key) for endpoint, key in keys.items()}
     try:

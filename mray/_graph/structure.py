@@ -48,7 +48,7 @@ def call_numbers(graph: Graph) -> dict[int, int]:
 
 
 def source_of(node: Vertex) -> Source:
-    """The source that a node's value is, or is a part of."""
+    """The source of a node's value, which may be a part of it."""
     if node.kind in (INPUT_KIND, ATTRIBUTE):
         return INPUT
     return Source(node.step, node.key if isinstance(node.key, int) else 0)
@@ -90,7 +90,9 @@ def _node_of(graph: Graph, argument: Argument) -> Vertex:
 
 
 def _binding_order(graph: Graph) -> Callable[[Vertex], tuple[int, int, int]]:
-    """Sorts nodes by the order of binding: steps are numbered so; a part of the input comes before the first step that uses it."""
+    """Sort key for nodes by the order of binding, in which steps are numbered; a part of the input comes before the first step that uses
+    it.
+    """
     end = len(graph.steps)
     users = [(step.index, list(_used(step))) for step in graph.steps]
     users.append((end, [part for output in graph.outputs for part in _parts(output)]))
@@ -117,8 +119,8 @@ def in_order(upstream: Mapping[T, Sequence[T]], starts: Iterable[T], bound: Call
 
     Breadth first from the input, downstream before upstream, in the order of binding.
 
-    `upstream`: each node with the nodes it uses; `starts`: the first nodes, in order; `bound`: its place in binding; `ends`: whether the
-    search ends at a node.
+    `upstream`: each node with the nodes it uses; `starts`: the first nodes, in order; `bound`: its position in binding; `ends`: whether
+    the search ends at a node.
     """
     downstream: dict[T, list[T]] = {node: [] for node in upstream}
     for node in sorted(upstream, key=bound):

@@ -1,14 +1,14 @@
-"""Trying whether processes of a graph can open each other's device memory, before a transport counts on it.
+"""Trying whether processes of a graph can open each other's device memory, before a transport depends on it.
 
     compiler                                         writers                        readers
     OFFER (indices of devices) --------------------> export something
     TRY (devices, what the writers offer) ---------------------------------------> open it, close it
     WITHDRAW --------------------------------------> free it
-    the sites of the readers get what they failed at: `mray._channel.select` chooses the next transport
+    the sites of the readers get the failures: `mray._channel.select` chooses the next transport
 
-Once for each pair of processes that an edge by CUDA IPC, or through pinned memory, would join. Each side makes a context on its device,
-as its first tensor would; so a driver that has not used its GPU yet is left out, unless the user has said that tensors go there. Edges that
-were left out try when tensors come (`mray._gpu.cuda_ipc`).
+Once for each pair of processes that an edge by CUDA IPC, or through pinned memory, would join. Each side creates a context on its
+device, as its first tensor would; so a driver that has not used its GPU yet is left out, unless the user has said that tensors go there.
+Such edges try when tensors are sent (`mray._gpu.cuda_ipc`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mray.exceptions import RayError
 
 
 def try_pairs(host: GraphHost, pairs: Iterable[DevicePair], sites: Mapping[str, Site], actors: Mapping[str, Any]) -> dict[str, Site]:
-    """The sites with the obstacles that were found, after one warning for each of the pairs whose tensors therefore go another way.
+    """The sites with the obstacles that were found, after one warning for each pair whose tensors therefore take another transport.
 
     `actors`: endpoint -> the handle of its actor. Waits until all have answered; raises ActorDiedError.
     """
@@ -52,7 +52,7 @@ def try_pairs(host: GraphHost, pairs: Iterable[DevicePair], sites: Mapping[str, 
         answers = {reader: iter(pickle.loads(each)) for reader, each in found.items()}
     finally:
         for writer in wanted:
-            with contextlib.suppress(RayError):  # its death is told by what comes next
+            with contextlib.suppress(RayError):  # the next request reports its death
                 _ask(host, WITHDRAW, {writer: asker.encode()}, actors)
     obstacles: dict[str, dict[int, Obstacle]] = {}
     for pair in tried:
@@ -74,7 +74,7 @@ def _devices(sites: Mapping[str, Site], pair: DevicePair) -> tuple[int, int]:
 
 
 def _ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapping[str, Any]) -> dict[str, bytes]:
-    """The answers of these endpoints, asked all at once."""
+    """The answers of these endpoints, asked concurrently."""
     answers = ask(host, verb, {endpoint: payload for endpoint, payload in payloads.items() if endpoint != DRIVER}, actors)
     if DRIVER in payloads:
         answers[DRIVER] = host.gpus().answer(verb, payloads[DRIVER])
@@ -82,7 +82,7 @@ def _ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapp
 
 
 def _warn(writer: Site, reader: Site, asked: str) -> None:
-    """Tell of an obstacle, unless what the user has asked for is refused because of it."""
+    """Warn of an obstacle, unless the user's demand is refused because of it."""
     obstacle = reader.obstacles.get(writer.pid)
     if obstacle is not None and asked != CUDA_IPC:
         way = describe(select(writer, reader, asked or AUTO, hinted=bool(asked)))

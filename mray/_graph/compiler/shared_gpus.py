@@ -1,7 +1,7 @@
-"""Edges between actors that have parts of one GPU: whether their processes share a context scheduler there (MPS), and what is said if not.
+"""Edges between actors that have parts of one GPU: whether their processes share a context scheduler there (MPS), and the warning if not.
 
-Runs where a graph is compiled, before and after its actors are asked for their sites: a process becomes a client of MPS in cuInit or never,
-so a daemon that the graph is to have runs before anybody looks at a device.
+Runs where a graph is compiled, before and after its actors are asked for their sites: a process becomes a client of MPS in cuInit or
+never, so a daemon that the graph needs runs before any process opens a device.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def edges_between_parts(graph: Graph, options: Mapping[str, Mapping[str, Any]]) 
 
 
 def start_mps(host: GraphHost, pairs: Sequence[tuple[str, str]], actors: Mapping[str, Any]) -> bool:
-    """Have MPS serve the GPUs that both ends of such edges have, where the session starts it for graphs. Waits until the actors live.
+    """Start MPS on the GPUs that both ends of such edges have, where the session uses it for graphs. Waits until the actors live.
 
-    False where that fails, which is told.
+    Returns False where that fails, with a warning.
     """
     ends = dict.fromkeys(endpoint for pair in pairs for endpoint in pair)
     processes = {endpoint: host.actor_process(actors[endpoint].__actor_outline__().key) for endpoint in ends}
@@ -41,7 +41,7 @@ def start_mps(host: GraphHost, pairs: Sequence[tuple[str, str]], actors: Mapping
 
 
 def hint_at_turns(host: GraphHost, pairs: Sequence[tuple[str, str]], sites: Mapping[str, Site]) -> None:
-    """Tell of such edges whose ends work on their GPU in turns."""
+    """Warn of such edges whose ends work on their GPU in turns."""
     apart = [
         pair
         for pair in pairs

@@ -1,8 +1,8 @@
 """Pass: the DAG nodes a user wrote, checked and turned into a `Graph`. Pure.
 
-This pass raises every error of a graph by itself, with the texts that programs for Ray match on. This engine runs graphs that Ray refuses:
-with functions, with DAG nodes as keyword arguments and inside of containers, without input, with nodes whose results are not read, with the
-input as a whole beside its parts.
+This pass raises every error that a graph has by itself, with the texts that programs for Ray match on. This engine runs graphs that Ray
+refuses: with functions, with DAG nodes as keyword arguments and inside of containers, without input, with nodes whose results are not
+read, with the input as a whole beside its parts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Validated:
     graph: Graph
     #: endpoint -> the constants among the arguments of its steps.
     constants: dict[str, list[Any]]
-    #: actor id -> its handle; the compiled graph keeps them.
+    #: actor id -> its handle; the compiled graph retains them.
     handles: dict[str, Any]
     #: endpoint of a function -> the options that its worker is leased with.
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -43,8 +43,8 @@ class Validated:
 def validate(root: DAGNode, workers: int = 1, default: Communicator | None = None, accelerator: Accelerator | None = None) -> Validated:
     """Check the graph that ends in `root`. Raises ValueError or NotImplementedError.
 
-    Its functions run on so many workers at most. Tensors for an accelerator's communicator go through `default`, or else through the
-    communicator of `accelerator`.
+    Its functions run on `workers` workers at most. Tensors for an accelerator's communicator go through `default`, or else through
+    the communicator of `accelerator`.
     """
     nodes = nodes_of_graph(root)
     _check_kinds(nodes)
@@ -97,7 +97,7 @@ class _Builder:
         self._constants: dict[str, list[Any]] = {DRIVER: []}
         self._handles: dict[str, Any] = {}
         self._carriers = carriers
-        #: The collectives that go through a communicator; a step's group is its place here.
+        #: The collectives that go through a communicator; a step's group is its index here.
         self._meetings: list[CollectiveOperation] = []
         self._positions: set[int] = set()
         self._keyword_names: dict[str, None] = {}
@@ -150,8 +150,8 @@ class _Builder:
     def _collective(self, actor: str, node: CollectiveOutputNode) -> tuple[Any, int, int]:
         """The arguments of an actor's part in a collective, the constant that is called, and the group.
 
-        Through a communicator the actor brings its own tensors and meets the others. Otherwise the tensors of all actors travel along
-        ordinary edges, and each actor computes its share of them: no actor meets another, and none blocks.
+        Through a communicator the actor brings its own tensors and synchronizes with the others. Otherwise the tensors of all actors
+        travel along ordinary edges, and each actor computes its share of them: no actor blocks.
         """
         operation = node.collective_op
         assert operation is not None
@@ -245,9 +245,7 @@ class _Builder:
 
 
 class _Carriers:
-    """The communicators of a graph that the user's hints choose; `mray._graph.compiler.resolve` adds those
-    that edges need.
-    """
+    """The communicators of a graph that the user's hints choose; `mray._graph.compiler.resolve` adds those that edges need."""
 
     def __init__(self, default: Communicator | None, accelerator: Accelerator | None) -> None:
         self._default = default

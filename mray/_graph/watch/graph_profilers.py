@@ -1,7 +1,7 @@
-"""Other profilers in an actor, for as long as its graph lives: RAY_CGRAPH_ENABLE_TORCH_PROFILING and ..._NVTX_PROFILING switch them on.
+"""Other profilers in an actor, while its graph lives: RAY_CGRAPH_ENABLE_TORCH_PROFILING and ..._NVTX_PROFILING switch them on.
 
 In the actor's main thread. The driver's settings apply, and come with the actor's assignment; traces go to the driver's working
-directory. They are written when the actor leaves the graph (`teardown`, the end of the session, any end of the driver's script) or ends
+directory. They are written when the actor leaves the graph (`teardown`, the end of the session, any end of the driver's script) or exits
 itself; not when it is killed.
 """
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProgramProfilers:
-    """The profilers of one program. ImportError when a package is missing."""
+    """The profilers of one program. Raises ImportError when a package is missing."""
 
     def __init__(self, wanted: Profilers) -> None:
         self.probes: tuple[Probe, ...] = ()

@@ -1,6 +1,6 @@
 """Numbers of a compiled graph, by step and by channel: its counters, and the durations of its latest profile.
 
-In the process that compiled it. Counters cost nothing and are always there; durations are those of the latest `CompiledGraph.profile`.
+In the process that compiled it. Counters cost nothing and always exist; durations are those of the latest `CompiledGraph.profile`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def measured(participants: Participants, digest: Digest | None, counters: Mappin
         if "waiting" in counted:
             edge.update(waiting=counted["waiting"], occupancy=counted["waiting"] / channel.layout.entries)
         if digest is not None:
-            # Its count is that of the profile's messages: those whose bytes are known.
+            # Its count is that of the profile's messages, whose bytes are known.
             edge.update(digest.edge(channel.index, channel.readers))
         edges[channel.index] = edge
     found: dict[str, Any] = {"steps": steps, "edges": edges, "endpoints": {}, "bottleneck": None, "why": "", "seconds": 0.0}

@@ -1,12 +1,12 @@
-"""Probes around the operations of a program while it is profiled: spans, NVTX ranges, ranges of the torch profiler.
+"""Probes around the operations of a profiled program: spans, NVTX ranges, ranges of the torch profiler.
 
 In an actor's main thread, and in the process that compiled a graph. A probe wraps the parts of a program (`mray._graph.actor.program`):
-the reading of a channel, its writing, and a step's method. A program without probes has no trace of them; there is one loop, and it
-knows nothing of probes.
+the reading of a channel, its writing, and a step's method. A program without probes has no trace of them; there is one loop, which knows
+nothing of probes.
 
-    try_read, try_write, method  --probe-->  the same, noted down  --compile_program-->  actions
+    try_read, try_write, method  --probe-->  the same, recorded  --compile_program-->  actions
 
-A program waits by returning: a read that finds no message leaves it, and is tried again later. So a wait begins with the first try that
+A program waits by returning: a read that finds no message returns, and is tried again later. So a wait begins with the first try that
 finds no message and ends with the one that finds it. A program is at one operation at a time, so its spans never overlap.
 """
 
@@ -24,7 +24,7 @@ from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE
 
 
 class Probe(Protocol):
-    """Wraps operations. Every wrapper behaves as the wrapped one, exceptions too, and keeps no value."""
+    """Wraps operations. Every wrapper behaves as the wrapped one, exceptions too, and retains no value."""
 
     def read(self, channel: Route, reader: ChannelReader) -> Read:
         """Around ``reader.try_read``."""
@@ -96,7 +96,7 @@ class SpanProbe:
         send, position, last_size = writer.try_write, writer.position, writer.last_size
         blocking = channel.transport in BLOCKING
         kind = TRANSFER if blocking else SERIALIZE
-        last_size()  # which counts bytes that devices have sent from here on
+        last_size()  # which counts the bytes that devices send afterwards
 
         def write(value: Any) -> bool:
             begin = clock()

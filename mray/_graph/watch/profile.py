@@ -1,13 +1,13 @@
-"""``with graph.profile() as profile``: spans of all operations of a compiled graph, taken while it runs.
+"""``with graph.profile() as profile``: spans of all operations of a running compiled graph.
 
     caller                                                    each actor
     start: a probe on the own ends; "profile" ──────────────▶ a probe on its program, from the next execution on
     ... the graph runs ...
-    stop: "unprofile" ──────────────────────────────────────▶ ends, and hands over its spans
-    Profile: spans, percentiles, a file of Chrome ◀────────── (a dead actor's are lost: the profile says so)
+    stop: "unprofile" ──────────────────────────────────────▶ ends, and returns its spans
+    Profile: spans, percentiles, a Chrome trace file ◀─────── (a dead actor's are lost: the profile says so)
 
-In the process that compiled the graph. A profile begins and ends at any time, also while executions are in flight: their spans begin with
-the operation that each process is at, or comes to next. Only the programs' lists of actions are recompiled.
+In the process that compiled the graph. A profile begins and ends at any time, also while executions are in flight: their spans begin
+with the operation that each process is at, or comes to next. Only the programs' lists of actions are recompiled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
 from mray._trace.span import Buffer, Span, clock, span_buffers
 
-#: Seconds that `stop` waits for main threads that compute, before it asks their reading threads; and for those.
+#: Seconds that `stop` waits for busy main threads before it asks their reading threads; and for those.
 PATIENCE = 2.0
 
 
@@ -43,7 +43,7 @@ class Attachment(NamedTuple):
     put_probes: Callable[[Probe, Probe], None]
     #: Removes the probes.
     end: Callable[[], None]
-    #: Keeps the measures for `CompiledGraph.statistics`.
+    #: Stores the measures for `CompiledGraph.statistics`.
     keep: Callable[[Digest], None]
 
 
@@ -66,7 +66,7 @@ class Profile:
         self._attachment = attachment
         self._filename = filename
         self._request = ProfileRequest(participants.plan.graph_id, uuid.uuid4().hex, limit, calls, torch)
-        #: When it began and ended, in nanoseconds of CLOCK_MONOTONIC; 0: it has not.
+        #: Its begin and end, in nanoseconds of CLOCK_MONOTONIC; 0: not yet.
         self.begun = 0
         self.ended = 0
         #: Name of each actor whose spans are missing -> why.
@@ -87,9 +87,10 @@ class Profile:
         self.stop()
 
     def start(self) -> Profile:
-        """Begin; returns when every actor that answers records its operations. ValueError when the graph is being profiled.
+        """Begin; returns when every actor that answers records its operations. Raises ValueError when the graph is being profiled,
+        RayChannelError when it has ended.
 
-        RayChannelError when the graph has ended. Waits for methods that are running only to start the torch profiler.
+        Waits for running methods only to start the torch profiler.
         """
         self._attachment.begin(self)
         try:

@@ -1,9 +1,9 @@
-"""An actor's side of a profile: requests put a probe around its program and take it away, at any time.
+"""An actor's side of a profile: requests put a probe around its program and remove it, at any time.
 
     caller                             actor
     request "profile now" -----------> reading thread: from the next execution on, the program records spans (`mray._graph.watch.probes`)
     request "profile" ---------------> the same in its main thread, which the torch profiler needs
-    request "unprofile" -------------> its main thread, between two operations: answers the spans, and ends
+    request "unprofile" -------------> its main thread, between two operations: returns the spans, and ends
     request "unprofile now" ---------> the same in the reading thread, when the main thread computes for long
 
 Both ends of a message are recorded before either process answers "unprofile" in its main thread, so that arrows between spans are whole.
@@ -59,7 +59,7 @@ def graph_track(graph_id: str) -> str:
 
 
 def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes) -> bytes:
-    """Begin, or begin anew. The pickled reason why the torch profiler does not run, or "". Any thread."""
+    """Begin, or begin again. Returns the pickled reason why the torch profiler does not run, or "". Any thread."""
     request: ProfileRequest = pickle.loads(payload)
     why = ""
     for program in programs:
@@ -83,7 +83,7 @@ def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes)
 
 
 def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes, *, at_once: bool) -> bytes:
-    """End a profile: the pickled spans of this process, a list of one dict for each endpoint.
+    """End a profile. Returns the pickled spans of this process, a list of one dict for each endpoint.
 
     `at_once`: not in the main thread, which alone may end the other profilers that it has begun.
     """

@@ -3,12 +3,12 @@
 In the message of every timeout, and from `CompiledGraph.report`.
 
     caller                                       each actor
-    request "report" ------------------------->  its reading thread answers at once, also while a method runs:
+    request "report" ------------------------->  its reading thread answers immediately, also while a method runs:
     adds a line of its own waits                 the operation that its program is at, the number of executions,
-    waits a moment, puts it together <---------  the stack of its main thread
+    waits a moment, combines the answers <-----  the stack of its main thread
 
-A running graph records nothing for it. A request reads the program's place from the main thread's stack, which Python gives any thread of
-the process at any time.
+A running graph records nothing for it. A request reads the program's position from the main thread's stack, which Python gives any
+thread of the process at any time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mray._graph.plan import COMPUTE, READ, Operation, Route, Source
 
 #: Seconds that a report waits for the answers of actors at most.
 PATIENCE = 1.0
-#: A caller that has waited less than so many seconds polls, and gets no report.
+#: A caller that has waited for less polls, and gets no report.
 LEAST = 1e-3
 
 
 # ---------------------------------------------------------------------------------------- in the caller
 def program_states(participants: Participants, patience: float) -> dict[str, ProgramState | str]:
-    """Endpoint -> its place in its program, or why that is not known. Waits `patience` seconds at most."""
+    """Endpoint -> its position in its program, or why that is unknown. Waits `patience` seconds at most."""
     answers = participants.ask(REPORT, participants.plan.graph_id.encode(), patience)
     return {
         endpoint: answer if isinstance(answer, str) else pickle.loads(answer) or "takes no part in the graph any more"
@@ -38,7 +38,7 @@ def program_states(participants: Participants, patience: float) -> dict[str, Pro
 
 
 def report_of(participants: Participants, patience: float = PATIENCE) -> str:
-    """The places of a graph's actors: a line for each, with its stack below."""
+    """The positions of a graph's actors: a line for each, with its stack below."""
     names = _Names(participants)
     lines = [""]
     for endpoint, found in program_states(participants, patience).items():
@@ -63,7 +63,7 @@ def describe_caller(participants: Participants, submitted: int, finished: int, k
 def _describe(names: _Names, endpoint: str, found: ProgramState) -> list[str]:
     where = f"  {names.actor(endpoint)}, pid {found.pid}, has finished {found.executions} executions and"
     operations = names.plan.schedule[endpoint]
-    # A program of one step does all three at once: its second place is the WRITE that found no room.
+    # A program of one step does all three in one action: its second position is the WRITE that found no room.
     fused = [operation.kind for operation in operations] == ["READ", "COMPUTE", "WRITE"]
     place = min(found.place, len(operations) - 1)
     operation = operations[place]
@@ -114,7 +114,7 @@ class _Names:
 
 
 def counters(participants: Participants, own: Mapping[int, ChannelWriter]) -> dict[int, dict[str, int]]:
-    """The counters of each channel by its number, those of `own` writers included; without those of actors that compute for long."""
+    """The counters of each channel by its number, including those of `own` writers; without those of actors that compute for long."""
     by_channel = {number: writer.statistics() for number, writer in own.items()}
     for answer in participants.ask(STATISTICS, participants.plan.graph_id.encode(), PATIENCE).values():
         if not isinstance(answer, str):
