@@ -64,7 +64,7 @@ def native() -> Iterator[NativeBackend]:
 
 
 def test_the_contract_has_verbs() -> None:
-    assert {"get", "put", "submit_task", "then", "host"} <= CONTRACT.keys()
+    assert {"get", "put", "submit_task", "host"} <= CONTRACT.keys()
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -74,7 +74,7 @@ def test_a_verb_of_the_native_engine_has_the_signature_of_the_contract(native: N
 
 def test_verbs_of_parts_are_looked_up_once(native: NativeBackend) -> None:
     of_parts = [name for name, verb in vars(NativeBackend).items() if isinstance(verb, cached_property)]
-    assert {"get", "put", "then"} <= set(of_parts)
+    assert {"get", "put", "wait"} <= set(of_parts)
     for name in of_parts:
         assert getattr(native, name) is getattr(native, name)
         assert getattr(native, name).__self__ is not native
