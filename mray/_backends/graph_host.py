@@ -6,7 +6,6 @@ In a driver or a worker that compiles graphs, and in every actor that takes part
 from __future__ import annotations
 
 import pickle
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,10 +26,8 @@ from mray._graph.caller.graph_loop import LoopWatcher
 from mray._graph.gpu_edges import SETTLING, GpuEdges
 from mray._graph.graph_messages import ATTACH, COPY, ENDED, READING, REPORT, VERBS
 from mray._ipc.connection import Connection
-from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.limits import is_exhausted
 from mray._ipc.ring_loans import sweep_closed
-from mray._ipc.segment import Ask
 from mray._objects.remote_error import pickle_error, task_error
 from mray._runtime.client.actor_calls import ActorState
 from mray._runtime.client.client import Client
@@ -42,29 +39,31 @@ from mray._runtime.worker.exits import ExitActor
 from mray.exceptions import AsyncioActorExit, OwnerDiedError, RayChannelError, RaySystemError
 
 if TYPE_CHECKING:
+    from mray._graph.watch.probes import Probe
     from mray._runtime.worker.worker import Worker
 
 
 class Host:
     """Implements `GraphHost`."""
 
-    #: The service that runs the programs of an actor.
-    service_kind: type[GraphService] = GraphService
-    #: The class of the compiled graphs of this process.
-    graph_kind: type[CompiledGraph] = CompiledGraph
-
-    def __init__(self, client: Client, worker: Worker | None) -> None:
+    def __init__(
+        self, client: Client, worker: Worker | None, graph_kind: type[CompiledGraph] = CompiledGraph, probes: tuple[Probe, ...] = ()
+    ) -> None:
+        """`probes` are around every program of the actor here."""
         self._client = client
+        self.graph_kind = graph_kind
         self._worker = worker
         self.process = client.process
         self.prefix = f"/mray-{client.facts['session']}-{client.process}-"
         self.reactor = client.reactor
         assert client.reactor.spinner is not None
         self.spinner = client.reactor.spinner
-        self.service: GraphService | None = self.service_kind(self) if worker is not None else None
+        self.service: GraphService | None = None if worker is None else GraphService(self, worker.main_thread.is_current, probes)
         self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
         self.copies: weakref.WeakValueDictionary[str, GraphCopy] = weakref.WeakValueDictionary()
-        self._own_doorbell: Doorbell | None = None
+        wakeups = client.wakeups
+        self.doorbell_of, self.ask_of = wakeups.of, wakeups.ask_of
+        self.group_doorbell, self.join_group_doorbell, self.end_group_doorbell = wakeups.group, wakeups.join_group, wakeups.end_group
         _hosts.add(self)
 
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
@@ -178,35 +177,12 @@ class Host:
                 self._enqueue(connection, number, verb, payload)
 
     def in_a_thread(self, callback: Callable[[], None]) -> None:
-        """Call back in a thread of its own, which may wait for other processes."""
-        threading.Thread(target=callback, name="mray-graph", daemon=True).start()
+        """Call back in a thread of its own, which may wait for other processes. In an actor."""
+        assert self._worker is not None
+        self._worker.process.start_thread(callback, "mray-graph")
 
     def _state(self, payload: bytes) -> bytes:
         return pickle.dumps(None) if self.service is None else self.service.state(payload.decode())
-
-    def doorbell_of(self, process: str) -> Doorbell:
-        client = self._client
-        if process == self.process:
-            if self._own_doorbell is None:
-                assert client.reactor.table is not None
-                self._own_doorbell = Doorbell(os.dup(client.reactor.wakeup_fd), client.reactor.table, client.reactor.row)
-            return self._own_doorbell
-        return client.wakeups.of(process)
-
-    def ask_of(self, process: str) -> Ask:
-        return self._client.wakeups.descriptors.ask_of(process)
-
-    def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
-        group = self._client.wakeups.group(key)
-        group.rings(doorbells)
-        return group
-
-    def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
-        fd = self._client.wakeups.join_group(writer, key)
-        return lambda: self._client.wakeups.leave_group(fd)
-
-    def end_group_doorbell(self, key: str) -> None:
-        self._client.wakeups.end_group(key)
 
     def then(self, actor: str, callback: Callable[[Exception], None], *, process: str = "", doing: str = "") -> Cancel:
         client = self._client
@@ -238,7 +214,8 @@ class Host:
         self.service.owner_gone(end.process)
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
-        return self._calls.look_on(who, on)
+        # In one process all members have the same verbs: calls have no spans there.
+        return None if self._client.facts.get("one_process") else self._calls.look_on(who, on)
 
     def kill_actors(self, actors: Sequence[str]) -> None:
         kill_actors(self._client, [bytes.fromhex(actor) for actor in actors], no_restart=True)
@@ -265,9 +242,6 @@ class Host:
             graph.end_with(RayChannelError("Channel closed: the session was shut down."))
         for watcher in list(self.loop_watchers.values()):
             watcher.close()
-        if self._own_doorbell is not None:
-            self._own_doorbell.close()
-            self._own_doorbell = None
 
     def disown(self) -> None:
         """In a forked child, whose client has let go of the session."""

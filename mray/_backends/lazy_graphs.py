@@ -10,6 +10,7 @@ where they are expected: when the driver's program has imported them before `ini
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -27,11 +28,18 @@ GRAPH_MODULE = "mray._backends.graph_host"
 TRACE = "trace"
 
 
+def _make_host(client: Client, worker: Worker | None) -> Host:
+    from mray._backends.graph_host import Host  # noqa: PLC0415
+
+    return Host(client, worker)
+
+
 class Graphs:
     """The graphs of a process."""
 
-    def __init__(self, client: Client, worker: Worker | None) -> None:
+    def __init__(self, client: Client, worker: Worker | None, make_host: Callable[[Client, Worker | None], Host] = _make_host) -> None:
         self._client = client
+        self._make_host = make_host
         self._worker = worker
         #: The host, once there is one.
         self.made: Host | None = None
@@ -43,16 +51,10 @@ class Graphs:
         if self.made is None:
             with self._client.lock:  # a worker's two threads may be the first at the same time
                 if self.made is None:
-                    self.made = self._make()
+                    self.made = self._make_host(self._client, self._worker)
+                    if self._worker is not None:
+                        self._worker.main_thread.service = self.made.service
         return self.made
-
-    def _make(self) -> Host:
-        from mray._backends.graph_host import Host  # noqa: PLC0415
-
-        host = Host(self._client, self._worker)
-        if self._worker is not None:
-            self._worker.main_thread.service = host.service
-        return host
 
     def _on_first_request(self, connection: Connection, *fields: Any) -> None:
         self.host()  # which puts its own handler in this one's place

@@ -109,8 +109,6 @@ class NativeBackend(PlacementCalls, Backend):
 
     client: Client
     graphs: Graphs
-    #: The in-process engine has another one.
-    graphs_class: type[Graphs] = Graphs
 
     host = of_part(lambda self: self.graphs.host)
     end_threads = of_part(lambda self: self.client.reactor.end_threads)
@@ -130,7 +128,7 @@ class NativeBackend(PlacementCalls, Backend):
     restore_ref = of_part(lambda self: self.client.borrowing.restore)
     export_ref = of_part(lambda self: self.client.borrowing.note)
 
-    def __init__(self, client: Client, session: SessionHold | None, worker: Worker | None = None) -> None:
+    def __init__(self, client: Client, session: SessionHold | None, worker: Worker | None = None, graphs: Graphs | None = None) -> None:
         self.client = client
         self._session = session
         self._worker = worker
@@ -141,7 +139,7 @@ class NativeBackend(PlacementCalls, Backend):
         if worker is not None:
             made = self._made = deque(maxlen=MOST_MADE)
             client.sections["made"] = lambda: list(made)
-        self.graphs = self.graphs_class(client, worker)
+        self.graphs = graphs or Graphs(client, worker)
         client.from_peers.on({m.STREAM_ITEMS: listener(client)})
 
     @classmethod

@@ -16,7 +16,7 @@ import time as _known
 from collections.abc import Callable
 from importlib.util import module_from_spec
 from types import BuiltinFunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def _another_instance() -> Any:
@@ -38,6 +38,16 @@ time: Callable[[], float] = _machine.time
 time_ns: Callable[[], int] = _machine.time_ns
 #: A scheduling point in a session of one process: such code calls `clock.sleep`.
 sleep: Callable[[float], None] = _machine.sleep
+
+
+class Clock(NamedTuple):
+    """The clock by which a process decides about its calls."""
+
+    #: Seconds.
+    now: Callable[[], float] = monotonic
+    #: Whether it measures work. Else no decision depends on how long calls take.
+    is_real: bool = True
+
 
 _clock: Callable[[], float] = monotonic
 

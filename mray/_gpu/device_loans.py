@@ -33,7 +33,7 @@ from mray._device.timelines import Peers, Where, point_of, retire_later
 from mray._ipc.connection import Connection
 
 if TYPE_CHECKING:
-    from mray._ipc.reactor import Reactor
+    from mray._ipc.waiting_place import WaitingPlace
 
 #: Loans of one holder that a receiver keeps before it copies further tensors.
 MOST_KEPT = 1024
@@ -75,7 +75,7 @@ class UnreachableError(RuntimeError):
 class DeviceLoans:
     """The loans of one process, as holder and as receiver."""
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: WaitingPlace) -> None:
         self._reactor = reactor
         #: Guards exports and loans: the reading thread answers fetches, and other messages end loans.
         self._lock = threading.RLock()

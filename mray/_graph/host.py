@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._graph.gpu_edges import GpuEdges
     from mray._ipc.doorbell import Doorbell, GroupDoorbell
-    from mray._ipc.reactor import Reactor
     from mray._ipc.spin import Spinner
+    from mray._ipc.waiting_place import WaitingPlace
 
 
 class Pending(Waitable, Protocol):
@@ -43,7 +43,7 @@ class Service(Protocol):
 class GraphHost(GroupHost, Protocol):
     """One process of a session, as graphs see it; what groups need of it, too, is said in the base."""
 
-    reactor: Reactor
+    reactor: WaitingPlace
     spinner: Spinner
     #: The compiled graphs of this process that are not torn down; the end of the session ends them.
     graphs: weakref.WeakSet[Any]

@@ -19,7 +19,7 @@ from typing import Any
 
 from mray._common.bridge import follow
 from mray._common.clock import monotonic
-from mray._ipc.reactor import Reactor
+from mray._ipc.waiting_place import WaitingPlace
 
 #: Seconds after which a loop that was kept from running is due.
 FAIRNESS = 1e-3
@@ -36,7 +36,7 @@ def _nothing() -> None:
 class LoopSelector(selectors.EpollSelector):
     """For the loop's thread, except `notify`."""
 
-    def __init__(self, reactor: Reactor, before_sleep: Callable[[], None]) -> None:
+    def __init__(self, reactor: WaitingPlace, before_sleep: Callable[[], None]) -> None:
         super().__init__()
         self._reactor = reactor
         self._before_sleep = before_sleep
@@ -126,7 +126,7 @@ class _ActorLoop(asyncio.SelectorEventLoop):
 class MainLoop:
     """The event loop of this process's main thread. Main thread only, except `notify`."""
 
-    def __init__(self, reactor: Reactor, before_sleep: Callable[[], None] = _nothing) -> None:
+    def __init__(self, reactor: WaitingPlace, before_sleep: Callable[[], None] = _nothing) -> None:
         """`before_sleep` is called before the thread sleeps."""
         self._selector = LoopSelector(reactor, before_sleep)
         self.loop = follow(_ActorLoop(self._selector))

@@ -39,7 +39,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from mray._common.clock import monotonic
 from mray._common.kept import os, socket
@@ -54,6 +54,7 @@ from mray._ipc.memory_order import fence
 from mray._ipc.spin import Spinner
 from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
 from mray._ipc.waiting import Predicate, Timers, Waiter
+from mray._ipc.waiting_place import Flushable
 
 _READ = select.EPOLLIN | select.EPOLLRDHUP
 _READ_WRITE = _READ | select.EPOLLOUT
@@ -69,12 +70,6 @@ NOBODY, WAITER, BACKGROUND = range(3)
 
 #: How often the background reader looks whether anybody reads, in seconds, while the process is active.
 TICK = 0.004
-
-
-class Flushable(Protocol):
-    """Something that holds messages back."""
-
-    def flush(self) -> None: ...
 
 
 class Reactor:
@@ -115,6 +110,7 @@ class Reactor:
         #: `activity` when it last looked; None: it is to read, whatever the process does.
         self._looked: int | None = -1
         self.closed = False
+        self.reads_always = False
         #: Whether the program is over: other threads than the main one that wait end then, without a word, as on Ray.
         self.is_over = False
         self.closed_descriptors = ClosedDescriptors()

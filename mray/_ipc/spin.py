@@ -118,6 +118,10 @@ class AdaptiveSpinner:
             if now >= polite:
                 sched_yield()
 
+    def in_turns(self, window: float = WINDOW) -> AdaptiveSpinner:
+        """A spinner for a graph with more processes than cores, in this process."""
+        return AdaptiveSpinner(window, oversubscribed=True)
+
     def goes_on(self, takes_turns: bool) -> bool:
         """Whether a wait that has spun for longer than the first window continues."""
         return True

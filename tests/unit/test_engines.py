@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mray._backends.local.process_backend import ProcessBackend
 
 from mray._api.backend import Backend
 from mray._backends.local.local_backend import LocalBackend
-from mray._backends.local.process_backend import ProcessBackend
 from mray._backends.native import NativeBackend
 from mray._common import messages as m
 from mray._runtime.client.client import Client

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
+from mray._common.clock import Clock
 from mray._decide.caller.lease_pool import MOST_UNREACHABLE
 from mray._runtime.client.leases import LeasePools
 from mray.exceptions import RaySystemError
@@ -35,7 +36,7 @@ class Client:
         self.facts = {"retry_delay": 0.0}
         self.node = Node()
         self.from_node = self.from_peers = SimpleNamespace(on=lambda _handlers: None)
-        self.leases = LeasePools(self, self, self, str)  # type: ignore[arg-type]
+        self.leases = LeasePools(self, self, self, str, Clock())  # type: ignore[arg-type]
 
     def try_peer(self, process: str) -> None:
         return None

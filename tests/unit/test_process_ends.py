@@ -24,7 +24,9 @@ from mray._runtime.connections.deaths import node_error
 from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.connections.ends import Ended, Ends
 from mray._runtime.connections.requests import Requests
+from mray._runtime.connections.sockets import Sockets
 from mray._runtime.objects.borrowing import Borrowing
+from mray._runtime.objects.memory import SharedMemory
 from mray._runtime.objects.owner import Owner
 from mray.exceptions import NodeDiedError, OwnerDiedError, RaySystemError
 
@@ -186,7 +188,7 @@ def test_only_so_many_ends_are_remembered(monkeypatch):
 def asking() -> Iterator[tuple[Endpoint, list[Any]]]:
     """A process, and what it has said to the node."""
     said: list[Any] = []
-    endpoint = Endpoint("", "me", m.ROLE_WORKER)
+    endpoint = Endpoint("", "me", m.ROLE_WORKER, Sockets(""), Entry)
     node: Any = SimpleNamespace(closed=False, process="node", send=said.append)
     endpoint.node = node
     yield endpoint, said
@@ -221,7 +223,7 @@ def test_who_asks_for_an_end_that_no_node_will_tell_waits_for_none(asking):
 
 def test_who_asks_for_an_owner_that_went_with_the_session_is_told_of_the_session(asking):
     endpoint, said = asking
-    borrowing, entry = Borrowing(Owner(endpoint), lambda _actor: None), Entry()
+    borrowing, entry = Borrowing(Owner(endpoint, SharedMemory()), lambda _actor: None), Entry()
     entry.owner, entry.object_id = "8c62cb31", b"x"
     with endpoint.lock:
         borrowing.fail(FailObjects([entry], None))

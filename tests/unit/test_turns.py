@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
+from mray._common.clock import Clock
 from mray._decide.caller.caller_instructions import Begin
 from mray._decide.caller.lease_pool import PAUSE_SECONDS, TURN_SECONDS, Lease
 from mray._ipc.connection import PeerState
@@ -47,8 +48,7 @@ class Desk:
         client: Any = SimpleNamespace(reactor=reactor, node=self.node, lock=threading.RLock(), fatal=None, ends=Ends())
         client.facts = {"retry_delay": 0.0}
         client.from_node = client.from_peers = tables
-        self.pools = LeasePools(client, client, client, str)
-        self.pools.clock = lambda: self.now
+        self.pools = LeasePools(client, client, client, str, Clock(lambda: self.now))
         self.pool: TaskPool = self.pools.pool("key", {}, False)
         self.tasks = self.pool.tasks
         self.tasks.pace = pace

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._api.backend import Backend
 from mray._api.object_ref import ObjectRef
+from mray._backends.lazy_graphs import Graphs
 from mray._backends.local import patches
 from mray._backends.local.environment import check_environment
-from mray._backends.local.local_client import LocalClient
 from mray._backends.local.local_node import LocalNode
 from mray._backends.local.local_process import SimulatedProcess
 from mray._backends.local.loops import Loops
-from mray._backends.local.process_backend import ProcessBackend
 from mray._backends.local.run_token import RunToken, here
 from mray._backends.native import NativeBackend
 from mray._common import clock, process_local, settings
@@ -40,7 +39,10 @@ from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     from mray._api.actor_handle import ActorHandle
+    from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
+    from mray._runtime.client.client import Client
+    from mray._runtime.worker.worker import Worker
 
 
 #: A method of `Backend`.
@@ -97,6 +99,17 @@ def _in_environment(verb: Verb) -> Verb:
         return returned
 
     return _in_place_of(verb, _holding_token(asked))
+
+
+def _make_backend(process: SimulatedProcess) -> NativeBackend:
+    """The user's verbs of one simulated process."""
+    return NativeBackend(process.client, None, process.worker, Graphs(process.client, process.worker, _make_host))
+
+
+def _make_host(client: Client, worker: Worker | None) -> Host:
+    from mray._backends.local.local_graphs import make_host  # noqa: PLC0415  (slow to import, and many programs have no graph)
+
+    return make_host(client, worker)
 
 
 class LocalBackend(Backend):
@@ -165,16 +178,15 @@ class LocalBackend(Backend):
         directory = os.path.join(parent, local_name(id(run_token)))
         chosen["facts"]["session_name"] = os.path.basename(directory)
         failed_calls.clear()
-        node = LocalNode(run_token, directory, chosen, lambda process: ProcessBackend(process.client, None, process.worker))
+        node = LocalNode(run_token, directory, chosen, _make_backend)
         run_token.explain = node.explain
         own_nodes[directory] = node.answer
         backend = cls(run_token, node)
-        client = LocalClient(node, node.new_process(), m.ROLE_DRIVER)
-        driver = backend.driver = SimulatedProcess(client, None, os.getpid(), node.bury)
+        driver = backend.driver = SimulatedProcess(node, node.new_process(), m.ROLE_DRIVER, None, os.getpid())
         here.sim_thread, here.process = run_token.driver, driver
         run_token.driver.process = driver
-        client.join()
-        driver.backend = ProcessBackend(client, None)
+        driver.client.join()
+        driver.backend = _make_backend(driver)
         patches.install(run_token, node.by_pid)
         backend._loops = Loops(run_token)
         clock.use(lambda: run_token.clock)
@@ -198,10 +210,10 @@ class LocalBackend(Backend):
     def _process(self) -> SimulatedProcess:
         """The simulated process of the calling thread."""
         process: SimulatedProcess | None = here.process
-        return self.driver if process is None or not process.client.is_of(self.node) else process
+        return self.driver if process is None or process.node is not self.node else process
 
     @property
-    def client(self) -> LocalClient:
+    def client(self) -> Client:
         """The client of the calling thread's simulated process."""
         return self._process().client
 

@@ -10,25 +10,26 @@ import itertools
 import mmap
 import struct
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 from mray._common import messages as m
 from mray._ipc.mapped import Claimable
 from mray._objects.ownership import Entry
 from mray._objects.serializer import Serialized
 from mray._objects.store import reading_of
+from mray.exceptions import ObjectStoreFullError
 
 #: Of a PACKED value without buffers (see `mray._objects.serializer`).
 _PREFIX = struct.Struct("<IIQ")
 _numbers = itertools.count(1)
 
 
-class HeapMemory(Claimable, mmap.mmap):
+class HeapPages(Claimable, mmap.mmap):
     """The bytes of a large value."""
 
-    def copied(self) -> HeapMemory:
+    def copied(self) -> HeapPages:
         """Another one with the same bytes."""
-        copy = HeapMemory(-1, len(self))
+        copy = HeapPages(-1, len(self))
         copy[:] = self[:]
         return copy
 
@@ -36,7 +37,7 @@ class HeapMemory(Claimable, mmap.mmap):
 class Heap(str):
     """The name of a large value, and the value: PACKED, in memory of its own that begins a page, as segments do."""
 
-    data: HeapMemory
+    data: HeapPages
     #: Weakly, the reading that there is.
     reading: Any = None
     #: Readers may write to what they get: each has a copy.
@@ -47,7 +48,7 @@ class Heap(str):
         """Lay a value out."""
         name = cls(f"/heap-{next(_numbers)}")
         head = b"" if value.form == m.PACKED else _PREFIX.pack(0, 0, len(value.pickled))
-        name.data = HeapMemory(-1, len(head) + value.size)
+        name.data = HeapPages(-1, len(head) + value.size)
         name.data[: len(head)] = head
         value.write_into(memoryview(name.data)[len(head) :])
         name.is_copied = value.has_tensors
@@ -70,8 +71,11 @@ class Heap(str):
         self.data, self.reading = self.data.copied(), None
 
 
-class LocalEntry(Entry):
-    """An object whose value, if it is large, lies on the heap."""
+class HeapEntry(Entry):
+    """An object whose value, if it is large, lies on the heap.
+
+    A subclass since `mray._objects.store.read` takes the mapping from the entry, and calls nothing of the memory's where there is one.
+    """
 
     @property
     def mapping(self) -> Any:
@@ -88,12 +92,30 @@ class LocalEntry(Entry):
 
 
 class HeapStore:
-    """Stands for `mray._objects.store.SegmentStore`."""
+    """The values that a simulated process has produced."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, process: str) -> None:
+        self._process = process
 
-    def free(self, name: str) -> None:
+    def write(self, value: Serialized, owner: str) -> tuple[str, int, str]:
+        return Heap.of(value), value.size, self._process
+
+    def others_could_make_room(self, size: int) -> bool:
+        return False
+
+    def spill(self, value: Serialized, owner: str) -> NoReturn:
+        raise NotImplementedError("memory has no limit in one process")
+
+    def bear(self, size: int) -> NoReturn:
+        raise ObjectStoreFullError("arrays are not created in shared memory in one process")
+
+    def end_of_array(self, born: Any) -> None:
+        """Nothing to do: there are none."""
+
+    def forget_owner(self, owner: str) -> None:
+        """Nothing to do: the memory is the value's."""
+
+    def free(self, name: str, *, again: bool = True) -> None:
         """Nothing to do: the memory is the value's."""
 
     def trim(self) -> None:
@@ -107,7 +129,7 @@ class HeapStore:
 
 
 class HeapSegments:
-    """Stands for `mray._runtime.objects.owner.OwnSegments`."""
+    """The values that a simulated process owns."""
 
     def claim(self, payload: Any) -> None:
         """Nobody has to free it."""
@@ -120,3 +142,20 @@ class HeapSegments:
 
     def free(self, name: str, producer: str) -> None:
         """Nobody has to free it."""
+
+    def discard_unclaimed(self, names: Any) -> None:
+        """Nobody has to free them."""
+
+
+class HeapMemory:
+    """The memory of all simulated processes."""
+
+    def __init__(self) -> None:
+        #: One for all: a ref that reaches another process by reference, through a global, is as good there.
+        self.entry: type[Entry] = type("Entry", (HeapEntry,), {})
+
+    def store(self, process: str, session_dir: str, facts: Any, table: Any) -> HeapStore:
+        return HeapStore(process)
+
+    def segments(self, own: object) -> HeapSegments:
+        return HeapSegments()

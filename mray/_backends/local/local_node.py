@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mray._backends.local.environment import EnvironmentVariables
-from mray._backends.local.local_client import LocalClient
-from mray._backends.local.local_memory import LocalEntry
+from mray._backends.local.local_memory import HeapMemory
 from mray._backends.local.local_process import ProcessExit, SimulatedProcess
 from mray._backends.local.patches import FIRST_PID
 from mray._backends.local.run_token import RunToken, SimulatedThread
-from mray._backends.local.transport import End, LocalConnection, connect
+from mray._backends.local.transport import Listener, LocalConnection, connect
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._common.history import History
@@ -33,6 +32,7 @@ from mray._decide.scheduler.root_names import Environment
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.connection import Message
 from mray._observe import process_snapshot
+from mray._runtime.connections.transport import Callbacks
 from mray._runtime.node import snapshot
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.key_values import KeyValues
@@ -55,9 +55,8 @@ class LocalNode:
         self.run_token = run_token
         self.directory = directory
         self._make_backend = make_backend
-        self.entry: type[LocalEntry] = type("Entry", (LocalEntry,), {})
-        #: Process id -> its callbacks for messages and for peers that hang up.
-        self.listening: dict[str, End] = {}
+        self.memory = HeapMemory()
+        self.listening: dict[str, Listener] = {}
         self.processes: dict[str, SimulatedProcess] = {}
         self._numbers = itertools.count(1)
         self._pids = itertools.count(1)
@@ -104,39 +103,39 @@ class LocalNode:
         return f"{next(self._numbers):04x}{os.urandom(4).hex()}{self._mark}"
 
     # ------------------------------------------------------------------------------------ members
-    def admit(self, client: LocalClient, end: End) -> LocalConnection:
-        """A client joins; returns its connection to the node."""
-        connection = connect(self.run_token, end, (self._on_message, _nothing, None))
-        other = connection.other
-        assert other is not None
-        here = self.processes.get(client.process)
-        pid = os.getpid() if here is None else here.pid
-        other.process, other.role, other.pid = client.process, client.role, pid
+    def open(self, callbacks: Callbacks, home: SimulatedProcess) -> LocalConnection:
+        """A connection of a newcomer; returns its end."""
+        connection = connect(self.run_token, callbacks, home, Callbacks(self._on_message, _nothing), None)
         connection.role = m.ROLE_NODE
-        self._members.join(client.process, other)
-        if client.role == m.ROLE_DRIVER:
-            self.job.process, self.job.connection = client.process, other
-        self._apply(events.MemberJoined(client.process, pid, self.job.id))
         return connection
+
+    def admit(self, connection: LocalConnection, role: str, process: str) -> dict[str, Any]:
+        """A process joins, over this connection; returns the facts of the session."""
+        here = self.processes.get(process)
+        pid = os.getpid() if here is None else here.pid
+        connection.process, connection.role, connection.pid = process, role, pid
+        self._members.join(process, connection)
+        if role == m.ROLE_DRIVER:
+            self.job.process, self.job.connection = process, connection
+        self._apply(events.MemberJoined(process, pid, self.job.id))
+        return {**self.facts, **self.job.facts, "process": process, "row": 0}
 
     def _spawn(self, process: str, environment: Environment) -> None:
         """A worker, on a simulated thread of its own."""
         if process not in self._scheduler.workers.workers:
             return
-        client = LocalClient(self, process, m.ROLE_WORKER)
         env_vars = EnvironmentVariables(dict(environment))
-        here = self.processes[process] = SimulatedProcess(client, env_vars, FIRST_PID + next(self._pids), self.bury)
+        here = self.processes[process] = SimulatedProcess(self, process, m.ROLE_WORKER, env_vars, FIRST_PID + next(self._pids))
         self.by_pid[here.pid] = here
-        worker = here.worker = Worker(client, here)
+        worker = here.worker = Worker(here.client, here)
         here.sim_threads.append(self.run_token.spawn(f"worker {int(process[:4], 16)}", lambda: self._live(here, worker), here))
-        client.join()
+        here.client.join()
         here.backend = self._make_backend(here)
 
     def _live(self, here: SimulatedProcess, worker: Worker) -> None:
         """The life of a worker, on its simulated thread."""
         status: int | None = 0
         try:
-            worker.main_thread.service = here.backend.host().service
             worker.run()
         except ProcessExit as end:
             status = end.status
@@ -146,7 +145,7 @@ class LocalNode:
             sys.excepthook(*sys.exc_info())
             status = 1
         finally:
-            here.backend.leave_graphs()
+            here.leave_graphs()
             here.close_loops()
         self.bury(here, status)
 
@@ -192,6 +191,10 @@ class LocalNode:
             connection.send((m.ANSWER, request, True, [snapshot.describe_node(self.facts)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [0, 0]))
+        elif what == "mps_hint":
+            connection.send((m.ANSWER, request, True, ""))
+        elif what == "mps_edges":
+            connection.send((m.ANSWER, request, True, []))
         elif what == "key_values":
             connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
         else:

@@ -10,13 +10,18 @@ import weakref
 from asyncio import CancelledError, events
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from mray._backends.local.environment import EnvironmentVariables
-from mray._backends.local.local_client import LocalClient
+from mray._backends.local.local_doorbells import LocalDoorbells
+from mray._backends.local.local_memory import HeapMemory
 from mray._backends.local.loops import close_loops
 from mray._backends.local.run_token import SimulatedThread, here
+from mray._backends.local.transport import LocalReactor, LocalTransport, NodeOfMembers
+from mray._common.clock import Clock
 from mray._common.log import logger
+from mray._runtime.client.client import Client
+from mray._runtime.client.platform import Platform
 from mray._runtime.processes.process import ProcessEnded
 
 if TYPE_CHECKING:
@@ -24,6 +29,15 @@ if TYPE_CHECKING:
 
 #: Decisions for which the end of a session waits until callbacks have run.
 _MOST_DECISIONS = 1000
+
+
+class NodeOfProcesses(NodeOfMembers, Protocol):
+    """The part of the node that its processes need."""
+
+    directory: str
+    memory: HeapMemory
+
+    def bury(self, here: SimulatedProcess, status: int | None) -> None: ...
 
 
 class ProcessExit(ProcessEnded):
@@ -39,13 +53,18 @@ class SimulatedProcess:
 
     def __init__(
         self,
-        client: LocalClient,
+        node: NodeOfProcesses,
+        process: str,
+        role: str,
         env_vars: EnvironmentVariables | None,
         pid: int,
-        bury: Callable[[SimulatedProcess, int], None],
     ) -> None:
-        self.client = client
-        self.run_token = client.reactor.run_token
+        self.node = node
+        self.run_token = run_token = node.run_token
+        self.reactor = LocalReactor(run_token, self)
+        clock = Clock(lambda: run_token.clock, is_real=False)
+        platform = Platform(clock, LocalTransport(node, self.reactor), node.memory, LocalDoorbells)
+        self.client = Client(node.directory, process, role, platform)
         #: The value of `os.getpid` in it.
         self.pid = pid
         self.worker: Worker | None = None
@@ -57,8 +76,6 @@ class SimulatedProcess:
         #: Classes that have arrived in it by value, by cloudpickle's ids.
         self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
         self.dead = False
-        self._bury = bury
-        client.reactor.process = self
         self._callbacks: deque[Callable[[], None]] = deque()
         self._caller: SimulatedThread | None = None
         #: The user's verbs of this process.
@@ -85,7 +102,7 @@ class SimulatedProcess:
             self.run_token.throw(sim_thread, KeyboardInterrupt(), self._is_interrupt_wanted)
 
     def _is_interrupt_wanted(self) -> bool:
-        guard = self.client.reactor.guard
+        guard = self.reactor.guard
         is_wanted = guard.is_wanted()
         if is_wanted:
             guard.landed()
@@ -109,6 +126,15 @@ class SimulatedProcess:
         """Do nothing: output goes straight out."""
 
     # ------------------------------------------------------------------------------------ its end
+    def leave_graphs(self) -> None:
+        """Release the memory of graphs, which no kernel frees, and notify nobody. In its main simulated thread, as the last thing."""
+        host = self.backend.graphs.made
+        if host is not None:
+            for graph in list(host.graphs):
+                graph.die()
+            if host.service is not None:
+                host.service.close_all()
+
     def is_forked(self) -> bool:
         return False
 
@@ -144,7 +170,7 @@ class SimulatedProcess:
 
     def end(self, status: int) -> None:
         """Kill the process now."""
-        self._bury(self, status)
+        self.node.bury(self, status)
 
     def terminate(self) -> None:
         """Do what SIGTERM does: the process ends in order."""
@@ -152,7 +178,7 @@ class SimulatedProcess:
         error = self.worker.terminate()
         if error is None:
             return
-        self.client.reactor.wake()
+        self.reactor.wake()
         if here.process is self:
             raise error
         for sim_thread in self.sim_threads[:1]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from mray._backends.local.run_token import RunToken, here
 from mray._common.log import logger
 from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
 from mray._ipc.interrupts import InterruptGuard
-from mray._ipc.reactor import Reactor
-from mray._ipc.waiting import Predicate
+from mray._ipc.spin import AdaptiveSpinner, Spinner
 
 if TYPE_CHECKING:
-    from mray._ipc.reactor import Flushable
+    from mray._ipc.table import SessionTable
+    from mray._ipc.waiting import Predicate
+    from mray._ipc.waiting_place import Flushable
+    from mray._runtime.connections.transport import Callbacks
 
 
 class _NoSocket:
@@ -91,36 +93,111 @@ def _deliver(connection: LocalConnection, message: Message) -> None:
         here.process = was
 
 
-#: Called with messages for a process, called when a peer hangs up, and the process (None: the node).
-End = tuple[MessageCallback, HangupCallback, Any]
-
-
-def connect(run_token: RunToken, here: End, there: End) -> LocalConnection:
-    """A conversation; returns this end of it."""
-    mine, others = LocalConnection(run_token, *here[:2]), LocalConnection(run_token, *there[:2])
+def connect(run_token: RunToken, here: Callbacks, home: Any, there: Callbacks, other_home: Any) -> LocalConnection:
+    """A conversation of two processes (None: the node); returns this end of it."""
+    mine, others = LocalConnection(run_token, *here), LocalConnection(run_token, *there)
     mine.other, others.other = others, mine
-    mine.home, others.home = here[2], there[2]
+    mine.home, others.home = home, other_home
     return mine
 
 
-class LocalReactor(Reactor):
-    """The waiting place of a simulated process: all of them wait at the run token."""
+class Listener(NamedTuple):
+    """A process that others may connect to."""
 
-    def __init__(self, run_token: RunToken) -> None:
+    callbacks: Callbacks
+    home: Any
+
+
+class NodeOfMembers(Protocol):
+    """The part of the node that its members need."""
+
+    run_token: RunToken
+    #: By process id.
+    listening: dict[str, Listener]
+
+    def open(self, callbacks: Callbacks, home: Any) -> LocalConnection: ...
+
+    def admit(self, connection: LocalConnection, role: str, process: str) -> dict[str, Any]: ...
+
+
+class LocalTransport:
+    """The connections of one simulated process."""
+
+    def __init__(self, node: NodeOfMembers, reactor: LocalReactor) -> None:
+        self.reactor = reactor
+        self._node = node
+        self._process = ""
+
+    def open_node(self, sock: Any, callbacks: Callbacks) -> Connection:
+        return self._node.open(callbacks, self.reactor.process)
+
+    def enter(self, node: Connection, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
+        assert isinstance(node, LocalConnection)
+        assert node.other is not None
+        _code, role, self._process, *_more = hello
+        self._node.listening[self._process] = Listener(callbacks, self.reactor.process)
+        return self._node.admit(node.other, role, self._process)
+
+    def open(self, process: str, callbacks: Callbacks) -> Connection:
+        there = self._node.listening.get(process)
+        if there is None:
+            raise ConnectionRefusedError(f"there is no process {process} in this session any more")
+        return connect(self._node.run_token, callbacks, self.reactor.process, *there)
+
+    def open_socket(self, process: str, timeout: float | None) -> NoReturn:
+        raise ConnectionRefusedError("processes of a session in one process have no sockets")
+
+    def knows(self, process: str) -> bool:
+        return process in self._node.listening
+
+    def handlers(self) -> dict[int, Any]:
+        return {}
+
+    def count_alone(self, connection: Connection) -> None:
+        """Do nothing: each message travels alike."""
+
+    def leave(self) -> None:
+        self._node.listening.pop(self._process, None)
+
+    def abandon(self) -> None:
+        self.reactor.abandon()
+        self._node.run_token.abandon()
+
+
+class NeverSpins(Spinner):
+    """A spinner that never spins: no other thread computes while one waits."""
+
+    def __init__(self) -> None:
+        AdaptiveSpinner.__init__(self, 0.0)
+
+    def may_spin(self, takes_turns: bool = False) -> bool:
+        return False
+
+    def is_oversubscribed(self) -> bool:
+        return True
+
+    def in_turns(self, window: float = 0.0) -> AdaptiveSpinner:
+        return self
+
+
+class LocalReactor:
+    """The `WaitingPlace` of a simulated process: all of them wait at the run token."""
+
+    def __init__(self, run_token: RunToken, process: Any) -> None:
         self.run_token = run_token
-        #: The process that it belongs to; set once there is one.
-        self.process: Any = None
-        self.asleep = False
+        #: The simulated process that it belongs to.
+        self.process = process
+        self.asleep = self.is_over = self.closed = False
+        self.reads_always = True
         self.activity = self.waits = 0
-        self.closed = False
         self.guard = InterruptGuard(self.defer, self.call_later)
         self.closed_descriptors = ClosedDescriptors()
-        self.table = None
+        self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None
+        self.table: SessionTable | None = None
         self.row = 0
-        self.spinner = None
+        self.spinner: Spinner | None = NeverSpins()
         self.wakeup_fd = -1
-        self.wakeup_fds = ()
-        self.is_over = False
+        self.wakeup_fds: tuple[int, ...] = ()
         #: Descriptor -> the poller that looks whether there is something to read.
         self._watched: dict[int, Callable[[], None]] = {}
 
@@ -148,9 +225,6 @@ class LocalReactor(Reactor):
     def has_unsent(self) -> bool:
         return False
 
-    def has_room_for_ring(self) -> bool:
-        return False
-
     def wake_background_reader(self) -> None:
         """Messages are delivered at each decision: nothing to do."""
 
@@ -161,10 +235,6 @@ class LocalReactor(Reactor):
         """Make a decision, at which every predicate is asked."""
         self.run_token.call_soon(_nothing)
 
-    def run_once(self, timeout: float | None = None) -> int:
-        self.run_token.pause()
-        return self.activity
-
     def run_deferred(self) -> None:
         self.run_token.run_callbacks()
 
@@ -173,7 +243,8 @@ class LocalReactor(Reactor):
     ) -> bool:
         if before_sleep is not None:
             before_sleep()
-        return self.run_token.wait_until(predicate, timeout)
+        with self.run_token.held():
+            return self.run_token.wait_until(predicate, timeout)
 
     def is_amidst(self) -> bool:
         return self.run_token.is_in_callbacks or self.guard.owns_lock()
@@ -205,8 +276,26 @@ class LocalReactor(Reactor):
         self.run_token.pause()
         return True
 
+    def watch_wakeup(self, fd: int) -> None:
+        """Do nothing: every waiting thread is asked at each decision."""
+
+    def unwatch_wakeup(self, fd: int) -> None:
+        """Do nothing: it is not watched."""
+
+    def fileno(self) -> int:
+        return -1
+
+    def sleep_outside(self, sleeps: bool) -> None:
+        """Do nothing: no event loop watches for messages."""
+
     def start_background_reader(self) -> None:
         """There is no such thread."""
+
+    def end_threads(self) -> None:
+        """Do nothing: the end of the session ends them."""
+
+    def end_thread(self) -> None:
+        """Do nothing: the end of the session ends it."""
 
     def close(self) -> None:
         self.closed = True

@@ -249,17 +249,22 @@ def _stack_of(thread: int) -> list[FrameType]:
     return frames[::-1]
 
 
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 class GraphService:
     """All programs of one actor. For the main thread, except `ready`, `owner_gone` and `attaching`."""
 
-    #: The permanent probes around every program.
-    probes: tuple[Probe, ...] = ()
-
-    def __init__(self, host: GraphHost) -> None:
+    def __init__(self, host: GraphHost, is_its_thread: Callable[[], bool] = _is_main_thread, probes: tuple[Probe, ...] = ()) -> None:
+        """`probes` are the permanent ones around every program."""
         self._host = host
+        #: Whether the calling thread is the one that runs the programs.
+        self.is_its_thread = is_its_thread
+        self.probes = probes
         self._spinner: AdaptiveSpinner = host.spinner
         #: The spinner where a graph has more processes than there are cores.
-        self._spinner_oversubscribed = AdaptiveSpinner(oversubscribed=True)
+        self._spinner_oversubscribed = host.spinner.in_turns()
         self._programs: tuple[Program, ...] = ()
         #: Each program with all others.
         self._turns: tuple[tuple[Program, tuple[Program, ...]], ...] = ()
@@ -385,10 +390,6 @@ class GraphService:
         return self._programs
 
     # ------------------------------------------------------------------------------------ running
-    def is_its_thread(self) -> bool:
-        """Whether the calling thread is the one that runs the programs."""
-        return threading.current_thread() is threading.main_thread()
-
     @property
     def is_active(self) -> bool:
         """Whether the actor takes part in any graph (or has to leave one)."""

@@ -159,7 +159,7 @@ class Executions:
         #: How long a thread that waits for the graph spins before it sleeps.
         cores = usable_cores()
         is_oversubscribed = 1 < cores < made.process_count
-        self.spinner: AdaptiveSpinner = AdaptiveSpinner(CALLER_WINDOW, oversubscribed=True) if is_oversubscribed else host.spinner
+        self.spinner: AdaptiveSpinner = host.spinner.in_turns(CALLER_WINDOW) if is_oversubscribed else host.spinner
         #: Whether an actor of the graph lives in this process, whose main thread must then run its program while it waits.
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         made.watch(weakly(self._break))

@@ -18,16 +18,15 @@ from mray._common.beside import SNAPSHOT, TENSORS, loaded
 from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import after_fork, before_fork
-from mray._ipc.reactor import Reactor
 from mray._runtime.client.actor_calls import ActorCallers
 from mray._runtime.client.announcements import Announcements
 from mray._runtime.client.arguments import Arguments
 from mray._runtime.client.cancelling import Cancelling
 from mray._runtime.client.leases import LeasePools
 from mray._runtime.client.objects import Objects
+from mray._runtime.client.platform import Platform, own_platform
 from mray._runtime.client.replies import Replies
 from mray._runtime.client.unschedulable import Unschedulable
-from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections.deaths import ended_error
 from mray._runtime.connections.endpoint import Endpoint
 from mray._runtime.objects.borrowing import Borrowing
@@ -42,24 +41,21 @@ if TYPE_CHECKING:
 class Client(Endpoint):
     """The runtime of one process: its connections, and its parts."""
 
-    #: The in-process engine has others.
-    owner_class: type[Owner] = Owner
-    leases_class: type[LeasePools] = LeasePools
-
-    def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
-        super().__init__(session_dir, process, role, reactor)
+    def __init__(self, session_dir: str, process: str, role: str, platform: Platform | None = None) -> None:
+        platform = platform or own_platform(session_dir)
+        super().__init__(session_dir, process, role, platform.transport, platform.memory.entry)
         self.announcements = Announcements()
         self.unschedulable = Unschedulable(self.announcements)
         unhandled = UnhandledErrors(self.reactor.defer, self.announcements.say)
-        self.owner = self.owner_class(self)
+        self.owner = Owner(self, platform.memory)
         self.borrowing = Borrowing(self.owner, lambda actor_id: self.actors.forget(actor_id))
         self.arguments = Arguments(self.owner, self.borrowing)
-        self.leases = self.leases_class(self, self.borrowing, self.arguments, self.unschedulable.warn)
+        self.leases = LeasePools(self, self.borrowing, self.arguments, self.unschedulable.warn, platform.clock)
         self.actors = ActorCallers(self, self.borrowing, self.unschedulable.warn)
         self.cancelling = Cancelling(self.owner, self.arguments, self.leases, self.actors)
         self.replies = Replies(self.owner, self.borrowing, lambda: self.tensors, unhandled)
         self.objects = Objects(self.owner, self.borrowing, lambda: self.tensors, self.cancelling, unhandled)
-        self.wakeups = Wakeups(self)
+        self.wakeups = platform.wakeups(self)
         self.parts = (
             self.borrowing,
             self.owner,

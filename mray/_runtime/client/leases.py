@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.causes import Cause
-from mray._common.clock import monotonic
+from mray._common.clock import Clock
 from mray._decide.caller import caller_instructions as do
 from mray._decide.caller.lease_pool import KEEP_SECONDS, MOST_UNREACHABLE, PAUSE_SECONDS, STUCK_SECONDS, Lease, LeasePool
 from mray._ipc.connection import Connection
@@ -285,16 +285,15 @@ _WAYS: dict[type[Any], Callable[[TaskPool, Any], None]] = {
 class LeasePools(Part):
     """All pools of a client, and its messages to and from the node about leases."""
 
-    #: See `LeasePool`.
-    timed = True
-
-    def __init__(self, client: Endpoint, borrowing: Borrowing, arguments: Arguments, tell_refusal: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Endpoint, borrowing: Borrowing, arguments: Arguments, tell_refusal: Callable[[str], None], clock: Clock
+    ) -> None:
         """`tell_refusal` is called with the node's text when tasks can never be scheduled."""
         self.client = client
         self.borrowing = borrowing
         self.arguments = arguments
         self._tell_refusal = tell_refusal
-        self.clock: Callable[[], float] = monotonic
+        self.clock, self.timed = clock
         #: A pool is there as long as a function's plan, a task, a request, a lease or a timer needs it: every placement group has pools of
         #: its own.
         self._pools: weakref.WeakValueDictionary[Any, TaskPool] = weakref.WeakValueDictionary()

@@ -62,7 +62,7 @@ class Objects:
         self.warns = False
         #: Event loop to the refs that its coroutines wait for (`mray._runtime.client.awaiting`); and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self.reads_always = False
+        self.reads_always = self._client.reactor.reads_always
 
     def location_of(self, ref: ObjectRef) -> tuple[int | None, bool]:
         """(bytes of the value or None while it is pending, whether it lies on disk)."""

@@ -10,6 +10,8 @@ writer of a ring, or one of its readers, has few, the readers share no doorbell 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mray._common import settings
@@ -19,19 +21,21 @@ from mray._ipc.limits import kept, lacks_descriptor
 from mray._ipc.reaper import segment_prefix
 from mray._ipc.semaphore import Relay, SemaphoreDoorbell
 from mray._runtime.client.descriptors import DOORBELL, ONE_BY_ONE, SEMAPHORE, Descriptors
-from mray._runtime.connections.part import Part
+from mray._runtime.client.doorbells import Doorbells
 
 if TYPE_CHECKING:
+    from mray._ipc.segment import Ask
     from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.connections.ends import Ended
 
 
-class Wakeups(Part):
+class Wakeups(Doorbells):
     """The doorbells that this process rings, and those that it makes for rings."""
 
     def __init__(self, client: Endpoint) -> None:
         self._client = client
         self.descriptors = Descriptors(client, self._answer)
+        self._own: Doorbell | None = None
         self._others: dict[str, Doorbell] = {}
         #: By the processes that ring this one by semaphores.
         self._relays: dict[str, list[Relay]] = {}
@@ -39,13 +43,21 @@ class Wakeups(Part):
         self._groups: dict[str, GroupDoorbell] = {}
 
     def of(self, process: str) -> Doorbell:
-        """The doorbell of a process; OSError when it has gone. Waits until that process answers (or dies)."""
+        if process == self._client.process:
+            if self._own is None:
+                reactor = self._client.reactor
+                assert reactor.table is not None
+                self._own = Doorbell(os.dup(reactor.wakeup_fd), reactor.table, reactor.row)
+            return self._own
         doorbell = self._others.get(process)
         if doorbell is None:
             doorbell = self._others[process] = self._open(process)
             if self._client.ends.of(process) is not None:  # it ended meanwhile
                 self._others.pop(process, None)
         return doorbell
+
+    def ask_of(self, process: str) -> Ask:
+        return self.descriptors.ask_of(process)
 
     def _open(self, process: str) -> Doorbell:
         client, fetch = self._client, self.descriptors.fetch
@@ -72,7 +84,7 @@ class Wakeups(Part):
             process, _, name = key.removeprefix(SEMAPHORE).partition(" ")
             self._be_rung_by(process, name)
             return -1
-        group = self.group(key.removeprefix(ONE_BY_ONE).removeprefix(DOORBELL))
+        group = self._group(key.removeprefix(ONE_BY_ONE).removeprefix(DOORBELL))
         group.is_shared = group.is_shared and not key.startswith(ONE_BY_ONE)
         return group.fd if group.is_shared else -1
 
@@ -81,8 +93,7 @@ class Wakeups(Part):
             raise FileNotFoundError(errno.ENOENT, "no semaphore of that process", name)
         self._relays.setdefault(process, []).append(Relay(name, self._client.reactor.wake))
 
-    def join_group(self, writer: str, ring: str) -> int:
-        """The descriptor of a group doorbell for a reader, watched from now on; -1 if it is rung alone. Close it by `leave_group`."""
+    def join_group(self, writer: str, ring: str) -> Callable[[], None]:
         try:
             fd = self._fetch(writer, (ONE_BY_ONE if settings.SEMAPHORES.get() else DOORBELL) + ring)
         except OSError as error:
@@ -91,7 +102,7 @@ class Wakeups(Part):
             fd = self._fetch(writer, ONE_BY_ONE + ring)
         if fd >= 0:
             self._client.reactor.watch_wakeup(fd)
-        return fd
+        return partial(self._leave_group, fd)
 
     def _fetch(self, process: str, key: str) -> int:
         if process != self._client.process:
@@ -101,13 +112,17 @@ class Wakeups(Part):
             fd = own if own < 0 else os.dup(own)
         return fd if fd < 0 else kept(fd)
 
-    def leave_group(self, fd: int) -> None:
+    def _leave_group(self, fd: int) -> None:
         if fd >= 0:
             self._client.reactor.unwatch_wakeup(fd)
             os.close(fd)
 
-    def group(self, ring: str) -> GroupDoorbell:
-        """A group doorbell for its writer."""
+    def group(self, ring: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
+        group = self._group(ring)
+        group.rings(doorbells)
+        return group
+
+    def _group(self, ring: str) -> GroupDoorbell:
         with self._client.lock:
             group = self._groups.get(ring)
             if group is None:
@@ -119,14 +134,12 @@ class Wakeups(Part):
             return group
 
     def end_group(self, ring: str) -> None:
-        """Close a group doorbell; its writer has closed the ring."""
         with self._client.lock:
             group = self._groups.pop(ring, None)
         if group is not None:
             group.close()
 
     def end_relays(self) -> None:
-        """The process leaves its session: no thread rings its doorbell any more, which is about to be closed."""
         with self._client.lock:
             relays = [relay for each in self._relays.values() for relay in each]
             self._relays.clear()
@@ -144,6 +157,9 @@ class Wakeups(Part):
     def left(self) -> None:
         for doorbell in self._others.values():
             doorbell.close()
+        if self._own is not None:
+            self._own.close()
+            self._own = None
         for group in self._groups.values():
             group.close()
         self._groups.clear()

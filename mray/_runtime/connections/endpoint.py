@@ -25,7 +25,6 @@ When the node is lost everything that waits fails at once with the cause, and so
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,16 +34,10 @@ from mray._common.clock import monotonic
 from mray._common.ids import set_job
 from mray._common.kept import os, socket
 from mray._common.protocol import misfit
-from mray._ipc.connection import Connection, Message, ProtocolViolationError, connect, encode, peer_pid
+from mray._ipc.connection import Connection, Message, ProtocolViolationError
 from mray._ipc.faults import fault_text, message_name
 from mray._ipc.interrupts import end_program
-from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
-from mray._ipc.own_row import keep_to
 from mray._ipc.quiet_lock import QuietLock
-from mray._ipc.reactor import Reactor
-from mray._ipc.reaper import segment_prefix
-from mray._ipc.segment import new_nonce
-from mray._ipc.table import SessionTable
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
 from mray._runtime.connections.deaths import node_error
@@ -52,6 +45,7 @@ from mray._runtime.connections.dispatch import Dispatch, Handler
 from mray._runtime.connections.ends import Ended, Ends
 from mray._runtime.connections.part import Part
 from mray._runtime.connections.requests import Answer, Requests
+from mray._runtime.connections.transport import CALLS_BEFORE_RING, Callbacks, Transport
 from mray.exceptions import GetTimeoutError, RaySystemError
 
 #: Posts wait for further ones until so many bytes are queued for a peer that is busy anyway.
@@ -59,10 +53,6 @@ BATCH_BYTES = 4096
 #: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
 BURST_GAP = 50e-6
 BURST_SECONDS = 2e-3
-#: Calls that this process waits for one by one, over the same connection, until it offers a ring pair; and further ones until it offers
-#: one again where the peer had no place for it.
-CALLS_BEFORE_RING = 64
-CALLS_AFTER_REFUSAL = 1024
 
 
 class Resident:
@@ -93,12 +83,13 @@ class Resident:
 class Endpoint:
     """One process's end of all its connections."""
 
-    def __init__(self, session_dir: str, process: str, role: str, reactor: Reactor | None = None) -> None:
+    def __init__(self, session_dir: str, process: str, role: str, transport: Transport, entry: type[Entry]) -> None:
         self.session_dir = session_dir
         self.process = process
         self.role = role
         self.lock = QuietLock()
-        self.reactor = reactor or Reactor()
+        self.transport = transport
+        self.reactor = transport.reactor
         guard = self.reactor.guard
         guard.lock = self.lock
         if role == m.ROLE_DRIVER:
@@ -117,18 +108,19 @@ class Endpoint:
         #: See `Part`; the process's own class says which.
         self.parts: tuple[Part, ...] = (self.requests,)
         #: The class of this session's entries: entries of other sessions have another one.
-        self.entry: type[Entry] = type("Entry", (Entry,), {})
-        #: Makes connections to other processes, and takes theirs; once this process has joined.
-        self.introductions: Introductions
+        self.entry = entry
+        #: See `Transport`.
+        self.count_alone = transport.count_alone
         #: When the last call was posted, and since when the burst that it belongs to has been held back.
         self._posted = 0.0
         self._burst = 0.0
         #: How often this process had waited when it last sent a call for which it then waited.
         self._waits = 0
+        self._of_peers = Callbacks(self._on_peer_message, self._on_peer_hangup)
         closing: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
         #: The handlers of messages, of the node and of peers.
         self.from_node = Dispatch(m.FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
-        self.from_peers = Dispatch(m.PEERS | m.OBSERVING, {**closing, m.HELLO: self._on_hello, **self._rings()})
+        self.from_peers = Dispatch(m.PEERS | m.OBSERVING, {**closing, m.HELLO: self._on_hello, **transport.handlers()})
         self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))
 
     # ------------------------------------------------------------------------------------ joining a session
@@ -137,57 +129,26 @@ class Endpoint:
 
         OSError, ValueError for a node of another version, or how the node has ended, is why this process cannot.
         """
-        sock = sock or connect(os.path.join(self.session_dir, NODE_SOCKET))
-        node = self.node = self.reactor.register(sock, self._on_node_message, self._on_node_hangup)
-        node.pid = peer_pid(sock)  # of the process that made the other end: the node, or the one that started it
-        sock.setblocking(True)
+        node = self.node = self.transport.open_node(sock, Callbacks(self._on_node_message, self._on_node_hangup))
         job_spec = () if self.job_spec is None else (self.job_spec,)
-        with contextlib.suppress(BrokenPipeError):  # it may have been refused before it has asked
-            sock.sendall(encode((m.HELLO, self.role, self.process, os.getpid(), *job_spec)))
-        try:
-            message, fds = receive_welcome(sock)
-        except (ConnectionError, EOFError):
-            node.hang_up()
-        else:
-            sock.setblocking(False)
-            if message[0] == m.WELCOME:
-                facts, (table_fd, asking, door) = message[1], fds
-                self.admit(*(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd) for fd in (asking, door)))
-                set_job(bytes.fromhex(facts["job_id"]))
-                self._enter(facts, SessionTable.of(facts["table"], table_fd))
-            else:
-                node.on_message(node, message)
+        facts = self.transport.enter(node, (m.HELLO, self.role, self.process, os.getpid(), *job_spec), self._of_peers)
+        if facts is not None:
+            set_job(bytes.fromhex(facts["job_id"]))
+            self.facts = facts
+            for part in self.parts:
+                part.joined(facts)
         if self.fatal is not None:
             raise self.fatal
 
-    def _enter(self, facts: dict[str, Any], table: SessionTable) -> None:
-        """Take the facts of the session, and its table: the node has admitted this process."""
-        keep_to(table, facts["row"])
-        self.reactor.join_table(table, facts["row"])
-        self.facts = facts
-        for part in self.parts:
-            part.joined(facts, table)
-
-    def admit(self, asking: socket.socket, door: socket.socket) -> None:
-        """Take the channels to the node for introductions."""
-        self.introductions = Introductions(asking, door, self.reactor.guard, self.reactor.closed_descriptors.found)
-        self.reactor.serve(door, f"Process {self.process}", self._on_peer_message, self._on_peer_hangup)
-
     def connect(self, process: str, timeout: float | None = None) -> socket.socket:
-        """A connection of one's own to a process (`NODE`: to the node). Errors as `Introductions.to`. Any thread."""
-        return self.introductions.to(process, timeout)[0]
-
-    def _connect_peer(self, process: str) -> Connection:
-        sock, pid = self.introductions.to(process)
-        connection = self.reactor.register(sock, self._on_peer_message, self._on_peer_hangup)
-        connection.pid = pid
-        return connection
+        """A socket of one's own to a process (`NODE`: to the node). Errors as `Transport.open_socket`. Any thread."""
+        return self.transport.open_socket(process, timeout)
 
     def peer(self, process: str) -> Connection:
         """The connection to a process; ConnectionError when it has gone, another OSError as `connect`. Client's lock held."""
         connection = self.peers.get(process)
         if connection is None or connection.closed:
-            connection = self._connect_peer(process)
+            connection = self.transport.open(process, self._of_peers)
             connection.process = process
             self.peers[process] = connection
             connection.send((m.HELLO, self.role, self.process, os.getpid()))
@@ -305,49 +266,6 @@ class Endpoint:
             self._burst = now
             reactor.flush()
 
-    # ------------------------------------------------------------------------------------ rings
-    def _rings(self) -> dict[int, Handler]:
-        return {
-            m.OFFER_RING: self._on_offer_ring,
-            m.TAKE_RING: self._on_ring_taken,
-            m.RETIRE_RING: self._on_ring_retired,
-            m.NUDGE: lambda _peer: None,
-        }
-
-    def count_alone(self, connection: Connection) -> None:
-        """Count a message whose answer is waited for, and offer a ring pair after many; count again until there is a place for it."""
-        connection.alone += 1
-        if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
-            return
-        reactor = self.reactor
-        if reactor.has_room_for_ring():
-            assert reactor.table is not None
-            if connection.offer_ring(f"{segment_prefix(self.facts['session'])}ring-{new_nonce():x}", reactor.table, reactor.row):
-                reactor.watch_ring(connection)
-        else:
-            connection.alone = 0
-            reactor.retire_idle_ring()
-
-    def _on_offer_ring(self, connection: Connection, name: str, row: int) -> None:
-        if self.reactor.has_room_for_ring():
-            table = self.reactor.table
-            assert table is not None
-            if connection.take_ring(name, table, self.reactor.row, row):
-                self.reactor.watch_ring(connection)
-        else:
-            connection.send((m.TAKE_RING, False, self.reactor.row))
-            self.reactor.retire_idle_ring()
-
-    def _on_ring_taken(self, connection: Connection, taken: bool, row: int) -> None:
-        if not connection.ring_taken(taken, row):
-            connection.alone = -CALLS_AFTER_REFUSAL
-            if not connection.has_ring:  # the peer's own, if both have offered one
-                self.reactor.forget_ring(connection)
-
-    def _on_ring_retired(self, connection: Connection) -> None:
-        connection.ring_retired()
-        self.reactor.forget_ring(connection)
-
     def check(self) -> None:
         """Raise the fatal error, if there is one. Once the program is over, other threads than the main one end here."""
         if self.fatal is not None:
@@ -448,29 +366,22 @@ class Endpoint:
                 connection.close()
             self.peers.clear()
             if self.facts:
-                self.leave_introductions()
+                self.transport.leave()
             for part in reversed(self.parts):
                 part.left()
             # A node that goes on without this process takes its row of the table back then, and gives it to another.
             node: Connection | None = getattr(self, "node", None)
             if node is not None:
                 node.close()
-            if self.facts:
-                assert self.reactor.table is not None
+            if self.reactor.table is not None:
                 self.reactor.table.close()
 
     def abandon(self) -> None:
         """Let go of the parent's descriptors without a message, in a forked child."""
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.lock.abandon()
-        self.reactor.abandon()
-        if self.facts and self.reactor.closed_descriptors.error is None:
-            self.leave_introductions()
+        self.transport.abandon()
         self.resident.forked()
-
-    def leave_introductions(self) -> None:
-        """Close the channels through which connections are made."""
-        self.introductions.close()
 
 
 def fault_error(what: str, error: BaseException) -> RaySystemError:

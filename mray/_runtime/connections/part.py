@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mray._ipc.connection import Connection
-    from mray._ipc.table import SessionTable
     from mray._runtime.connections.ends import Ended
 
 
 class Part:
     """A part of a process. The client's lock is held, but for `joined`."""
 
-    def joined(self, facts: dict[str, Any], table: SessionTable) -> None:
-        """The node has admitted this process to the session of these facts and this table."""
+    def joined(self, facts: dict[str, Any]) -> None:
+        """The node has admitted this process to the session of these facts."""
 
     def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Let go of what belongs to a connection. `error`: why the other end reads no more although its process lives; all waiters for

@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import new_object_id
-from mray._common.kept import os
 from mray._ipc.born import counts
-from mray._ipc.reaper import SPILLED, segment_prefix
 from mray._ipc.segment import unlink
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._objects.serializer import serialize
-from mray._objects.store import Payload, SegmentStore
 from mray._runtime.connections.deaths import removed_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.part import Part
@@ -34,9 +31,10 @@ from mray.exceptions import ObjectStoreFullError
 
 if TYPE_CHECKING:
     from mray._ipc.connection import Connection
-    from mray._ipc.table import SessionTable
     from mray._objects.serializer import Serialized
+    from mray._objects.store import Payload
     from mray._runtime.connections.endpoint import Endpoint
+    from mray._runtime.objects.memory import Memory, Store
 
 #: Above this many bytes a value goes into a segment instead of a message.
 INLINE_BYTES = 100 * 1024
@@ -49,29 +47,21 @@ _REPORT_SECONDS = 10.0
 class Owner(Part):
     """The objects that a process owns."""
 
-    store: SegmentStore
+    store: Store
 
-    def __init__(self, client: Endpoint) -> None:
+    def __init__(self, client: Endpoint, memory: Memory) -> None:
         self.client = client
+        self._memory = memory
         #: Objects of this process whose refs have been pickled: other processes may ask for them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
-        self.segments = OwnSegments(self)
+        self.segments = memory.segments(OwnSegments(self))
         #: Processes for which this one has stored values.
         self._others: set[str] = set()
         client.from_node.on({m.TRIM_NOW: lambda _node: self.store.trim()})
 
-    def joined(self, facts: dict[str, Any], table: SessionTable) -> None:
-        self.store = SegmentStore(
-            segment_prefix(facts["session"]),
-            self.client.process,
-            table,
-            facts["row"],
-            table.rows_in_use,
-            facts["object_store_memory"],
-            os.path.join(self.client.session_dir, SPILLED),
-            facts["most_of_disk"],
-            facts["most_kept"],
-        )
+    def joined(self, facts: dict[str, Any]) -> None:
+        client = self.client
+        self.store = self._memory.store(client.process, client.session_dir, facts, client.reactor.table)
 
     # ------------------------------------------------------------------------------------ values
     def put(self, value: Any) -> ObjectRef:
@@ -155,7 +145,7 @@ class Owner(Part):
         """
         client = self.client
         # The node drops a dead process before it frees that one's objects.
-        if owner not in (None, client.process) and not (client.node.is_cut() or client.introductions.know(owner)):
+        if owner not in (None, client.process) and not (client.node.is_cut() or client.transport.knows(owner)):
             client.await_end(owner)
             return client.ends.owner_error(owner, object_id)
         if client.node.is_cut():  # the memory ends with the session; this process is about to learn how that has ended

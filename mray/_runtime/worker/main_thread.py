@@ -5,6 +5,7 @@ The inbox is a deque; both sides use single C calls on it.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -46,6 +47,10 @@ class MainThread:
         #: The number of calls that have been run, and the last of them: all that a call records for observers.
         self.served = 0
         self.recent: deque[Done] = deque(maxlen=RECENT)
+
+    def is_current(self) -> bool:
+        """Whether it is the calling thread."""
+        return threading.get_ident() == self.ident
 
     def enqueuing(self, code: int) -> Callable[..., None]:
         """The handler of a message that the main thread is to serve."""

@@ -191,7 +191,7 @@ class Worker(Resident):
             if self.groups.is_async:
                 return AsyncioActorExit()
             return SystemExit(0) if running is None else final_error
-        is_main = threading.get_ident() == self.main_thread.ident
+        is_main = self.main_thread.is_current()
         running_here = self.context.running
         if is_main and running_here is not None:
             running_here.final_error = final_error

@@ -1,0 +1,52 @@
+"""Doorbells that wake nobody: every waiting thread is asked at each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mray._common.bridge import nothing
+from mray._common.kept import os
+from mray._ipc.doorbell import Doorbell, GroupDoorbell
+from mray._ipc.segment import offered
+from mray._runtime.client.doorbells import Doorbells
+
+if TYPE_CHECKING:
+    from mray._ipc.segment import Ask
+
+
+class NoDoorbell(Doorbell):
+    """A doorbell that wakes nobody."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.fd = -1
+
+    def ring(self) -> None:
+        """Do nothing: nobody sleeps on it."""
+
+
+_doorbell = NoDoorbell()
+
+
+class LocalDoorbells(Doorbells):
+    """The doorbells of a simulated process."""
+
+    def __init__(self, _client: object) -> None:
+        """Nothing is created."""
+
+    def of(self, process: str) -> Doorbell:
+        return _doorbell
+
+    def ask_of(self, process: str) -> Ask:
+        return lambda name: os.dup(offered(name).fd)  # one process: offers of all of them are in one table
+
+    def group(self, ring: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
+        return None
+
+    def join_group(self, writer: str, ring: str) -> Callable[[], None]:
+        return nothing
+
+    def end_group(self, ring: str) -> None:
+        """Do nothing: there is none."""

@@ -1,0 +1,132 @@
+"""`WaitingPlace`: the place where the threads of a member of a session wait, and from where its messages are dispatched.
+
+The kernel's is `mray._ipc.reactor.Reactor`, whose module says what reading means; the engine in one process has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from mray._ipc.waiting import Predicate
+
+if TYPE_CHECKING:
+    from mray._ipc.closed_descriptors import ClosedDescriptors
+    from mray._ipc.interrupts import InterruptGuard
+    from mray._ipc.spin import Spinner
+    from mray._ipc.table import SessionTable
+
+
+class Flushable(Protocol):
+    """Something that holds messages back."""
+
+    def flush(self) -> None: ...
+
+
+class WaitingPlace(Protocol):
+    """The waiting place of one process."""
+
+    #: True while the reader may sleep long.
+    asleep: bool
+    #: Counts waits that were not over immediately.
+    waits: int
+    #: Counts API activity, so that the background reader keeps out of the way of a busy thread.
+    activity: int
+    closed: bool
+    #: Whether messages are dispatched although no thread waits for one and no event loop watches for them.
+    reads_always: bool
+    #: Whether the program is over: other threads than the main one that wait end then.
+    is_over: bool
+    guard: InterruptGuard
+    closed_descriptors: ClosedDescriptors
+    on_fault: Callable[[str, Exception], None]
+    #: The session's table and this process's row; None where no table exists.
+    table: SessionTable | None
+    row: int
+    spinner: Spinner | None
+    #: The eventfds that wake this process; none where no descriptor does.
+    wakeup_fd: int
+    wakeup_fds: tuple[int, ...]
+
+    # ------------------------------------------------------------------------------------ waiting
+    def wait_until(
+        self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True, before_sleep: Callable[[], None] | None = None
+    ) -> bool:
+        """Wait until `predicate()` is true, or this many seconds; its last value. Any thread."""
+
+    def is_amidst(self) -> bool:
+        """Whether the calling thread reads, or owns the lock under which messages are dispatched: it must not wait for one."""
+
+    def look(self) -> bool:
+        """Read what has arrived, without a wait. False if another thread reads."""
+
+    def wake(self) -> None:
+        """Make the reader test its predicate again. Any thread."""
+
+    def end_threads(self) -> None:
+        """The program is over: end the threads that wait. Main thread."""
+
+    def end_thread(self) -> None:
+        """End the calling thread, unless it is the main one."""
+
+    # ------------------------------------------------------------------------------------ callbacks
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call `callback` in the reading thread after `seconds`."""
+
+    def defer(self, callback: Callable[[], object]) -> None:
+        """Call `callback` soon, in the reading thread. Takes no lock: for finalizers and signal handlers."""
+
+    def run_deferred(self) -> None:
+        """Call what is deferred, now."""
+
+    def add_poller(self, poller: Callable[[], None]) -> None:
+        """Call `poller` after each iteration. It must be quick, and tests its condition itself."""
+
+    def remove_poller(self, poller: Callable[[], None]) -> None:
+        """Undo `add_poller`; safe when it was not added."""
+
+    def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
+        """Call `callback(events)` once whenever something new comes at `fd`; undone by `forget`."""
+
+    def watch_wakeup(self, fd: int) -> None:
+        """Wake up whenever this eventfd is written to."""
+
+    def unwatch_wakeup(self, fd: int) -> None:
+        """Undo `watch_wakeup`, before the descriptor is closed."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when the process has something to read, for event loops to watch."""
+
+    def sleep_outside(self, sleeps: bool) -> None:
+        """An event loop's selector watches `fileno` from now on (or no more) and may sleep."""
+
+    def forget(self, fd: int) -> None:
+        """Stop watching a descriptor, before it is closed; safe when it is not watched."""
+
+    # ------------------------------------------------------------------------------------ messages that are held back
+    def post_later(self, held: Flushable) -> None:
+        """Remember that something has messages that are not flushed. Any thread."""
+
+    def flush(self) -> None:
+        """Flush everything that `post_later` was given."""
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether messages are held back."""
+
+    # ------------------------------------------------------------------------------------ the reader in the background
+    def start_background_reader(self) -> None:
+        """Start the thread that reads while no other thread waits."""
+
+    def wake_background_reader(self) -> None:
+        """Let the background reader read now: something waits outside of `wait_until`."""
+
+    def keep_background_ticking(self) -> None:
+        """Keep the background reader ticking: a thread that goes on with user code holds messages back."""
+
+    # ------------------------------------------------------------------------------------ the end
+    def close(self) -> None:
+        """Stop everything; the calling thread must not be the reader. Closing twice is safe."""
+
+    def abandon(self) -> None:
+        """In a forked child: release the parent's descriptors without a message."""

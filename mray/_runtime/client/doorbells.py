@@ -1,0 +1,43 @@
+"""`Doorbells`: how a process wakes others through graphs, and gets the memory that they offer.
+
+The kernel's is `mray._runtime.client.wakeups`; the engine in one process has its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from mray._runtime.connections.part import Part
+
+if TYPE_CHECKING:
+    from mray._ipc.doorbell import Doorbell, GroupDoorbell
+    from mray._ipc.segment import Ask
+
+
+class Doorbells(Part, ABC):
+    """The doorbells that a process rings, and those that it creates for rings."""
+
+    @abstractmethod
+    def of(self, process: str) -> Doorbell:
+        """The doorbell of a process, or of this one. OSError when it has ended. Waits until that process answers (or dies)."""
+
+    @abstractmethod
+    def ask_of(self, process: str) -> Ask:
+        """A function that gets segments from the process that offers them, this one included."""
+
+    @abstractmethod
+    def group(self, ring: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
+        """One doorbell for all readers of a ring, for its writer. None: they are rung one by one."""
+
+    @abstractmethod
+    def join_group(self, writer: str, ring: str) -> Callable[[], None]:
+        """Be woken by a group doorbell of another process. Returns what ends that."""
+
+    @abstractmethod
+    def end_group(self, ring: str) -> None:
+        """Close a group doorbell; its writer has closed the ring."""
+
+    def end_relays(self) -> None:
+        """The process leaves its session: from now on no thread rings its doorbell."""

@@ -1,0 +1,64 @@
+"""`Transport`: how a process reaches the node and other processes of its session, and where it waits for them.
+
+The kernel's is `mray._runtime.connections.sockets`; the engine in one process has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from mray._common.kept import socket
+    from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
+    from mray._ipc.waiting_place import WaitingPlace
+    from mray._runtime.connections.dispatch import Handler
+
+
+#: Calls that a process waits for one by one, over the same connection, until it offers a ring pair.
+CALLS_BEFORE_RING = 64
+
+
+class Callbacks(NamedTuple):
+    """The functions that a connection calls in the reading thread."""
+
+    on_message: MessageCallback
+    on_hangup: HangupCallback
+
+
+class Transport(Protocol):
+    """The connections of one process."""
+
+    @property
+    def reactor(self) -> WaitingPlace:
+        """The place where the process waits."""
+
+    def open_node(self, sock: socket.socket | None, callbacks: Callbacks) -> Connection:
+        """A connection to the node: over this socket, or a new one. OSError if the node cannot be reached."""
+
+    def enter(self, node: Connection, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
+        """Join the session; `callbacks` are for connections of other processes. Returns the session's facts; None if the node refuses.
+
+        The node's refusal, or its hang-up, has reached the callbacks of its connection then.
+        """
+
+    def open(self, process: str, callbacks: Callbacks) -> Connection:
+        """A connection to another process. ConnectionError if it has ended; another OSError if it cannot be reached."""
+
+    def open_socket(self, process: str, timeout: float | None) -> socket.socket:
+        """As `open`: a socket that nobody reads yet. TimeoutError after this many seconds. Any thread."""
+
+    def knows(self, process: str) -> bool:
+        """Whether a process has not ended, or the memory that it owned is not freed yet."""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """The handlers of messages by which the two ends of a connection agree on how it carries messages."""
+
+    def count_alone(self, connection: Connection) -> None:
+        """The caller waits for the answer of a single message that it has sent over this connection."""
+
+    def leave(self) -> None:
+        """Open and accept no more connections: the process leaves its session."""
+
+    def abandon(self) -> None:
+        """In a forked child: release the parent's descriptors without a message."""
