@@ -5,6 +5,7 @@ compares the tables with the modules, their uses and the recorded signatures.
 
 ====================  ====================================================================================================
 memory                shared memory between processes, its fences and doorbells
+platform              the seams of a process's runtime, for engines that hand in their own
 transports            contracts of channels, communicators and groups, and parts to build one from
 ====================  ====================================================================================================
 

@@ -27,6 +27,7 @@ import contextlib
 import marshal
 import select
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -48,8 +49,9 @@ from mray._ipc.watching import Watching
 from mray.exceptions import ObjectStoreFullError
 
 Message = tuple[Any, ...]
-MessageCallback = Callable[["Connection", Message], None]
-HangupCallback = Callable[["Connection"], None]
+#: Called with the connection, which is of the kind that the callback was registered for.
+MessageCallback = Callable[[Any, Message], None]
+HangupCallback = Callable[[Any], None]
 
 _HEADER = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")
@@ -94,44 +96,25 @@ class PeerState:
         self.opens_nothing = False
 
 
-class Connection:
-    """One end of a conversation."""
+class Connection(ABC):
+    """One end of a conversation. Any thread writes; the reading thread calls back."""
 
     __slots__ = (
         "__weakref__",
-        "_inward",
-        "_lock",
-        "_offered",
-        "_out",
-        "_out_bytes",
-        "_partial",
-        "_reactor",
-        "_read",
-        "_ring",
-        "_sent",
-        "_want_write",
         "alone",
         "calls",
         "cause",
-        "checks_frames",
         "closed",
-        "fd",
-        "is_unknown",
         "on_hangup",
         "on_message",
         "peer",
         "pid",
         "process",
-        "reads",
         "refused",
         "role",
-        "socket",
     )
 
-    def __init__(self, sock: socket.socket, reactor: Watching, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
-        sock.setblocking(False)
-        self.socket = sock
-        self.fd = sock.fileno()
+    def __init__(self, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
         self.closed = False
         #: The role of the other end, from its HELLO.
         self.process = ""
@@ -144,6 +127,113 @@ class Connection:
         self.peer = PeerState()
         self.on_message = on_message
         self.on_hangup = on_hangup
+        #: Why one end does not listen to the other any more; "" as long as it does.
+        self.refused = ""
+        #: The error of this process, if that is the reason.
+        self.cause: Exception | None = None
+
+    @abstractmethod
+    def post(self, message: Message) -> int:
+        """Queue a message; it leaves with the next `flush`, or by itself when much is queued. Returns how many bytes are."""
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Queue a message and send all that is queued."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Send what is queued."""
+
+    @property
+    @abstractmethod
+    def unsent(self) -> int:
+        """Bytes queued in this process."""
+
+    @abstractmethod
+    def drain(self, timeout: float) -> bool:
+        """Wait until everything that is queued is sent, `timeout` seconds at most."""
+
+    @abstractmethod
+    def read_rest(self) -> None:
+        """Hand on what a dead peer had still sent: a reply is a reply, also of somebody who died after it."""
+
+    @abstractmethod
+    def is_cut(self) -> bool:
+        """Whether the other end has closed, or is dead, although what it sent before may not have been read. Any thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End this connection without a report. Closing twice is safe."""
+
+    def hang_up(self) -> None:
+        """End this connection and report it; called when the peer has gone."""
+        if self.closed:
+            return
+        self.close()
+        self.on_hangup(self)
+
+    def refuse(self, why: str) -> None:
+        """End the conversation because of what the peer has said; in the reading thread."""
+        if not self.closed:
+            self._refuse(why)
+            self.hang_up()
+
+    def _refuse(self, why: str) -> bool:
+        """Say why this conversation ends."""
+        logger.warning("%r sent process %d an invalid message, and its connection is closed: %s", self, os.getpid(), why)
+        self.refused = f"it sent an invalid message: {why}"
+        self._say_last((PROTOCOL_ERROR, why))
+        return True
+
+    def give_up(self, message: Message, error: Exception) -> bool:
+        """The owner has raised this while it acted on a message: tell the peer why nothing follows. The caller hangs up."""
+        wrong = str(error) if isinstance(error, ProtocolViolationError) else misfit(message)
+        if wrong:
+            return self._refuse(wrong)
+        what = f"The handler of {message_name(message[0])}"
+        logger.error("%s from %r failed in process %d", what, self, os.getpid(), exc_info=error)
+        self.cause = error
+        self.refused = fault_text(what, error)
+        self._say_last((FAULT, self.refused))
+        return True
+
+    def _say_last(self, message: Message) -> None:
+        if not self.closed:
+            self.send(message)
+            self.drain(_LAST_WORD)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Connection to {self.role or '?'} {self.process or '?'} pid {self.pid} ({state})>"
+
+
+class SocketConnection(Connection):
+    """A connection over a unix stream socket."""
+
+    __slots__ = (
+        "_inward",
+        "_lock",
+        "_offered",
+        "_out",
+        "_out_bytes",
+        "_partial",
+        "_reactor",
+        "_read",
+        "_ring",
+        "_sent",
+        "_want_write",
+        "checks_frames",
+        "fd",
+        "is_unknown",
+        "reads",
+        "socket",
+    )
+
+    def __init__(self, sock: socket.socket, reactor: Watching, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
+        super().__init__(on_message, on_hangup)
+        sock.setblocking(False)
+        self.socket = sock
+        self.fd = sock.fileno()
         self._reactor = reactor
         self._lock = QuietLock()
         #: Frames not yet given to the kernel. Invariant: only touched under `_lock`.
@@ -160,10 +250,6 @@ class Connection:
         self._partial = bytearray()
         #: Successful reads so far.
         self.reads = 0
-        #: Why one end does not listen to the other any more; "" as long as it does.
-        self.refused = ""
-        #: The error of this process, if that is the reason.
-        self.cause: Exception | None = None
         #: The owner does not know yet who is at the other end (see `mray._ipc.frames`).
         self.is_unknown = False
         #: Every frame is looked through before it is read, also those of peers that the owner knows.
@@ -171,7 +257,6 @@ class Connection:
 
     # ------------------------------------------------------------------------------------ writing
     def post(self, message: Message) -> int:
-        """Queue a message; it leaves with the next `flush`, or by itself when much is queued. Returns how many bytes are."""
         body = marshal.dumps(message)
         frame = _HEADER.pack(len(body)) + body
         with self._lock.inner:
@@ -185,7 +270,6 @@ class Connection:
         return queued
 
     def send(self, message: Message) -> None:
-        """Queue a message and give the queue to the kernel now."""
         body = marshal.dumps(message)
         with self._lock:
             if self.closed:
@@ -215,14 +299,12 @@ class Connection:
             self._flush_locked()
 
     def flush(self) -> None:
-        """Give what is queued to the kernel."""
         if self._out:
             with self._lock:
                 self._flush_locked()
 
     @property
     def unsent(self) -> int:
-        """Bytes queued in this process."""
         return self._out_bytes
 
     def _flush_locked(self) -> None:
@@ -452,7 +534,6 @@ class Connection:
                 enable()
 
     def read_rest(self) -> None:
-        """Hand on what a dead peer had still sent: a reply is a reply, also of somebody who died after it."""
         buffer = memoryview(bytearray(65536))
         while not self.closed:
             before = self.reads
@@ -510,36 +591,6 @@ class Connection:
             self.hang_up()
         return start
 
-    def refuse(self, why: str) -> None:
-        """End the conversation because of what the peer has said; in the reading thread."""
-        if not self.closed:
-            self._refuse(why)
-            self.hang_up()
-
-    def _refuse(self, why: str) -> bool:
-        """Say why this conversation ends."""
-        logger.warning("%r sent process %d an invalid message, and its connection is closed: %s", self, os.getpid(), why)
-        self.refused = f"it sent an invalid message: {why}"
-        self._say_last((PROTOCOL_ERROR, why))
-        return True
-
-    def give_up(self, message: Message, error: Exception) -> bool:
-        """The owner has raised this while it acted on a message: tell the peer why nothing follows. The caller hangs up."""
-        wrong = str(error) if isinstance(error, ProtocolViolationError) else misfit(message)
-        if wrong:
-            return self._refuse(wrong)
-        what = f"The handler of {message_name(message[0])}"
-        logger.error("%s from %r failed in process %d", what, self, os.getpid(), exc_info=error)
-        self.cause = error
-        self.refused = fault_text(what, error)
-        self._say_last((FAULT, self.refused))
-        return True
-
-    def _say_last(self, message: Message) -> None:
-        if not self.closed:
-            self.send(message)
-            self.drain(_LAST_WORD)
-
     def _meet(self, buffer: memoryview) -> int:
         """Hand on one message of a peer that the owner does not know; its bytes, 0 if it is not all there, -1 if it is none of ours.
 
@@ -568,15 +619,7 @@ class Connection:
         return end
 
     # ------------------------------------------------------------------------------------ ending
-    def hang_up(self) -> None:
-        """End this connection and report it; called when the peer has gone."""
-        if self.closed:
-            return
-        self.close()
-        self.on_hangup(self)
-
     def close(self) -> None:
-        """End this connection without a report. Closing twice is safe."""
         if self.closed:
             return
         self.closed = True
@@ -601,7 +644,6 @@ class Connection:
         self.socket.close()
 
     def is_cut(self) -> bool:
-        """Whether the other end has closed, or is dead, although what it sent before may not have been read. Any thread."""
         poll = select.poll()
         try:
             poll.register(self.socket, select.POLLRDHUP)
@@ -610,7 +652,6 @@ class Connection:
             return True
 
     def drain(self, timeout: float) -> bool:
-        """Wait until the kernel has taken everything that is queued, `timeout` seconds at most."""
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
         while True:
@@ -623,10 +664,6 @@ class Connection:
                     return True
             if not poll.poll(timeout * 1000):
                 return False
-
-    def __repr__(self) -> str:
-        state = "closed" if self.closed else "open"
-        return f"<Connection to {self.role or '?'} {self.process or '?'} pid {self.pid} ({state})>"
 
 
 def _frames(body: bytes) -> Iterator[bytes]:

@@ -46,7 +46,7 @@ from mray._common.kept import os, socket
 from mray._common.log import logger
 from mray._common.places import dispatches, precedes_dispatch
 from mray._ipc.closed_descriptors import ClosedDescriptors
-from mray._ipc.connection import Connection, HangupCallback, MessageCallback
+from mray._ipc.connection import HangupCallback, MessageCallback, SocketConnection
 from mray._ipc.doorbell import new_wakeup_fd
 from mray._ipc.interrupts import LOOK_SECONDS, InterruptGuard
 from mray._ipc.listener import Acceptor, ChannelAcceptor, ListenerAcceptor
@@ -79,7 +79,7 @@ class Reactor:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
         #: Those that are open, by descriptor.
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, SocketConnection] = {}
         #: Those that are called once for what comes.
         self._edges: dict[int, Callable[[int], None]] = {}
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
@@ -133,7 +133,7 @@ class Reactor:
         self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
         self._pollers: tuple[Callable[[], None], ...] = ()
         #: Connections with rings; and looks into rings since the kernel was asked.
-        self._rings: tuple[Connection, ...] = ()
+        self._rings: tuple[SocketConnection, ...] = ()
         self._unasked = 0
         #: Event loops that sleep for this process in selectors of their own.
         self._outside = 0
@@ -188,9 +188,9 @@ class Reactor:
         with contextlib.suppress(OSError, ValueError):
             self._epoll.modify(fd, _READ_WRITE if wanted else _READ)
 
-    def register(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback) -> Connection:
+    def register(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback) -> SocketConnection:
         """Make a connection of a connected socket and read it from now on."""
-        connection = Connection(sock, self, on_message, on_hangup)
+        connection = SocketConnection(sock, self, on_message, on_hangup)
         buffer = self._buffer
 
         def ready(events: int) -> None:
@@ -213,12 +213,12 @@ class Reactor:
         if idle:
             idle[0].retire_ring()
 
-    def watch_ring(self, connection: Connection) -> None:
+    def watch_ring(self, connection: SocketConnection) -> None:
         """Look into the rings of a connection from now on; safe when somebody does."""
         if connection not in self._rings:
             self._rings = (*self._rings, connection)
 
-    def forget_ring(self, connection: Connection) -> None:
+    def forget_ring(self, connection: SocketConnection) -> None:
         """Look into them no more; safe when nobody does."""
         self._rings = tuple(each for each in self._rings if each is not connection)
 
@@ -230,7 +230,7 @@ class Reactor:
 
     def meet(
         self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, checks_frames: bool = False
-    ) -> Connection:
+    ) -> SocketConnection:
         """As `register`, for a peer that is not known yet."""
         connection = self.register(sock, on_message, on_hangup)
         connection.is_unknown, connection.checks_frames = True, checks_frames

@@ -40,13 +40,19 @@ class WaitingPlace(Protocol):
     guard: InterruptGuard
     closed_descriptors: ClosedDescriptors
     on_fault: Callable[[str, Exception], None]
-    #: The session's table and this process's row; None where no table exists.
-    table: SessionTable | None
+    #: This process's row in the session's table.
     row: int
-    spinner: Spinner | None
     #: The eventfds that wake this process; none where no descriptor does.
     wakeup_fd: int
     wakeup_fds: tuple[int, ...]
+
+    @property
+    def table(self) -> SessionTable | None:
+        """The session's table. None: there is none, or not yet."""
+
+    @property
+    def spinner(self) -> Spinner | None:
+        """Decides whether a wait spins. None: not yet."""
 
     # ------------------------------------------------------------------------------------ waiting
     def wait_until(

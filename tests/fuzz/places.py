@@ -29,9 +29,9 @@ TRIED: dict[str, tuple[str, ...]] = {
         "_ipc.introductions:receive_welcome",
     ),
     "first frame": ("_ipc.frames:decode_unknown",),
-    "stream of a stranger": ("_ipc.connection:Connection._meet",),
-    "stream of a peer": ("_ipc.connection:Connection._take",),
-    "ring of a peer": ("_ipc.connection:Connection.read_ring", "_ipc.connection:_frames"),
+    "stream of a stranger": ("_ipc.connection:SocketConnection._meet",),
+    "stream of a peer": ("_ipc.connection:SocketConnection._take",),
+    "ring of a peer": ("_ipc.connection:SocketConnection.read_ring", "_ipc.connection:_frames"),
     "answer of the node": ("_observe.observer:_Reader.feed",),
     "variable of a worker": (
         "_ipc.frames:from_text",

@@ -14,7 +14,7 @@ import pytest
 import mray
 from mray._api.current import backend_if_started
 from mray._common import messages as m
-from mray._ipc.connection import Connection, encode
+from mray._ipc.connection import SocketConnection, encode
 from mray._ipc.introductions import NODE
 from mray.exceptions import RayError
 from tests.fuzz.changes import changed
@@ -49,18 +49,18 @@ def double(number: int) -> int:
 def said(shared_session: Any) -> Iterator[list[Any]]:
     """A session, and what its driver has said in it."""
     heard: list[Any] = []
-    send, post = Connection.send, Connection.post
+    send, post = SocketConnection.send, SocketConnection.post
 
     def noting(real: Callable[..., Any]) -> Callable[..., Any]:
-        def say(self: Connection, message: Any) -> Any:
+        def say(self: SocketConnection, message: Any) -> Any:
             heard.append(message)
             return real(self, message)
 
         return say
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(Connection, "send", noting(send))
-    patch.setattr(Connection, "post", noting(post))
+    patch.setattr(SocketConnection, "send", noting(send))
+    patch.setattr(SocketConnection, "post", noting(post))
     mray.init(num_cpus=2, logging_level="CRITICAL", log_to_driver=False)
     shared_session.running = True
     try:

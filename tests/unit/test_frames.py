@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mray._ipc.connection import Connection, encode
+from mray._ipc.connection import SocketConnection, encode
 from mray._ipc.frames import decode_unknown
 from mray._ipc.reactor import Reactor
 from tests.full import examples
@@ -79,11 +79,11 @@ class Ends:
         self.reactor = Reactor()
         here, self.there = socket.socketpair()
         self.heard: list[Any] = []
-        self.gone: list[Connection] = []
+        self.gone: list[SocketConnection] = []
         self.connection = self.reactor.register(here, self.hear, self.gone.append)
         self.connection.is_unknown = True
 
-    def hear(self, connection: Connection, message: tuple[Any, ...]) -> None:
+    def hear(self, connection: SocketConnection, message: tuple[Any, ...]) -> None:
         if message[0] == "name":
             connection.process = message[1]
         elif message[0] == "nonsense":

@@ -15,7 +15,7 @@ import pytest
 
 from mray._common import kept
 from mray._common import messages as m
-from mray._ipc.connection import Connection, encode
+from mray._ipc.connection import SocketConnection, encode
 from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.introductions import NODE, Introductions
@@ -34,7 +34,7 @@ class Node:
         self._ends = False
         self._thread = threading.Thread(target=self._run)
 
-    def _hear(self, connection: Connection, message: Any) -> None:
+    def _hear(self, connection: SocketConnection, message: Any) -> None:
         self.heard.append(message)
         connection.close()
 

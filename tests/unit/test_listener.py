@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mray._common.messages import REFUSED
-from mray._ipc.connection import Connection, encode
+from mray._ipc.connection import SocketConnection, encode
 from mray._ipc.listener import Acceptor, listen_at
 from mray._ipc.reactor import Reactor
 
@@ -42,7 +42,7 @@ class Scene:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.heard: list[object] = []
-        self.connections: list[Connection] = []
+        self.connections: list[SocketConnection] = []
         self.reactor = Reactor()
         self._outside: socket.socket | None = None
         if kind == "listener":
@@ -71,7 +71,7 @@ class Scene:
             self._outside.close()
         self.reactor.close()
 
-    def _hear(self, connection: Connection, message: object) -> None:
+    def _hear(self, connection: SocketConnection, message: object) -> None:
         self.heard.append(message)
         self.connections.append(connection)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
-from mray._ipc.connection import Connection, encode
+from mray._ipc.connection import SocketConnection, encode
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import local_name, segment_prefix
 from mray._ipc.ring_pair import RingPair
@@ -36,7 +36,7 @@ class End:
         self.gone = 0
         self.connection = self.reactor.register(sock, self._on_message, self._on_hangup)
 
-    def _on_message(self, connection: Connection, message: Message) -> None:
+    def _on_message(self, connection: SocketConnection, message: Message) -> None:
         if message[0] == m.OFFER_RING:
             if connection.take_ring(message[1], self.table, self.row, message[2]):
                 self.reactor.watch_ring(connection)
@@ -49,7 +49,7 @@ class End:
         elif message[0] != m.NUDGE:
             self.got.append(message)
 
-    def _on_hangup(self, _connection: Connection) -> None:
+    def _on_hangup(self, _connection: SocketConnection) -> None:
         self.gone += 1
 
     def says(self, state: int) -> None:
@@ -103,7 +103,7 @@ def pages_in_memory() -> int:
 class Counted:
     """Counts what a connection gives to its socket."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SocketConnection) -> None:
         self._socket = connection.socket
         self.sent = 0
         connection.socket = self  # type: ignore[assignment]
@@ -363,7 +363,7 @@ def test_a_ring_with_what_no_process_of_ours_writes_ends_the_conversation(ends: 
 class Narrow:
     """A socket that takes so many bytes more, and then none until it is asked for more again."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SocketConnection) -> None:
         self._socket = connection.socket
         self.room = 0
         connection.socket = self  # type: ignore[assignment]

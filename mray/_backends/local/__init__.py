@@ -6,18 +6,17 @@ again. No process is started, no socket opened, no name made in shared memory.
 ::
 
     the user's verbs ──▶ LocalBackend ──▶ NativeBackend of the process that the calling thread belongs to
-                         (a scheduling          │ client, calls, leases, executor, groups, graphs: the native runtime
+                         (a scheduling          │ client, worker, graphs: the native runtime, on a platform of four seams
                           point each)           ▼
-                         RunToken ◀──── LocalReactor, LocalConnection: a message is a callback of the token
+                         RunToken ◀──── clock · SimulatedProcess · LocalTransport: a message is a callback of the token · HeapMemory
                                                 │
                                             LocalNode: the native scheduler, workers on simulated threads
 
-Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker (`local_client`),
-whose main thread is a *simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed
-`MRAY_LOCAL_SEED`, and keeps the clock. `transport` carries messages, `local_node` stands for the node, `local_memory` for the object store,
-`environment` for a process's variables. `loops` and `local_graphs` are for actors that do several things at once and for
-compiled graphs. `patches` and `locks` replace further functions by scheduling points, or by what a simulated process has of its own:
-`time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
+Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker, whose main thread is a *simulated
+thread*. `run_token` decides which simulated thread runs, by a random generator with the seed `MRAY_LOCAL_SEED`, and keeps the clock.
+`transport` carries messages, `local_doorbells` replaces doorbells, `local_memory` the object store, `local_node` the node; `environment`
+has a process's variables, `loops` its event loops. `patches` and `locks` replace further functions by scheduling points, or by what a
+simulated process has of its own: `time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
 
 ======================  ===================================================================================================
 run token               the right to run; one simulated thread has it at a time (cooperative scheduling)
@@ -29,8 +28,8 @@ poller                  a function that is called at each decision, to look whet
 clock                   the session's own time: it advances by a fixed step at each decision, and to the next deadline when all wait
 ======================  ===================================================================================================
 
-The same: everything above the transport is the native engine's own code, so copying by pickling, errors, ownership, ordering,
-retries, restarts, resources and their texts are. Different, and why:
+The same: everything above the seams (`mray._runtime.client.platform`) is the native engine's own code, so copying by pickling, errors,
+ownership, ordering, retries, restarts, resources and their texts are. Different, and why:
 
 * Only one simulated thread runs, and gives way at mray's calls and at what `patches` replaces. A task that computes for ever holds all
   others up, and cannot be cancelled or killed until its next scheduling point; a process that is killed there may still run ``finally``

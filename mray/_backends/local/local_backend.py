@@ -33,16 +33,14 @@ from mray._ipc.reaper import local_name, remove_local, sweep
 from mray._ipc.sessions import parent_of
 from mray._observe.observer import own_nodes
 from mray._runtime.client import failed_calls
-from mray._runtime.processes.host_program import check_host
-from mray._runtime.session.session import check_preload, choose_options
+from mray._runtime.session.session import checked_options
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     from mray._api.actor_handle import ActorHandle
     from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
-    from mray._runtime.client.client import Client
-    from mray._runtime.worker.worker import Worker
+    from mray._inside.platform import Client, Worker
 
 
 #: A method of `Backend`.
@@ -164,15 +162,13 @@ class LocalBackend(Backend):
                 f"Invalid address format: {options.address}. One process (local_mode=True or MRAY_BACKEND=local) has no address; a session "
                 "elsewhere is joined by the native engine."
             )
-        check_host()
-        check_preload(options)
+        chosen = checked_options(options)
         for module in options.preload:
             importlib.import_module(module)
         check_environment(options.runtime_env)
         own_options = options.system_config or {}
         seed = own_options.get("local_seed", settings.LOCAL_SEED.get())
         run_token = RunToken(seed, not own_options.get("local_skip_sleeps", settings.LOCAL_SKIP_SLEEPS.get()))
-        chosen = choose_options(options)
         parent = parent_of(options.temp_dir)
         sweep(parent)
         directory = os.path.join(parent, local_name(id(run_token)))

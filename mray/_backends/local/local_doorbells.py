@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from mray._common.bridge import nothing
 from mray._common.kept import os
-from mray._ipc.doorbell import Doorbell, GroupDoorbell
-from mray._ipc.segment import offered
-from mray._runtime.client.doorbells import Doorbells
+from mray._inside.memory import Doorbell, GroupDoorbell
+from mray._inside.platform import Doorbells, offered
 
 if TYPE_CHECKING:
-    from mray._ipc.segment import Ask
+    from mray._inside.memory import Ask
 
 
 class NoDoorbell(Doorbell):

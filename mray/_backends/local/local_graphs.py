@@ -16,20 +16,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from mray._api.current import current_backend
 from mray._backends.graph_host import Host
 from mray._backends.local.transport import LocalReactor
-from mray._channel.base import NOTHING, ChannelReader, ChannelWriter
 from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.caller.executions import TORN_DOWN, wait_until
-from mray._graph.gpu_edges import Method, Read, Write
-from mray._graph.plan import Route, Step
+from mray._inside.transports import NOTHING, ChannelReader, ChannelWriter
 
 if TYPE_CHECKING:
     from mray._backends.local.run_token import RunToken
-    from mray._ipc.waiting_place import WaitingPlace
-    from mray._runtime.client.client import Client
-    from mray._runtime.worker.worker import Worker
+    from mray._inside.platform import Client, WaitingPlace, Worker
 
 
 class PauseProbe:
@@ -38,7 +32,7 @@ class PauseProbe:
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause = pause
 
-    def read(self, channel: Route, reader: ChannelReader) -> Read:
+    def read(self, channel: object, reader: ChannelReader) -> Callable[[], Any]:
         pause, ready, try_read = self._pause, reader.ready, reader.try_read
 
         def read() -> Any:
@@ -49,7 +43,7 @@ class PauseProbe:
 
         return read
 
-    def write(self, channel: Route, writer: ChannelWriter) -> Write:
+    def write(self, channel: object, writer: ChannelWriter) -> Callable[[Any], bool]:
         pause, send = self._pause, writer.try_write
 
         def write(value: Any) -> bool:
@@ -58,7 +52,7 @@ class PauseProbe:
 
         return write
 
-    def method(self, step: Step, name: str, method: Method) -> Method:
+    def method(self, step: object, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         pause = self._pause
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -106,18 +100,6 @@ class LocalGraph(CompiledGraph):
     def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
         with self._scheduling_point():
             return super().fetch(index, output, timeout, deadline)
-
-    def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
-        # By the host of the waiting process, which may be another one than the compiler's.
-        host = current_backend().host()
-        with self._run_token.held():
-            return wait_until(host, host.process in self._made.processes.values(), predicate, deadline)
-
-    def die(self) -> None:
-        """Release memory and names: the process that has compiled the graph has died."""
-        if not self.is_teardown:
-            self.state = TORN_DOWN
-            self._made.release()
 
     def _end(self, patience: float, cause: Exception | None = None, *, kill_actors: bool = False) -> None:
         with self._scheduling_point():

@@ -13,10 +13,7 @@ import weakref
 from typing import Any, NoReturn
 
 from mray._common import messages as m
-from mray._ipc.mapped import Claimable
-from mray._objects.ownership import Entry
-from mray._objects.serializer import Serialized
-from mray._objects.store import reading_of
+from mray._inside.platform import Claimable, Entry, Serialized, reading_of
 from mray.exceptions import ObjectStoreFullError
 
 #: Of a PACKED value without buffers (see `mray._objects.serializer`).

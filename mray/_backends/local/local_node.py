@@ -6,9 +6,10 @@ would, starts workers on simulated threads of their own, and ends them. No threa
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mray._backends.local.environment import EnvironmentVariables
@@ -19,31 +20,18 @@ from mray._backends.local.run_token import RunToken, SimulatedThread
 from mray._backends.local.transport import Listener, LocalConnection, connect
 from mray._common import messages as m
 from mray._common.causes import Cause
-from mray._common.history import History
 from mray._common.invocations import short_name
 from mray._common.kept import os
-from mray._decide.scheduler import events
+from mray._decide.scheduler import events, instructions
 from mray._decide.scheduler.affinity import Topology
-from mray._decide.scheduler.instructions import AwaitCreation, AwaitPlace, AwaitRest, Instruction, KillWorker, SpawnWorker, Tell
 from mray._decide.scheduler.message_events import EVENT_OF
-from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
 from mray._decide.scheduler.records import environment_of
-from mray._decide.scheduler.root_names import Environment
 from mray._decide.scheduler.scheduler import Scheduler
-from mray._ipc.connection import Message
+from mray._inside.platform import Callbacks, Message, ProcessEnded, Worker
 from mray._observe import process_snapshot
-from mray._runtime.connections.transport import Callbacks
 from mray._runtime.node import snapshot
-from mray._runtime.node.jobs import Jobs
-from mray._runtime.node.key_values import KeyValues
-from mray._runtime.node.members import Members
-from mray._runtime.processes.process import ProcessEnded
-from mray._runtime.worker.worker import Worker
-
-#: Seconds that the creation of a watched actor may be under way, by the session's clock.
-_CREATION_GRACE = 1.0
-#: How long leases that are idle may be on their way back, in seconds.
-_PLACE_GRACE = 0.2
+from mray._runtime.node.records import NodeRecords
+from mray._runtime.node.timers import timer_of
 
 
 class LocalNode:
@@ -66,12 +54,9 @@ class LocalNode:
         default = environment_of(options["env"], ())
         cpus = sorted(os.sched_getaffinity(0))
         self._scheduler = Scheduler(options["resources"], options["gpus"], default, self.new_process, lambda: Topology([tuple(cpus)], {}))
-        self.jobs = Jobs()
-        self.job = self.jobs.admit(options["job"], os.getpid(), "")
-        self._key_values = KeyValues()
-        self._dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
-        self._members = Members(_NoTable())  # type: ignore[arg-type]
+        self._records = NodeRecords(_NoTable())  # type: ignore[arg-type]
+        self._members = self._records.members
+        self.job = self._records.jobs.admit(options["job"], os.getpid(), "")
         self.facts = {
             **options["facts"],
             "session_dir": directory,
@@ -90,10 +75,7 @@ class LocalNode:
         self._view = snapshot.View(
             self.facts,
             self._scheduler,
-            self._members,
-            self.jobs,
-            self._dead_workers,
-            self._last_calls,
+            self._records,
             lambda: 0,
             LocalNode._on_message.__code__,
         )
@@ -120,7 +102,7 @@ class LocalNode:
         self._apply(events.MemberJoined(process, pid, self.job.id))
         return {**self.facts, **self.job.facts, "process": process, "row": 0}
 
-    def _spawn(self, process: str, environment: Environment) -> None:
+    def _spawn(self, process: str, environment: Iterable[tuple[str, str]]) -> None:
         """A worker, on a simulated thread of its own."""
         if process not in self._scheduler.workers.workers:
             return
@@ -158,7 +140,7 @@ class LocalNode:
         process = client.process
         record = self._scheduler.workers.workers.get(process)
         cause = Cause(m.CAUSE_CRASH, "", here.pid, status)
-        self._dead_workers.append(snapshot.dead_worker(record, process, cause))
+        self._records.dead_workers.append(snapshot.dead_worker(record, process, cause))
         for sim_thread in here.sim_threads:
             self.run_token.throw(sim_thread, ProcessEnded(), final=True)
         client.hang_up()
@@ -183,7 +165,7 @@ class LocalNode:
 
     def _worker_leaves(self, worker: LocalConnection, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
         if calls:
-            self._last_calls.append([(worker.pid, name, *call) for call in calls])
+            self._records.last_calls.append([(worker.pid, name, *call) for call in calls])
         self._apply(events.WorkerLeft(worker.process, kind, text))
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:
@@ -196,7 +178,7 @@ class LocalNode:
         elif what == "mps_edges":
             connection.send((m.ANSWER, request, True, []))
         elif what == "key_values":
-            connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
+            connection.send((m.ANSWER, request, True, self._records.key_values.answer(*arguments)))
         else:
             try:
                 self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
@@ -208,28 +190,22 @@ class LocalNode:
         for instruction in self._scheduler.handle(event):
             self._carry_out(instruction)
 
-    def _carry_out(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Tell):
+    def _carry_out(self, instruction: Any) -> None:
+        if isinstance(instruction, instructions.Tell):
             connection = self._members.connections.get(instruction.process)
             if instruction.message[0] == m.ACTOR_START:
                 self._name(instruction.process, instruction.message[2])
             if connection is not None:
                 connection.send(instruction.message)
-        elif isinstance(instruction, SpawnWorker):
+        elif isinstance(instruction, instructions.SpawnWorker):
             self.run_token.call_soon(self._spawn, instruction.process, instruction.environment)
-        elif isinstance(instruction, KillWorker):
+        elif isinstance(instruction, instructions.KillWorker):
             here = self.processes.get(instruction.process)
             if here is not None:
                 self.bury(here, -9)
-        elif isinstance(instruction, AwaitCreation):
-            actor = instruction.actor
-            self.run_token.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
-        elif isinstance(instruction, AwaitRest):
-            rested = events.ActorRested(*instruction)
-            self.run_token.call_later(self.facts["retry_delay"], lambda: self._apply(rested))
-        elif isinstance(instruction, AwaitPlace):
-            tenant = instruction.tenant
-            self.run_token.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
+        elif (timer := timer_of(instruction, self.facts["retry_delay"])) is not None:
+            seconds, event = timer
+            self.run_token.call_later(seconds, functools.partial(self._apply, event))
 
     # ------------------------------------------------------------------------------------ for people
     def answer(self, what: str) -> Any:

@@ -20,12 +20,10 @@ from mray._backends.local.run_token import SimulatedThread, here
 from mray._backends.local.transport import LocalReactor, LocalTransport, NodeOfMembers
 from mray._common.clock import Clock
 from mray._common.log import logger
-from mray._runtime.client.client import Client
-from mray._runtime.client.platform import Platform
-from mray._runtime.processes.process import ProcessEnded
+from mray._inside.platform import Client, Platform, ProcessEnded
 
 if TYPE_CHECKING:
-    from mray._runtime.worker.worker import Worker
+    from mray._inside.platform import Worker
 
 #: Decisions for which the end of a session waits until callbacks have run.
 _MOST_DECISIONS = 1000
@@ -131,7 +129,7 @@ class SimulatedProcess:
         host = self.backend.graphs.made
         if host is not None:
             for graph in list(host.graphs):
-                graph.die()
+                graph.abandon()
             if host.service is not None:
                 host.service.close_all()
 

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import Any
 
 from mray._backends.local.run_token import RunToken, here
-from mray._ipc.event_loop import main_loop
+from mray._inside.platform import main_loop
 
 
 class CooperativeSelector(selectors.BaseSelector):

@@ -33,7 +33,7 @@ from typing import Any
 
 from mray._common.clock import monotonic
 from mray._common.log import logger
-from mray._runtime.processes.process import ProcessEnded
+from mray._inside.platform import ProcessEnded
 from mray.exceptions import RaySystemError
 
 #: Seconds of the session's clock that a decision takes. More than zero, so that a program that polls lets time pass.

@@ -12,26 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from mray._backends.local.run_token import RunToken, here
 from mray._common.log import logger
-from mray._ipc.closed_descriptors import ClosedDescriptors
-from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
-from mray._ipc.interrupts import InterruptGuard
-from mray._ipc.spin import AdaptiveSpinner, Spinner
+from mray._inside.platform import AdaptiveSpinner, ClosedDescriptors, Connection, InterruptGuard, Message, Spinner
 
 if TYPE_CHECKING:
-    from mray._ipc.table import SessionTable
-    from mray._ipc.waiting import Predicate
-    from mray._ipc.waiting_place import Flushable
-    from mray._runtime.connections.transport import Callbacks
-
-
-class _NoSocket:
-    """Stands for the socket of a conversation, which has none."""
-
-    def setblocking(self, _flag: bool) -> None:
-        pass
-
-    def fileno(self) -> int:
-        return -1
+    from mray._inside.platform import Callbacks
 
 
 class LocalConnection(Connection):
@@ -39,8 +23,8 @@ class LocalConnection(Connection):
 
     __slots__ = ("_run_token", "home", "other")
 
-    def __init__(self, run_token: RunToken, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
-        super().__init__(_NoSocket(), None, on_message, on_hangup)  # type: ignore[arg-type]
+    def __init__(self, run_token: RunToken, callbacks: Callbacks) -> None:
+        super().__init__(*callbacks)
         self._run_token = run_token
         self.other: LocalConnection | None = None
         #: The process at this end; None for the node.
@@ -58,7 +42,11 @@ class LocalConnection(Connection):
     def flush(self) -> None:
         """Nothing is held back."""
 
-    def readable(self, buffer: memoryview) -> None:
+    @property
+    def unsent(self) -> int:
+        return 0
+
+    def read_rest(self) -> None:
         """Nothing lies unread: what was sent before a death is dispatched before it."""
 
     def close(self) -> None:
@@ -72,12 +60,6 @@ class LocalConnection(Connection):
 
     def drain(self, timeout: float) -> bool:
         return True
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 def _deliver(connection: LocalConnection, message: Message) -> None:
@@ -95,7 +77,7 @@ def _deliver(connection: LocalConnection, message: Message) -> None:
 
 def connect(run_token: RunToken, here: Callbacks, home: Any, there: Callbacks, other_home: Any) -> LocalConnection:
     """A conversation of two processes (None: the node); returns this end of it."""
-    mine, others = LocalConnection(run_token, *here), LocalConnection(run_token, *there)
+    mine, others = LocalConnection(run_token, here), LocalConnection(run_token, there)
     mine.other, others.other = others, mine
     mine.home, others.home = home, other_home
     return mine
@@ -131,8 +113,7 @@ class LocalTransport:
     def open_node(self, sock: Any, callbacks: Callbacks) -> Connection:
         return self._node.open(callbacks, self.reactor.process)
 
-    def enter(self, node: Connection, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
-        assert isinstance(node, LocalConnection)
+    def enter(self, node: LocalConnection, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
         assert node.other is not None
         _code, role, self._process, *_more = hello
         self._node.listening[self._process] = Listener(callbacks, self.reactor.process)
@@ -193,9 +174,9 @@ class LocalReactor:
         self.guard = InterruptGuard(self.defer, self.call_later)
         self.closed_descriptors = ClosedDescriptors()
         self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None
-        self.table: SessionTable | None = None
+        self.table = None
         self.row = 0
-        self.spinner: Spinner | None = NeverSpins()
+        self.spinner = NeverSpins()
         self.wakeup_fd = -1
         self.wakeup_fds: tuple[int, ...] = ()
         #: Descriptor -> the poller that looks whether there is something to read.
@@ -215,7 +196,7 @@ class LocalReactor:
     def defer(self, callback: Callable[[], object]) -> None:
         self.run_token.call_soon(self._call, callback)
 
-    def post_later(self, held: Flushable) -> None:
+    def post_later(self, held: Any) -> None:
         held.flush()
 
     def flush(self) -> None:
@@ -239,7 +220,12 @@ class LocalReactor:
         self.run_token.run_callbacks()
 
     def wait_until(
-        self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True, before_sleep: Callable[[], None] | None = None
+        self,
+        predicate: Callable[[], object],
+        timeout: float | None = None,
+        *,
+        spin: bool = True,
+        before_sleep: Callable[[], None] | None = None,
     ) -> bool:
         if before_sleep is not None:
             before_sleep()

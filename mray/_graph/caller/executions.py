@@ -564,6 +564,12 @@ class Executions:
         self._made.stop(cause)
         self.completions.look()
 
+    def abandon(self) -> None:
+        """Release memory and names, and notify nobody: a simulated process that has compiled the graph has ended."""
+        if self.state is not TORN_DOWN:
+            self.state = TORN_DOWN
+            self._made.release()
+
     def disown(self, cause: Exception) -> None:
         """In a forked child, which shares the graph's memory with its parent: whoever uses the graph here gets the error."""
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  (Python's; another thread of the parent may hold it)

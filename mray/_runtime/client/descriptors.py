@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from mray._common import messages as m
 from mray._common.kept import os, socket
-from mray._ipc.connection import Connection, encode, receive_fds
+from mray._ipc.connection import SocketConnection, encode, receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.limits import exhausted
 from mray._ipc.segment import Ask, offered
@@ -80,7 +80,7 @@ class Descriptors:
             return lambda name: os.dup(offered(name).fd)
         return lambda name: self.fetch(process, name)[0]
 
-    def _on_descriptor(self, connection: Connection, key: str) -> None:
+    def _on_descriptor(self, connection: SocketConnection, key: str) -> None:
         """DESCRIPTOR: send another process a descriptor of this one."""
         client = self._client
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.kept import os, socket
-from mray._ipc.connection import Connection, Message, connect, encode, peer_pid
+from mray._ipc.connection import Message, SocketConnection, connect, encode, peer_pid
 from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
 from mray._ipc.own_row import keep_to
 from mray._ipc.reactor import Reactor
@@ -39,13 +39,13 @@ class Sockets:
         #: Once the node has admitted this process.
         self._introductions: Introductions | None = None
 
-    def open_node(self, sock: socket.socket | None, callbacks: Callbacks) -> Connection:
+    def open_node(self, sock: socket.socket | None, callbacks: Callbacks) -> SocketConnection:
         sock = sock or connect(os.path.join(self._session_dir, NODE_SOCKET))
         node = self.reactor.register(sock, *callbacks)
         node.pid = peer_pid(sock)  # of the process that made the other end: the node, or the one that started it
         return node
 
-    def enter(self, node: Connection, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
+    def enter(self, node: SocketConnection, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
         sock = node.socket
         sock.setblocking(True)
         with contextlib.suppress(BrokenPipeError):  # it may have been refused before it has asked
@@ -71,7 +71,7 @@ class Sockets:
         self._prefix = segment_prefix(facts["session"])
         return facts
 
-    def open(self, process: str, callbacks: Callbacks) -> Connection:
+    def open(self, process: str, callbacks: Callbacks) -> SocketConnection:
         assert self._introductions is not None
         sock, pid = self._introductions.to(process)
         connection = self.reactor.register(sock, *callbacks)
@@ -103,7 +103,7 @@ class Sockets:
             m.NUDGE: lambda _peer: None,
         }
 
-    def count_alone(self, connection: Connection) -> None:
+    def count_alone(self, connection: SocketConnection) -> None:
         """Offer a ring pair after many messages whose answers were waited for; count again until there is a place for it."""
         connection.alone += 1
         if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
@@ -117,7 +117,7 @@ class Sockets:
             connection.alone = 0
             reactor.retire_idle_ring()
 
-    def _on_offer_ring(self, connection: Connection, name: str, row: int) -> None:
+    def _on_offer_ring(self, connection: SocketConnection, name: str, row: int) -> None:
         if self.reactor.has_room_for_ring():
             table = self.reactor.table
             assert table is not None
@@ -127,12 +127,12 @@ class Sockets:
             connection.send((m.TAKE_RING, False, self.reactor.row))
             self.reactor.retire_idle_ring()
 
-    def _on_ring_taken(self, connection: Connection, taken: bool, row: int) -> None:
+    def _on_ring_taken(self, connection: SocketConnection, taken: bool, row: int) -> None:
         if not connection.ring_taken(taken, row):
             connection.alone = -CALLS_AFTER_REFUSAL
             if not connection.has_ring:  # the peer's own, if both have offered one
                 self.reactor.forget_ring(connection)
 
-    def _on_ring_retired(self, connection: Connection) -> None:
+    def _on_ring_retired(self, connection: SocketConnection) -> None:
         connection.ring_retired()
         self.reactor.forget_ring(connection)

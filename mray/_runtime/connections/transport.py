@@ -36,10 +36,10 @@ class Transport(Protocol):
     def open_node(self, sock: socket.socket | None, callbacks: Callbacks) -> Connection:
         """A connection to the node: over this socket, or a new one. OSError if the node cannot be reached."""
 
-    def enter(self, node: Connection, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
-        """Join the session; `callbacks` are for connections of other processes. Returns the session's facts; None if the node refuses.
+    def enter(self, node: Any, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
+        """Join the session over the connection of `open_node`; `callbacks` are for connections of other processes.
 
-        The node's refusal, or its hang-up, has reached the callbacks of its connection then.
+        Returns the session's facts; None if the node refuses. Its refusal, or its hang-up, has reached the node's callbacks then.
         """
 
     def open(self, process: str, callbacks: Callbacks) -> Connection:
@@ -54,8 +54,8 @@ class Transport(Protocol):
     def handlers(self) -> Mapping[int, Handler]:
         """The handlers of messages by which the two ends of a connection agree on how it carries messages."""
 
-    def count_alone(self, connection: Connection) -> None:
-        """The caller waits for the answer of a single message that it has sent over this connection."""
+    def count_alone(self, connection: Any) -> None:
+        """The caller waits for the answer of a single message that it has sent over this connection of the transport."""
 
     def leave(self) -> None:
         """Open and accept no more connections: the process leaves its session."""

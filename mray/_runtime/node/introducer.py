@@ -17,7 +17,7 @@ from functools import partial
 from mray._common import messages as m
 from mray._common.kept import os, socket
 from mray._common.protocol import misfit
-from mray._ipc.connection import Connection
+from mray._ipc.connection import SocketConnection
 from mray._ipc.frames import decode_message
 from mray._ipc.introductions import NODE
 from mray._ipc.limits import above_limit, advice, is_exhausted
@@ -110,7 +110,7 @@ class _Member:
 class Introducer:
     """The channels of all processes of the session."""
 
-    def __init__(self, reactor: Reactor, meet: Callable[[socket.socket], Connection]) -> None:
+    def __init__(self, reactor: Reactor, meet: Callable[[socket.socket], SocketConnection]) -> None:
         """`meet` takes the node's own ends of connections."""
         self._reactor = reactor
         self._meet = meet
@@ -145,7 +145,7 @@ class Introducer:
         if member is not None:
             member.close()
 
-    def pass_on(self, connection: Connection, process: str) -> None:
+    def pass_on(self, connection: SocketConnection, process: str) -> None:
         """PASS_ON: give an observer's connection to the process that it asks."""
         member = self._members.get(process)
         if member is None or not member.pid:

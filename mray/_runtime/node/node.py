@@ -32,15 +32,11 @@ from mray._common import settings
 from mray._common.beside import MPS, TOPOLOGY, loaded
 from mray._common.causes import Cause
 from mray._common.clock import monotonic, time
-from mray._common.history import History
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import io, os, socket
 from mray._common.protocol import misfit
 from mray._decide.scheduler import events
 from mray._decide.scheduler.instructions import (
-    AwaitCreation,
-    AwaitPlace,
-    AwaitRest,
     Instruction,
     KillWorker,
     RemoveObjects,
@@ -48,12 +44,11 @@ from mray._decide.scheduler.instructions import (
     Tell,
 )
 from mray._decide.scheduler.message_events import EVENT_OF
-from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
 from mray._decide.scheduler.records import environment_of
 from mray._decide.scheduler.root_names import job_of
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc import process as processes
-from mray._ipc.connection import Connection, Message, ProtocolViolationError, peer_pid
+from mray._ipc.connection import Connection, Message, ProtocolViolationError, SocketConnection, peer_pid
 from mray._ipc.faults import fault, fault_text, message_name
 from mray._ipc.limits import advice, is_exhausted
 from mray._ipc.pidfd import PidFd
@@ -73,12 +68,12 @@ from mray._ipc.sessions import address_of
 from mray._ipc.table import POOLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime.node import snapshot
 from mray._runtime.node.introducer import Introducer
-from mray._runtime.node.jobs import Job, Jobs
-from mray._runtime.node.key_values import KeyValues
-from mray._runtime.node.members import Members
+from mray._runtime.node.jobs import Job
 from mray._runtime.node.memory_monitor import MemoryMonitor
+from mray._runtime.node.records import NodeRecords
 from mray._runtime.node.session_reset import SessionReset
 from mray._runtime.node.stray_workers import StrayWorkers
+from mray._runtime.node.timers import timer_of
 from mray._runtime.node.unmet_waits import UnmetWaits
 from mray._runtime.processes.supervisor import Supervisor
 
@@ -86,10 +81,6 @@ if TYPE_CHECKING:
     from mray._runtime.node.graceful_kill import GracefulKill
     from mray._runtime.node.mps_contract import Mps
 
-#: Seconds that the creation of an actor may still be in another socket when a process asks for the actor.
-_CREATION_GRACE = 1.0
-#: Seconds that idle leases may take to come back.
-_PLACE_GRACE = 0.2
 #: Unsent bytes of output for a driver that does not read; further output stays in the log files only.
 _OUTPUT_BACKLOG = 8 << 20
 #: Seconds between touches of the session's files: programs that remove old files wait for a day at least.
@@ -112,7 +103,8 @@ class Node:
         self._session = session_of(session_dir)
         self.reactor = Reactor()
         table_name = f"{segment_prefix(self._session)}table-{new_nonce():x}"
-        self._members = Members(SessionTable.create(table_name))
+        self._records = records = NodeRecords(SessionTable.create(table_name))
+        self._members, self.jobs = records.members, records.jobs
         default = environment_of(options["env"], ())
         # The cores that its processes may run on: workers inherit them.
         cpus = sorted(os.sched_getaffinity(0))
@@ -129,10 +121,8 @@ class Node:
             self.reactor, session_dir, options, lifeline, lock, self._introducer.new_connection, self._worker_ended, self._printed
         )
         self._stray_workers = StrayWorkers(self.reactor, self._supervisor, lambda process: self._kill(process), table_name)
-        self.jobs = Jobs()
         #: The job of a private session's own driver, with which it ends; others may join it.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
-        self._key_values = KeyValues()
         self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
         #: Only where workers write their measured lines before they exit.
         self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
@@ -144,10 +134,6 @@ class Node:
         self._held_output: list[tuple[Any, ...]] = []
         #: Spilled bytes at which the user gets a message.
         self._tell_spilled_at = settings.VERBOSE_SPILL_LOGS.get()
-        #: Rows of the last workers that died, for listings.
-        self._dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        #: The last calls of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
-        self._last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
         #: Why the session ends, once it does.
         self.ending: str | None = None
         #: The node's own failure, if that is the reason.
@@ -177,7 +163,7 @@ class Node:
             self._supervisor,
             self._members,
             apply=self._apply,
-            forget=self._forget_the_dead,
+            forget=self._records.forget_the_dead,
             prestarts=self._only_job is not None and options["job"]["eager_install"],
         )
         self._memory = MemoryMonitor(
@@ -195,10 +181,7 @@ class Node:
         self._view = snapshot.View(
             self._facts,
             self._scheduler,
-            self._members,
-            self.jobs,
-            self._dead_workers,
-            self._last_calls,
+            records,
             lambda: self._supervisor.zygote_pid,
             type(self).serve.__code__,
         )
@@ -257,11 +240,11 @@ class Node:
         self.reactor.call_later(_TOUCH_SECONDS, self._touch_files)
 
     # ------------------------------------------------------------------------------------ connections
-    def _meet(self, sock: socket.socket) -> Connection:
+    def _meet(self, sock: socket.socket) -> SocketConnection:
         return self.reactor.meet(sock, self._on_message, self._hung_up, checks_frames=True)
 
     # ------------------------------------------------------------------------------------ messages
-    def _on_message(self, connection: Connection, message: Message) -> None:
+    def _on_message(self, connection: SocketConnection, message: Message) -> None:
         """Handle one message. An invalid one closes the connection of its sender, and no other."""
         try:
             wrong = misfit(message)
@@ -281,7 +264,7 @@ class Node:
             sys.excepthook(*sys.exc_info())
             self._end_for(connection, message, error)
 
-    def _end_for(self, connection: Connection, message: Message, error: Exception) -> None:
+    def _end_for(self, connection: SocketConnection, message: Message, error: Exception) -> None:
         """End the query or the connection that one message belongs to, or the session where the scheduler's state may be half changed."""
         what = f"The handler of {message_name(message[0])} from {connection!r}"
         if not isinstance(error, ProtocolViolationError):
@@ -302,7 +285,7 @@ class Node:
         sys.stderr.write(f"{self._scheduler.story}\n")
         self._failure = self._failure or fault(what, error)
 
-    def _understand(self, connection: Connection, message: Message) -> None:
+    def _understand(self, connection: SocketConnection, message: Message) -> None:
         code = message[0]
         if (connection.role, m.ROLE_NODE) not in m.MESSAGES[code].ways:
             raise ProtocolViolationError(f"a {connection.role} must not send {message_name(code)} to the node")
@@ -331,7 +314,7 @@ class Node:
         elif code != m.HELLO:
             raise ProtocolViolationError(f"message {code} is not for the node")
 
-    def _begin(self, connection: Connection, code: int, *fields: Any) -> None:
+    def _begin(self, connection: SocketConnection, code: int, *fields: Any) -> None:
         if code == m.HELLO:
             self._hello(connection, *fields)
         elif code == m.PASS_ON:
@@ -339,7 +322,7 @@ class Node:
         else:
             raise ProtocolViolationError("the first message must be HELLO")
 
-    def _hello(self, connection: Connection, role: str, process: str, pid: int, job_spec: dict[str, Any] | None = None) -> None:
+    def _hello(self, connection: SocketConnection, role: str, process: str, pid: int, job_spec: dict[str, Any] | None = None) -> None:
         if role == m.ROLE_OBSERVER:
             connection.role, connection.pid = role, pid
             return
@@ -394,12 +377,12 @@ class Node:
             self._apply(events.PrestartAllowed(job.id, job_spec["env"]))
 
     @staticmethod
-    def _refuse(connection: Connection, error: OSError, what: str) -> None:
+    def _refuse(connection: SocketConnection, error: OSError, what: str) -> None:
         text = f"{advice(error)}. The node process (pid {os.getpid()}) has {what}."
         connection.send((m.REFUSED, error.errno or errno.EMFILE, text))
 
     # ------------------------------------------------------------------------------------ drivers
-    def _admit(self, connection: Connection, job_spec: dict[str, Any] | None) -> Job:
+    def _admit(self, connection: SocketConnection, job_spec: dict[str, Any] | None) -> Job:
         """The job of a driver that has joined: the one that it brings, else that of the private session."""
         job = self._only_job
         if job_spec is not None or job is None:
@@ -413,7 +396,7 @@ class Node:
         job.process, job.connection = connection.process, connection
         return job
 
-    def _driver_leaves(self, connection: Connection) -> None:
+    def _driver_leaves(self, connection: SocketConnection) -> None:
         """SHUTDOWN: end the driver's work, and a private session."""
         job = self.jobs.of_driver(connection)
         if job is not None and job is self._only_job:
@@ -454,7 +437,7 @@ class Node:
         if job.connection is None and not running and not self._scheduler.roots.of_job(job.id):
             self.jobs.forget(job)
 
-    def _query(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:
+    def _query(self, connection: SocketConnection, request: int, what: str, arguments: list[Any]) -> None:
         if what == "nodes":
             connection.send((m.ANSWER, request, True, [snapshot.describe_node(self._facts)]))
         elif what == "spilled":
@@ -462,14 +445,14 @@ class Node:
         elif what.startswith("mps_"):
             self._answer_of_mps(connection, request, what, arguments)
         elif what == "key_values":
-            connection.send((m.ANSWER, request, True, self._key_values.answer(*arguments)))
+            connection.send((m.ANSWER, request, True, self._records.key_values.answer(*arguments)))
         else:
             try:
                 self._apply(events.Queried(connection.process, request, what, tuple(arguments)))
             except TypeError as error:
                 connection.send((m.ANSWER, request, False, f"listing {what!r}: {error}"))
 
-    def _answer_of_mps(self, connection: Connection, request: int, what: str, arguments: list[Any]) -> None:
+    def _answer_of_mps(self, connection: SocketConnection, request: int, what: str, arguments: list[Any]) -> None:
         assert self._mps is not None, "only work with GPUs asks"
 
         def answer(well: bool, value: object) -> None:
@@ -478,7 +461,7 @@ class Node:
 
         self._mps.answer(connection.process, what, arguments, answer)
 
-    def _look_on(self, connection: Connection, code: int, *fields: Any) -> None:
+    def _look_on(self, connection: SocketConnection, code: int, *fields: Any) -> None:
         """Answer an observer, which may send nothing but queries."""
         if code != m.QUERY:
             raise ProtocolViolationError("an observer may only send queries")
@@ -492,7 +475,7 @@ class Node:
             if process != asker:
                 connection.send((m.TRIM_NOW,))
 
-    def _answer_trimmed(self, connection: Connection, request: int, left: float) -> None:
+    def _answer_trimmed(self, connection: SocketConnection, request: int, left: float) -> None:
         """Answer when no other process has pooled memory any more, or after `left` seconds."""
         own = self._members.word(connection.process, POOLED)
         if left <= 0 or self._members.total(POOLED) <= own:
@@ -524,7 +507,7 @@ class Node:
             self._stray_workers.end(connection.process, connection.pid, text)
 
     # ------------------------------------------------------------------------------------ deaths
-    def _hung_up(self, connection: Connection) -> None:
+    def _hung_up(self, connection: SocketConnection) -> None:
         if connection.role == m.ROLE_WORKER:
             self._stray_workers.hung_up(connection.process, connection.pid)
             return
@@ -543,7 +526,7 @@ class Node:
         # POINT death heard
         made = self._forget_process(process, cause.pid)
         if cause.kind != m.CAUSE_REFUSED:
-            self._dead_workers.append(snapshot.dead_worker(self._scheduler.workers.workers.get(process), process, cause))
+            self._records.dead_workers.append(snapshot.dead_worker(self._scheduler.workers.workers.get(process), process, cause))
         cause = self._stray_workers.explain(process, cause)
         if cause.status == 0:  # it has sent all its replies, so every owner knows of its segments
             made = {}
@@ -556,7 +539,7 @@ class Node:
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
         pid = self._members.connections[process].pid
         if calls:
-            self._last_calls.append([(pid, name, *call) for call in calls])
+            self._records.last_calls.append([(pid, name, *call) for call in calls])
         return events.WorkerLeft(process, kind, text)
 
     def _forget_process(self, process: str, pid: int = 0) -> dict[str, list[str]]:
@@ -594,21 +577,9 @@ class Node:
             self._kill(instruction.process)
         elif isinstance(instruction, RemoveObjects):
             remove_leftovers(self._session_dir, instruction.owner)
-        elif isinstance(instruction, AwaitCreation):
-            actor = instruction.actor
-            self.reactor.call_later(_CREATION_GRACE, lambda: self._apply(events.WatchExpired(actor)))
-        elif isinstance(instruction, AwaitRest):
-            rested = events.ActorRested(*instruction)
-            self.reactor.call_later(self._facts["retry_delay"], lambda: self._apply(rested))
-        elif isinstance(instruction, AwaitPlace):
-            tenant = instruction.tenant
-            self.reactor.call_later(_PLACE_GRACE, lambda: self._apply(events.PlaceExpired(tenant)))
-
-    def _forget_the_dead(self) -> None:
-        """Drop records of the time before a session reset: the driver's next client must not see them."""
-        self._key_values.clear()
-        self._dead_workers.clear()
-        self._last_calls.clear()
+        elif (timer := timer_of(instruction, self._facts["retry_delay"])) is not None:
+            seconds, event = timer
+            self.reactor.call_later(seconds, partial(self._apply, event))
 
     # ------------------------------------------------------------------------------------ output
     def _tell(self, text: str, work: str = "") -> None:

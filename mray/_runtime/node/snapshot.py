@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from mray._common.causes import Cause
 from mray._common.clock import time
-from mray._common.history import History
 from mray._common.kept import os, socket
 from mray._common.places import frame_of
 from mray._decide.scheduler.records import ActorRecord, WorkerRecord
@@ -21,8 +20,8 @@ from mray._decide.scheduler.resources import FREE, to_quantities
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.connection import ProtocolViolationError
 from mray._ipc.table import BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS
-from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.members import Members
+from mray._runtime.node.records import NodeRecords
 from mray._runtime.processes.object_counts import count_objects
 
 #: Queries that an observer may send to the node.
@@ -34,12 +33,7 @@ class View(NamedTuple):
 
     facts: Mapping[str, Any]
     scheduler: Scheduler
-    members: Members
-    jobs: Jobs
-    #: Rows of the last workers that died.
-    dead_workers: History
-    #: The last calls of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
-    last_calls: History
+    records: NodeRecords
     zygote_pid: Callable[[], int]
     #: The code of the node's main loop: frames above it are not shown in stacks.
     serving: CodeType
@@ -50,7 +44,7 @@ def answer(view: View, what: str) -> Any:
     if what == "snapshot":
         return snapshot(view)
     if what == "last calls":
-        return [call for calls in view.last_calls for call in calls]
+        return [call for calls in view.records.last_calls for call in calls]
     if what == "object counts":
         return count_objects()
     if what == "stacks":
@@ -87,16 +81,16 @@ def describe_node(facts: Mapping[str, Any]) -> dict[str, Any]:
 def snapshot(view: View) -> dict[str, Any]:
     """All rows of this moment."""
     scheduler, facts = view.scheduler, view.facts
-    jobs = view.jobs.listing()
-    own = None if facts["persistent"] else next(iter(view.jobs.by_id.values()), None)
+    jobs = view.records.jobs.listing()
+    own = None if facts["persistent"] else next(iter(view.records.jobs.by_id.values()), None)
     return {
         "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent", "versions")},
         "jobs": jobs,
         "session_name": facts["session_name"],
         "labels": facts["labels"],
         "object_store_memory": facts["object_store_memory"],
-        "spilled_bytes": view.members.total(SPILLED_EVER),
-        "spilled_objects": view.members.total(SPILLED_OBJECTS),
+        "spilled_bytes": view.records.members.total(SPILLED_EVER),
+        "spilled_objects": view.records.members.total(SPILLED_OBJECTS),
         "node_pid": os.getpid(),
         #: Of the driver with which the session ends; 0 in a persistent session.
         "driver_pid": own.pid if own is not None else 0,
@@ -105,10 +99,10 @@ def snapshot(view: View) -> dict[str, Any]:
         "available": scheduler.pool.available(),
         "actors": scheduler.actors.listing(dead=True),
         "workers": [_worker(worker) for worker in scheduler.workers.workers.values()],
-        "dead_workers": list(view.dead_workers),
+        "dead_workers": list(view.records.dead_workers),
         "demands": [describe_demand(tenant) for tenant in scheduler.queue.waiting()],
         "placement_groups": scheduler.groups.listing(),
-        "processes": list(_processes(view.members)),
+        "processes": list(_processes(view.records.members)),
     }
 
 

@@ -234,11 +234,9 @@ def start_session(options: SessionOptions) -> Session:
 
     Raises ValueError for impossible resources, RaySystemError when the node cannot start (with the end of its log).
     """
-    check_host()
-    check_preload(options)
+    chosen = checked_options(options)
     allow_descriptors()
     environment = dict(os.environ)
-    chosen = choose_options(options)
     chosen["coverage"] = line_coverage.request(environment)
     directory, lock, pid = launch_node(options.temp_dir, chosen, environment)
     try:
@@ -264,6 +262,13 @@ def start_session(options: SessionOptions) -> Session:
     reaper.release(lock)
     client.reactor.guard.install()
     return session
+
+
+def checked_options(options: SessionOptions) -> dict[str, Any]:
+    """As `choose_options`, for a session that this process starts. Raises why it cannot."""
+    check_host()
+    check_preload(options)
+    return choose_options(options)
 
 
 def check_preload(options: SessionOptions) -> None:

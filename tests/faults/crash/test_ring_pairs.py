@@ -14,7 +14,7 @@ import pytest
 import mray
 from mray._api.current import started_backend
 from mray._common.messages import OFFER_RING
-from mray._ipc.connection import Connection
+from mray._ipc.connection import SocketConnection
 from mray.exceptions import ActorDiedError, TaskCancelledError, WorkerCrashedError
 from tests.faults.interrupts.steps import as_own
 
@@ -120,17 +120,17 @@ def test_an_event_loop_that_awaits_talks_through_rings_and_is_woken_when_it_slee
 def test_an_interrupt_while_a_pair_is_offered_loses_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
     actor = Talker.remote()
     mray.get(actor.hear.remote(0))
-    last = Connection._last_by_socket
+    last = SocketConnection._last_by_socket
     interrupts: list[Any] = []
 
-    def interrupted(connection: Connection, message: Any) -> int:
+    def interrupted(connection: SocketConnection, message: Any) -> int:
         if message[0] != OFFER_RING:
             return last(connection, message)
         interrupts.append(message)
         signal.raise_signal(signal.SIGINT)
         return last(connection, message)
 
-    monkeypatch.setattr(Connection, "_last_by_socket", as_own(interrupted))
+    monkeypatch.setattr(SocketConnection, "_last_by_socket", as_own(interrupted))
     with pytest.raises(KeyboardInterrupt):
         for number in range(MANY):
             mray.get(actor.hear.remote(number))

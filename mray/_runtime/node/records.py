@@ -1,0 +1,29 @@
+"""What a node records of its session beside the scheduler. On the node's one thread."""
+
+from __future__ import annotations
+
+from mray._common.history import History
+from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
+from mray._ipc.table import SessionTable
+from mray._runtime.node.jobs import Jobs
+from mray._runtime.node.key_values import KeyValues
+from mray._runtime.node.members import Members
+
+
+class NodeRecords:
+    """The members, jobs, values and dead workers of a session."""
+
+    def __init__(self, table: SessionTable) -> None:
+        self.members = Members(table)
+        self.jobs = Jobs()
+        self.key_values = KeyValues()
+        #: Rows of the last workers that died, for listings.
+        self.dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
+        #: The last calls of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
+        self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
+
+    def forget_the_dead(self) -> None:
+        """Drop records of the time before a session reset: the driver's next client must not see them."""
+        self.key_values.clear()
+        self.dead_workers.clear()
+        self.last_calls.clear()
