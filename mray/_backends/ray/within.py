@@ -140,6 +140,9 @@ class NativeWithin(NativeBackend):
         _check_arguments(args, kwargs)
         return super().submit_method(handle, method, args, kwargs, num_returns, options)
 
+    def has_made(self, actor_id: bytes) -> bool:
+        return super().has_made(actor_id) or self.outer.has_made(actor_id)
+
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
         if _is_here(handle):
             super().kill_actor(handle, no_restart)

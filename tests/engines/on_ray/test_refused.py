@@ -99,10 +99,11 @@ def test_an_address_of_rays_client_is_refused_and_the_error_says_what_to_do(monk
         connect(session_options())
 
 
-#: Verbs that answer rightly for a ref or a handle of the cluster, too: that nothing is known of it, or an error.
+#: Verbs that are right for a ref or a handle of the cluster, too: nothing is known of it, or it is an error, or they never get one.
 ALSO_OF_THE_CLUSTER = {
     "actor_state",
     "has_left",
+    "hold_actor",
     "on_out_of_scope",
     "restore_graph",
     "set_tensor_target",
@@ -116,7 +117,7 @@ def test_a_session_within_asks_of_every_ref_and_handle_whose_it_is() -> None:
         name
         for name in dir(Backend)
         if inspect.isfunction(verb := inspect.getattr_static(Backend, name))
-        and {"ref", "refs", "handle"}.intersection(inspect.signature(verb).parameters)
+        and {"ref", "refs", "handle", "object_id", "actor_id"}.intersection(inspect.signature(verb).parameters)
     }
     assert takes - vars(NativeWithin).keys() == ALSO_OF_THE_CLUSTER
 
