@@ -451,7 +451,7 @@ CGRAPH_VISUALIZE_SCHEDULE = _declare(
     "MRAY_CGRAPH_VISUALIZE_SCHEDULE",
     _flag,
     False,
-    "Compiling a graph draws its schedule into `compiled_graph_schedule.png`.",
+    "Compiling a graph writes its schedule into `compiled_graph_schedule.json`, a trace for Perfetto.",
     "RAY_CGRAPH_VISUALIZE_SCHEDULE",
 )
 CGRAPH_TORCH_PROFILING = _declare(

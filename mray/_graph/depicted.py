@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from mray._api.artist import Artist, artist
-from mray._common.kept import shutil
 from mray._common.settings import CGRAPH_VISUALIZE_SCHEDULE
 from mray._graph.participants import Participants
 from mray._graph.plan import Plan, Route
@@ -38,14 +37,7 @@ class PlanArtist(Artist, Protocol):
         """As `Depicted.visualize`."""
 
     def visualize_schedule(
-        self,
-        plan: Plan,
-        names: Mapping[str, str],
-        filename: str,
-        picture_format: str,
-        view: bool = False,
-        executions: int = 1,
-        statistics: Mapping[str, Any] | None = None,
+        self, plan: Plan, names: Mapping[str, str], filename: str, executions: int = 1, statistics: Mapping[str, Any] | None = None
     ) -> str:
         """As `Depicted.visualize_schedule`."""
 
@@ -94,17 +86,14 @@ class Depicted(ABC):
         measured = self.statistics() if statistics else None
         return plan_artist().visualize(self._plan, self.participants.classes, filename, format, view, channel_details, measured)
 
-    def visualize_schedule(
-        self, filename: str = SCHEDULE, format: str = "png", view: bool = False, executions: int = 1, statistics: bool = False
-    ) -> str:
-        """Draw the operations of each actor in so many executions, in order, into ``filename.<format>``; all else as in `visualize`.
+    def visualize_schedule(self, filename: str = SCHEDULE, executions: int = 1, statistics: bool = False) -> str:
+        """Write the operations of each actor in so many executions as a trace, ``filename.json``, and return its path.
 
-        ``"html"`` is a page that has them over time. With `statistics` calls have their measured lengths; without, only the order is
-        meaningful. Raises ValueError
-        for less than one execution.
+        https://ui.perfetto.dev shows it. With `statistics` calls have their measured lengths; without, only the order is meaningful.
+        Raises ValueError for less than one execution, OSError for a file that cannot be written.
         """
         measured = self.statistics() if statistics else None
-        return plan_artist().visualize_schedule(self._plan, self.participants.classes, filename, format, view, executions, measured)
+        return plan_artist().visualize_schedule(self._plan, self.participants.classes, filename, executions, measured)
 
     def get_channel_details(self, channel: Route | None, downstream_actor_id: str) -> str:
         """A description of the transport of a channel to an actor, by its id in hexadecimal; ``""`` is the driver."""
@@ -118,16 +107,15 @@ class Depicted(ABC):
 
 
 def draw_schedule_if_asked(plan: Plan, names: Mapping[str, str]) -> None:
-    """Write the schedule into the current directory where ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` is set; as SVG where ``dot`` is not installed.
+    """Write the schedule into the current directory where ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` is set.
 
-    A picture that cannot be written is a warning, and no reason not to run.
+    A file that cannot be written is a warning, and no reason not to run.
     """
     if not CGRAPH_VISUALIZE_SCHEDULE.get():
         return
-    picture_format = "png" if shutil.which("dot") else "svg"
     try:
-        plan_artist().visualize_schedule(plan, names, SCHEDULE, picture_format)
-    except (OSError, RuntimeError) as error:
-        logger.warning("The schedule of compiled graph %s is not drawn: %s", plan.graph_id, error)
+        path = plan_artist().visualize_schedule(plan, names, SCHEDULE)
+    except OSError as error:
+        logger.warning("The schedule of compiled graph %s is not written: %s", plan.graph_id, error)
     else:
-        logger.info("The schedule of compiled graph %s is in %s.%s.", plan.graph_id, SCHEDULE, picture_format)
+        logger.info("The schedule of compiled graph %s is in %s: https://ui.perfetto.dev shows it.", plan.graph_id, path)

@@ -1,25 +1,23 @@
-"""Pictures: of the DAG nodes that a user bound, of a compiled graph, of its schedule, and of a timeline of a session.
+"""Pictures of the DAG nodes that a user bound, of a compiled graph and of a timeline of a session; a schedule as a trace.
 
 A layer above `_graph`, in the process that draws. `mray` registers it (`mray._api.artist`), and none of it is imported before the first
-picture is drawn. `graph_artist` draws graphs and schedules, `plot` is Ray's older picture of DAG nodes, `timeline_page` draws spans.
+picture is drawn. `graph_artist` draws graphs, `plot` is Ray's older picture of DAG nodes, `timeline_page` draws spans.
 
     figures                                     texts
     Plan --plan_figure--+                       +--dot_form----> graphviz: PNG, SVG, PDF, ...
                         +--> Figure ------------+--mermaid
     DAGNode --dag_figure+     (boxes, edges,    +--characters (grid)
-    Plan --timing--> Chart    owners, colours)  +--svg, where ``dot`` is not installed
-             |         +--schedule--^
-    spans    +--schedule---+
-      +--timeline----------+--> page: HTML, over time
+                              owners, colours)  +--svg, where ``dot`` is not installed
+    Plan --schedule_trace--> mray._trace.chrome: JSON for Perfetto
+    spans --timeline_page--> page: HTML, over time
 
 A `Figure` has no coordinates and no format, and no form has a plan. All is pure but `files`, which writes, and `graphviz`, which runs the
 program ``dot``.
 
 ====================  ======================================================================
 figure                boxes and edges of a graph, with their texts and colours
-chart                 bars on the lanes of actors, over time
-form                  a text made of a figure or chart: DOT, Mermaid, characters, plain SVG
-page                  lanes with slices over time, as HTML: of a chart, or of a session's spans
+form                  a text made of a figure: DOT, Mermaid, characters, plain SVG
+page                  lanes with slices over time, as HTML: of a session's spans
 layers                boxes below all that they depend on, for characters and plain SVG
 owner                 the actor or worker that runs a call; its boxes have one colour
 measures              the statistics of a graph as far as pictures show them

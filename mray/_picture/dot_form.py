@@ -37,12 +37,12 @@ def dot(figure: Figure) -> str:
                 spoken = (f"   {line}   " if "(p99 " in line else line for line in edge.label)
                 label = {"label": "\n".join(spoken)} if edge.label else {}
                 lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks)}")
-    lines += _owned(figure) if figure.is_schedule else _groups(figure)
+    lines += _groups(figure)
     return "\n".join([f"digraph {figure.name} {{", *lines, *_legend(figure), "}", ""])
 
 
 def _box(figure: Figure, box: Box) -> str:
-    label = "\n".join([*(() if figure.is_schedule else (f"Task {box.number}",)), *box.lines, *box.notes])
+    label = "\n".join([f"Task {box.number}", *box.lines, *box.notes])
     shape = "oval" if box.kind in (CALL, MAKE) else "rectangle"
     looks = {"label": label, "fillcolor": figure.color_of(box), "shape": shape, "style": "filled"}
     if box.is_bottleneck:
@@ -64,15 +64,6 @@ def _groups(figure: Figure) -> list[str]:
     return lines
 
 
-def _owned(figure: Figure) -> list[str]:
-    """Put the operations of each owner into a frame, below each other."""
-    lines = []
-    for number, owner in enumerate(figure.owners):
-        members = [str(box.number) for box in figure.boxes if box.owner == owner.key]
-        lines.append(f"\tsubgraph cluster_{number} {{graph{attributes(label=owner.title)}; {'; '.join(members)}}}")
-    return lines
-
-
 def _legend(figure: Figure) -> list[str]:
     rows = [f'<TD BGCOLOR="{owner.color}">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(owner.title)}</TD>' for owner in figure.owners]
     for kind in figure.kinds:
@@ -86,7 +77,6 @@ def _legend(figure: Figure) -> list[str]:
         rows.append('<TD BORDER="0"><FONT COLOR="#AA3377"><B>══</B></FONT></TD><TD ALIGN="LEFT" BORDER="0">calls that meet</TD>')
     if figure.has_bottleneck:
         rows.append(f'<TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(figure.bottleneck)}</TD>')
-    rows += [f'<TD BORDER="0"></TD><TD ALIGN="LEFT" BORDER="0">{escape(remark)}</TD>' for remark in figure.remarks]
     if not rows:
         return []
     # Many entries stand in columns.

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
 from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT
 
-#: Kinds of boxes besides those of DAG nodes in a compiled graph: the making of an actor; one operation of a schedule that moves a value.
-MAKE, MOVE = "make", "move"
+#: A kind of boxes besides those of DAG nodes in a compiled graph: the making of an actor.
+MAKE = "make"
 
 #: Kinds of edges besides the transports: a value is taken apart or put together; calls of an actor that come one after the other.
 PART, ORDER = "part", "order"
@@ -81,10 +81,6 @@ class Figure:
     owners: tuple[FigureOwner, ...]
     #: The reason why the bottleneck is one.
     why: str = ""
-    #: Boxes are the operations of a schedule: those of one owner stand together.
-    is_schedule: bool = False
-    #: Further lines of the legend.
-    remarks: tuple[str, ...] = ()
 
     def color_of(self, box: Box) -> str:
         """The fill of a box, as ``#RRGGBB``."""
@@ -184,7 +180,7 @@ STROKES = {
 }
 
 #: The fill of boxes without an owner.
-COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE", MOVE: "#EEEEEE"}
+COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
 
 #: Fills on which black text is readable, far apart also for people who see red and green as one.
 _FILLS = ("#A6CEE3", "#FDBF6F", "#B2DF8A", "#CAB2D6", "#FB9A99", "#99D8C9", "#FFE66D", "#D9B99B", "#F7B6D2", "#C7C7C7")

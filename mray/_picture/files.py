@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from mray._picture.characters import ascii
@@ -19,35 +18,27 @@ from mray._picture.svg import svg
 _SUFFIXES = {"mermaid": "mmd"}
 
 
-def draw(
-    figure: Figure,
-    filename: str,
-    picture_format: str,
-    view: bool,
-    characters: Callable[[], str] | None = None,
-    html: Callable[[], str] | None = None,
-) -> str:
+def draw(figure: Figure, filename: str, picture_format: str, view: bool) -> str:
     """Write `filename` (DOT text) and ``filename.<format>``; ``"ascii"`` writes nothing. `view` shows the picture, or prints the text.
 
-    Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``, which is written alone, as HTML is. Raises ImportError when the
-    program for a format is not installed, ValueError for an unknown format, OSError for a file that cannot be written.
+    Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``, which is written alone. Raises ImportError when the program for a
+    format is not installed, ValueError for an unknown format, OSError for a file that cannot be written.
     """
     if picture_format == "ascii":
-        text = ascii(figure, terminal_width()) if characters is None else characters()
+        text = ascii(figure, terminal_width())
         if view:
             print(text)  # noqa: T201
         return text
     text = mermaid(figure) if picture_format == "mermaid" else dot(figure)
-    has_page = html is not None and picture_format == "html"
     if picture_format in ("mermaid", "dot"):
         content = text.encode()
     elif picture_format == "svg":
         content = graph_svg(figure).encode()
     else:
-        content = html().encode() if html is not None and has_page else picture(text, picture_format)
+        content = picture(text, picture_format)
     path = Path(f"{filename}.{_SUFFIXES.get(picture_format, picture_format)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    if picture_format != "mermaid" and not has_page:
+    if picture_format != "mermaid":
         Path(filename).write_text(text)
     path.write_bytes(content)
     if view:

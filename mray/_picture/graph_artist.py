@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from mray._api.dag_outline import Outlined
 from mray._graph.plan import Plan
 from mray._graph.structure import call_numbers
 from mray._picture.dag_figure import dag_figure
-from mray._picture.files import draw, graph_svg, terminal_width
+from mray._picture.files import draw, graph_svg
 from mray._picture.picture_measures import measures_of
 from mray._picture.plan_figure import channel_details, plan_figure
-from mray._picture.schedule_figure import chart_ascii, operations, schedule_figure, schedule_page
+from mray._picture.schedule_trace import schedule_trace
 from mray._picture.svg import MOST_NAMED, svg
-from mray._picture.timing import SCHEDULE, chart
 
 __all__ = ["channel_details", "dag_svg", "plain_svg", "plan_svg", "visualize", "visualize_dag", "visualize_schedule"]
 
@@ -49,21 +49,14 @@ def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "
 
 
 def visualize_schedule(
-    plan: Plan,
-    names: Mapping[str, str],
-    filename: str = SCHEDULE,
-    picture_format: str = "png",
-    view: bool = False,
-    executions: int = 1,
-    statistics: Mapping[str, Any] | None = None,
+    plan: Plan, names: Mapping[str, str], filename: str, executions: int = 1, statistics: Mapping[str, Any] | None = None
 ) -> str:
-    """Implements `CompiledGraph.visualize_schedule`. See `mray._picture.files.draw`."""
-    drawn = chart(plan, names, executions, measures_of(statistics or {}, call_numbers(plan.graph)))
-
-    def characters() -> str:
-        return f"{chart_ascii(drawn, terminal_width())}\n\n{operations(plan, names)}"
-
-    return draw(schedule_figure(drawn), filename, picture_format, view, characters, lambda: schedule_page(drawn))
+    """Implements `CompiledGraph.visualize_schedule`."""
+    measures = measures_of(statistics or {}, call_numbers(plan.graph))
+    path = Path(f"{filename}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    schedule_trace(plan, names, executions, measures).save(path)
+    return str(path)
 
 
 def plan_svg(plan: Plan, names: Mapping[str, str]) -> str:

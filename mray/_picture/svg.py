@@ -186,8 +186,7 @@ def _legend(figure: Figure) -> list[tuple[str, str, str]]:
     rows = [(owner.title, owner.color, "#333333") for owner in figure.owners]
     rows += [(stroke_of(kind).meaning, "#FFFFFF", stroke_of(kind).color) for kind in figure.kinds]
     rows += [("calls that meet", "#AA3377", "#AA3377")] if figure.groups else []
-    rows += [(figure.bottleneck, "#FFFFFF", "#D62728")] if figure.has_bottleneck else []
-    return rows + [(each, "none", "none") for each in figure.remarks]
+    return [*rows, (figure.bottleneck, "#FFFFFF", "#D62728")] if figure.has_bottleneck else rows
 
 
 def _write(x: float, y: float, text: str, anchor: str = "middle") -> str:

@@ -63,6 +63,7 @@ _READS = frozenset({DESERIALIZE, RECEIVE})
 class Recording:
     """The record of one process: of a graph, or (`graph` is empty) of calls."""
 
+    #: 0 for what is no process.
     pid: int
     #: The name of the process: ``Worker(0123abcd)``, ``driver``.
     name: str
@@ -165,7 +166,7 @@ class _Builder:
         self._messages()
         self._calls()
         for order, (pid, known) in enumerate(seen.items()):
-            names.append(_named("process_name", pid, 0, name=f"{', '.join(known)} pid {pid}"))
+            names.append(_named("process_name", pid, 0, name=f"{', '.join(known)} pid {pid}" if pid else known[0]))
             names.append(_named("process_sort_index", pid, 0, sort_index=order))
         for (pid, track), row in self._rows.items():
             names.append(_named("thread_name", pid, row, name=track))

@@ -1,4 +1,4 @@
-"""Figures of plans: numbers of the DAG nodes, DOT text, drawings made of characters, the order of operations."""
+"""Figures of plans: numbers of the DAG nodes, DOT text, drawings made of characters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from mray._picture.dot_form import dot
 from mray._picture.graphviz import attributes, picture, quote
 from mray._picture.grid import COLUMN, draw
 from mray._picture.plan_figure import plan_figure
-from mray._picture.schedule_figure import operations
 from tests.full import examples
 from tests.unit.sites import actor, driver
 from tests.unit.test_schedule import GRAPHS
@@ -246,24 +245,6 @@ def test_an_empty_drawing_is_empty() -> None:
     assert draw([], []) == ""
 
 
-# ------------------------------------------------------------------------------------------------ order of operations
-def test_the_order_of_operations_is_told_line_by_line() -> None:
-    plan = plan_of(step(0, A, -1, method="load", num_returns=2), step(1, B, Source(0, 1), method="train"), step(2, A, 1, method="save"))
-    assert operations(plan, {A: "Worker"}).split("\n") == [
-        "Worker aaaaaa...:",
-        "    0  READ     [1] load: the input from the driver",
-        "    1  COMPUTE  [1] load",
-        "    2  WRITE    [1] load: result 1 of [1] to bbbbbb...",
-        "    3  READ     [5] save: result of [4] from bbbbbb...",
-        "    4  COMPUTE  [5] save",
-        "    5  WRITE    [5] save: result of [5] to the driver",
-        "Actor bbbbbb...:",
-        "    0  READ     [4] train: result 1 of [1] from aaaaaa...",
-        "    1  COMPUTE  [4] train",
-        "    2  WRITE    [4] train: result of [4] to aaaaaa...",
-    ]
-
-
 # ------------------------------------------------------------------------------------------------ DOT
 @pytest.mark.parametrize(
     ("text", "quoted"),
@@ -325,8 +306,8 @@ def test_a_format_that_nobody_knows_is_refused(tmp_path, picture_format: str) ->
 def test_dot_draws_every_text_that_is_made_of_graphs(tmp_path) -> None:
     plan = plan_of(step(0, A, -1, method='<a> & "b"', num_returns=2), step(1, B, Source(0, 0)), outputs=(Source(1), Source(0, 1)))
     assert picture(drawn(plan, NAMES), "png").startswith(b"\x89PNG")
-    render.visualize_schedule(plan, NAMES, str(tmp_path / "schedule"), "pdf", executions=2)
-    assert (tmp_path / "schedule.pdf").read_bytes().startswith(b"%PDF")
+    render.visualize(plan, NAMES, str(tmp_path / "graph"), "pdf")
+    assert (tmp_path / "graph.pdf").read_bytes().startswith(b"%PDF")
     with pytest.raises(RuntimeError, match="exit status"):
         picture("this is no DOT", "png")
 
@@ -347,25 +328,23 @@ def test_characters_are_printed_and_not_written(capsys: pytest.CaptureFixture[st
         render.visualize(plan_of(step(0, A, -1)), NAMES, picture_format="ascii", with_channels=True)
 
 
-# ------------------------------------------------------------------------------------------------ drawn when compiled
-def test_the_schedule_is_drawn_where_the_environment_asks_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+# ------------------------------------------------------------------------------------------------ written when compiled
+def test_the_schedule_is_written_where_the_environment_asks_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     plan = plan_of(step(0, A, -1))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")
     draw_schedule_if_asked(plan, NAMES)
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("RAY_CGRAPH_VISUALIZE_SCHEDULE", "1")
     draw_schedule_if_asked(plan, NAMES)
-    assert {path.name for path in tmp_path.iterdir()} == {"compiled_graph_schedule", "compiled_graph_schedule.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {"compiled_graph_schedule.json"}
 
 
 def test_a_schedule_that_cannot_be_written_stops_nobody(
     monkeypatch: pytest.MonkeyPatch, tmp_path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("MRAY_CGRAPH_VISUALIZE_SCHEDULE", "1")
-    (tmp_path / "compiled_graph_schedule.svg").mkdir()
+    (tmp_path / "compiled_graph_schedule.json").mkdir()
     plan = plan_of(step(0, A, -1))
     draw_schedule_if_asked(plan, NAMES)
-    assert f"The schedule of compiled graph {plan.graph_id} is not drawn" in caplog.text
+    assert f"The schedule of compiled graph {plan.graph_id} is not written" in caplog.text
