@@ -1,6 +1,7 @@
-"""Which communicator carries tensors through device memory: what the user registered for ``transport="accelerator"``.
+"""The communicator that carries tensors through device memory: the user's registration for ``transport="accelerator"``.
 
-In the process that compiles graphs; one registration for each process. Plain data: who compiles asks `registered_accelerator`.
+In the process that compiles graphs; one registration for each process. Plain data, which the compiler reads through
+`registered_accelerator`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mray._api.communicator import Communicator
 class Accelerator:
     """A kind of device, as torch names its module (``"cuda"``, ``"npu"``, ``"cpu"``), and its communicators.
 
-    Programs for Ray expect it to be made in each actor as ``cls(world_size, communicator_id, rank, actor_handles, current_stream,
+    Programs for Ray expect it to be created in each actor as ``cls(world_size, communicator_id, rank, actor_handles, current_stream,
     use_communication_streams)``, with an id that its `generate_communicator_id` gave one of them.
     """
 
@@ -27,7 +28,7 @@ _registered: Accelerator | None = None
 
 
 def register_accelerator(torch_module_name: str, communicator_cls: Any) -> Accelerator:
-    """From now on graphs compiled in this process use it; the last registration counts. TypeError when it is no class of communicators."""
+    """Use it for graphs that this process compiles; the last registration counts. Raises TypeError when it is no class of communicators."""
     global _registered
     if not (isinstance(communicator_cls, type) and issubclass(communicator_cls, Communicator)):
         raise TypeError(f"communicator_cls must be a class derived from Communicator, not {communicator_cls!r}.")
@@ -36,5 +37,5 @@ def register_accelerator(torch_module_name: str, communicator_cls: Any) -> Accel
 
 
 def registered_accelerator() -> Accelerator | None:
-    """The registered class; None: nothing, and the compiler chooses."""
+    """The registered class; None: the compiler chooses."""
     return _registered

@@ -1,8 +1,7 @@
 """Actors as a user holds them: the class made remote, handles, and methods of handles.
 
-In every process. `handle.m` makes an `ActorMethod` anew each time: one that were kept on the handle would point back to it, and the
-actor lives as long as its handle does. To make it quickly each class of actors has a subclass of `ActorHandle` of its own, with a
-property per method.
+In every process. `handle.m` creates an `ActorMethod` each time: one stored on the handle would point back to it, and the actor lives as
+long as its handle does. For speed each class of actors has its own subclass of `ActorHandle`, with a property per method.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class ActorClass(Generic[T]):
             )
         check_actor_options(options, warn=True)
         self.__setstate__((ActorBlueprint.of(user_class), dict(options), user_class.__doc__))
-        # For whoever looks at it here; copies in other processes go without.
+        # For `inspect` here; copies in other processes go without.
         signature = self._blueprint.init.signature.signature()
         self.__dict__.update(__signature__=signature, __wrapped__=user_class, __origin__=user_class)  # the last: `help` shows it alone
         doc = "\n\n".join(filter(None, (user_class.__doc__, _own_doc(user_class))))
@@ -112,7 +111,7 @@ class ActorClass(Generic[T]):
     __class_getitem__: Any = classmethod(types.GenericAlias)
 
     def remote(self, /, *args: Any, **kwargs: Any) -> ActorProxy[T]:
-        """Start an actor; returns its handle at once. TypeError when the constructor cannot be called like this."""
+        """Start an actor and return its handle immediately. Raises TypeError when the constructor cannot be called like this."""
         return _create(self, self._blueprint, args, kwargs, self._default_options)
 
     def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> ActorProxy[T]:
@@ -121,7 +120,7 @@ class ActorClass(Generic[T]):
         return _create(self, self._blueprint, args or (), kwargs or {}, complete)
 
     def options(self, **options: Unpack[ActorOptions]) -> ActorClass[T]:
-        """The class with other options: ``A.options(num_cpus=2).remote(...)``. They are those of `mray.remote` for classes."""
+        """The class with other options: ``A.options(num_cpus=2).remote(...)``. Accepts the options of `mray.remote` for classes."""
         return cast("ActorClass[T]", ActorClassWithOptions(self, self._blueprint, self._given_options, options))
 
     options.__signature__ = option_signature(  # type: ignore[attr-defined]
@@ -129,7 +128,7 @@ class ActorClass(Generic[T]):
     )
 
     def bind(self, /, *args: Any, **kwargs: Any) -> Any:
-        """A DAG node that makes an actor."""
+        """A DAG node that creates an actor."""
         return ClassNode(self, args, kwargs, dict(self._given_options))
 
     @property
@@ -145,7 +144,7 @@ class ActorClass(Generic[T]):
         return ActorClassMetadata(self._blueprint, self._given_options)
 
     def __getattr__(self, name: str) -> Any:
-        # Dunder names are asked for by protocols (copy, pickle, inspect) that must see this object, not the class.
+        # Protocols (copy, pickle, inspect) that ask for dunder names must see this object, not the class.
         if not (name.startswith("__") and name.endswith("__")) and (user_class := self._blueprint.cls) is not None:
             try:
                 return getattr(user_class, name)
@@ -167,7 +166,7 @@ class ActorClass(Generic[T]):
 
 
 def _own_doc(user_class: type) -> str | None:
-    """The docstring of the constructor that the user wrote."""
+    """The docstring of the user's own constructor."""
     constructor = user_class.__init__  # type: ignore[misc]
     return None if constructor is object.__init__ else constructor.__doc__
 
@@ -206,7 +205,7 @@ def _with_options(actor_class: ActorClass[T], options: dict[str, Any]) -> ActorC
 
 
 def _complete(blueprint: ActorBlueprint, of_class: Mapping[str, Any], in_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The complete options of an actor: those of the decorator, and those of `options` over them."""
+    """The complete options of an actor: those of `options` over those of the decorator."""
     if in_options is not None:
         if "concurrency_groups" in in_options:
             raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
@@ -240,7 +239,7 @@ _STATES = ("waiting for arguments", *ACTOR_STATES)
 
 
 class _ActorHandle(ActorHandle[T]):
-    """An `ActorHandle` that knows how its methods are called, and how it travels."""
+    """An `ActorHandle` with callable methods and pickling."""
 
     __slots__ = ()
 
@@ -253,7 +252,7 @@ class _ActorHandle(ActorHandle[T]):
         raise AttributeError(f"'ActorHandle' object has no attribute {name!r}", name=name, obj=self)
 
     def _get_local_state(self) -> int | None:
-        """The state of the actor as far as this process has heard of it, by Ray's number; None before it has called a method of it."""
+        """The state of the actor as this process knows it, by Ray's number; None before it has called a method of it."""
         state = started_backend().actor_state(self)
         return None if state is None else _STATES.index(state)
 
@@ -264,7 +263,7 @@ class _ActorHandle(ActorHandle[T]):
 
 
 class _FirstProperty(property):
-    """A property that says what it will be."""
+    """A property that is replaced by its method's on first use."""
 
     def __init__(self, get: Callable[[Any], Any], tell: Callable[[], str]) -> None:
         super().__init__(get)
@@ -277,12 +276,12 @@ class _FirstProperty(property):
 def _method_of_handle(name: str, spec: ActorMethodSpec, blueprint: ActorBlueprint) -> property:
     """The attribute of handles that is the method: `ActorMethod`, of a class of its own that knows the user's function.
 
-    Made when it is first asked for: an actor may have many methods.
+    Created on first use: an actor may have many methods.
     """
 
     def first(handle: ActorHandle) -> ActorMethod:
         made = _described_method(name, spec, blueprint.cls)
-        # A function of its own, as in `described`: what it calls is always the same.
+        # A function of its own, as in `described`: it always calls the same.
         get = copy_of(lambda handle: made(spec, handle))
         setattr(blueprint.handle_class, name, property(get, doc=doc()))
         return made(spec, handle)
@@ -296,7 +295,7 @@ def _method_of_handle(name: str, spec: ActorMethodSpec, blueprint: ActorBlueprin
 
 
 def _users(name: str, user_class: type | None) -> Any:
-    """The user's function that a method is; None where only handles are."""
+    """The user's function behind a method; None in processes that have only handles."""
     return function_of(inspect.getattr_static(user_class, name, None), user_class)
 
 
@@ -331,14 +330,14 @@ def _handle_class(blueprint: ActorBlueprint) -> type[ActorHandle]:
 def make_handle(
     blueprint: ActorBlueprint, actor_id: bytes, token: Any, options: Mapping[str, Any] | None = None, carried: Any = None
 ) -> ActorHandle:
-    """A handle of an actor, for backends. `token` is ``None`` for a weak one; `options` are the actor's complete options or what another
-    handle had; `carried` are facts of the engine's own that travel with it.
+    """A handle of an actor, for backends. `token` is None for a weak one; `options` are the actor's complete options or those of another
+    handle; `carried` is the engine's own data that travels with it.
     """
     return _handle_class(blueprint)(actor_id, token, options or {}, backend_if_started(), carried)
 
 
 def check_session(handle: ActorHandle) -> None:
-    """ActorHandleNotFoundError for a handle of another session, or of the time before this one was reset."""
+    """Raise ActorHandleNotFoundError for a handle of another session, or of the time before this one was reset."""
     now = current_backend()
     if not handle.__was_made_with__((now, now.outer)):
         raise ActorHandleNotFoundError(
@@ -354,12 +353,12 @@ def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str
         return _handle_class(blueprint)(actor_id, None, options, _AnotherSession(), None)
     token = None if weak else current_backend().hold_actor(actor_id) if carried is None else carried
     handle = make_handle(blueprint, actor_id, token, options, carried)
-    vars(handle)["_came"] = True  # it is none that an actor was started with
+    vars(handle)["_came"] = True  # it is not the one that an actor was started with
     return handle
 
 
 class _AnotherSession:
-    """Stands for a backend that this process does not have: no handle that was made with it is of its session."""
+    """Stands for a backend that this process does not have: no handle created with it is of its session."""
 
 
 # ---------------------------------------------------------------------------------------------- methods
@@ -373,10 +372,10 @@ class ActorMethod:
         self._handle = handle
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the method; returns at once.
+        """Call the method; returns immediately.
 
-        Returns the ref of its value, a list of refs for ``num_returns`` above 1, ``None`` for 0. Calls through one handle run in the
-        order of submission. TypeError when the method cannot be called like this.
+        Returns the ref of its value, a list of refs for ``num_returns`` above 1, None for 0. Calls through one handle run in the order
+        of submission. Raises TypeError when the method cannot be called like this.
         """
         spec = self._spec
         if kwargs or not spec.low <= len(args) <= spec.high:
@@ -389,12 +388,12 @@ class ActorMethod:
         return _submit(self._handle, self._spec, args or (), kwargs or {}, num_returns, merged)
 
     def options(self, **options: Any) -> ActorMethodWithOptions:
-        """The method with other options: ``handle.m.options(num_returns=2).remote(...)``. They are those of `mray.method`."""
+        """The method with other options: ``handle.m.options(num_returns=2).remote(...)``. Accepts the options of `mray.method`."""
         return ActorMethodWithOptions(self._spec, self._handle, options)
 
     options.__signature__ = option_signature(METHOD_OPTIONS, bound=True)  # type: ignore[attr-defined]
 
-    if not TYPE_CHECKING:  # which would take any name for one that there is
+    if not TYPE_CHECKING:  # which would accept any name
 
         def __getattr__(self, name: str) -> Any:
             if name == "_actor":
@@ -458,7 +457,7 @@ def _submit(
 
 
 def _merged_method_options(spec: ActorMethodSpec, options: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-    """num_returns, and the options that are set, over those of `mray.method`."""
+    """num_returns, and the set options, over those of `mray.method`."""
     check_method_options(options, named=True)
     check_grouping(options)
     check_generator_returns(options.get("num_returns"), spec.is_generator)
@@ -507,9 +506,9 @@ def method(*args: Any, **options: Any) -> Any:
     Options: num_returns, concurrency_group, max_task_retries, retry_exceptions, enable_task_events, tensor_transport,
     _generator_backpressure_num_objects. ``handle.method.options`` takes the same.
 
-    ``tensor_transport`` leaves the tensors of what the method returns with its actor until they are needed: nothing is copied at first, and
-    they go straight to the actor that is given the ref; to the same one by reference. ``"gloo"`` and ``"shm"`` are for tensors of the CPU,
-    ``"cuda_ipc"`` and ``"nccl"`` for those of GPUs, which stay there; ``"object_store"`` is the ordinary way. Until all refs are gone,
+    ``tensor_transport`` leaves the tensors that the method returns with its actor until they are needed: nothing is copied at first, and
+    they go straight to the actor that is given the ref; to the same one by reference. ``"gloo"`` and ``"shm"`` are for CPU tensors,
+    ``"cuda_ipc"`` and ``"nccl"`` for GPU tensors, which stay there; ``"object_store"`` is the default. Until all refs are dropped,
     receivers get the tensor as it is when they ask: see `mray.experimental.wait_tensor_freed`. With `options`, the class needs
     ``enable_tensor_transport=True``.
     """
@@ -543,9 +542,9 @@ method.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 
 
 def exit_actor() -> None:
-    """End the actor this is called in once the current call is over. Does not return; nothing can catch it for good.
+    """End the actor this is called in after the current call. Does not return; user code cannot catch it for good.
 
-    TypeError outside an actor.
+    Raises TypeError outside an actor.
     """
     backend = backend_if_started()
     if backend is None:

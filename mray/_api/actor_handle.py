@@ -1,7 +1,7 @@
-"""`ActorHandle`: which actor it is, and what engines and callers need to know of it.
+"""`ActorHandle`: identifies an actor, with what engines and callers need to know of it.
 
-In every process. A handle holds a token of the backend; a weak handle (`get_actor`, ``current_actor``) holds none and keeps nothing alive.
-`mray._api.actor` gives handles their methods: nothing here knows how an actor is called.
+In every process. A handle holds a token of the backend; a weak handle (`get_actor`, ``current_actor``) holds none and keeps nothing
+alive. `mray._api.actor` adds the methods.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _CALLERS_OPTIONS = (
 class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of different classes
     """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
 
-    For backends: `_id` (bytes), `_token` (theirs; ``None`` for a weak handle), `_blueprint`, `_carried`. Questions that the rest of mray
-    asks have special names: all other names are methods of the actor.
+    For backends: `_id` (bytes), `_token` (theirs; None for a weak handle), `_blueprint`, `_carried`. Attributes that mray itself reads
+    have special names, since all other names are methods of the actor.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_backend", "_carried", "_id", "_options", "_token")
 
-    #: Of the class that each class of actors has of its own.
+    #: An attribute of the subclass that each class of actors has.
     _blueprint: ActorBlueprint
 
     def __init__(self, actor_id: bytes, token: Any, options: Mapping[str, Any], backend: object | None, carried: Any) -> None:
         self._id = actor_id
         self._token = token
         self._options = {name: options[name] for name in _CALLERS_OPTIONS if name in options}
-        #: The backend that it was made with, if there was one.
+        #: The backend that it was created with, if there was one.
         self._backend = None if backend is None else weakref.ref(backend)
-        #: Facts that the engine sends along when the handle is pickled; it is the restored handle's too.
+        #: The engine's data that travels with the handle, also to the restored handle.
         self._carried = carried
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
@@ -91,16 +91,16 @@ class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of diff
 
     @property
     def __actor_options__(self) -> dict[str, Any]:
-        """The options of the actor that its callers need to know, those that were given."""
+        """The given options of the actor that its callers need to know."""
         return self._options
 
     def __actor_facts__(self) -> tuple[Any, ...]:
-        """The facts that travel: id, blueprint's uuid and wire form, options, whether it is weak, and what the engine sends along."""
+        """What travels: id, blueprint's uuid and wire form, options, whether it is weak, and the engine's data."""
         facts = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
         return facts if self._carried is None else (*facts, self._carried)
 
     def __was_made_with__(self, backends: Collection[object]) -> bool:
-        """Whether one of these was the backend of this process when the handle was made, or none was."""
+        """Whether one of these was the backend of this process when the handle was created, or none was."""
         return self._backend is None or ((backend := self._backend()) is not None and backend in backends)
 
     def __copy__(self) -> ActorHandle[T_co]:

@@ -1,7 +1,7 @@
-"""`ActorClassMetadata`: what ``A.__ray_metadata__`` tells of a class of actors.
+"""`ActorClassMetadata`: the content of ``A.__ray_metadata__`` of a class of actors.
 
-In every process. Frameworks read it to unwrap a decorated class and to see with which options it was decorated. It is made when somebody
-asks, and changing it changes nothing.
+In every process. Frameworks read it to unwrap a decorated class and to see the options of its decorator. It is created on demand, and
+changing it has no effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPTIONS = (
 
 
 class MethodMetadata:
-    """Of the methods, each by name: `methods` (the functions), `num_returns` (as decorated, or ``None``), `method_is_generator`."""
+    """Of the methods, each by name: `methods` (the functions), `num_returns` (as decorated, or None), `method_is_generator`."""
 
     def __init__(self, blueprint: ActorBlueprint) -> None:
         own = {"__init__": blueprint.init, **blueprint.methods}
@@ -44,7 +44,7 @@ class MethodMetadata:
 
 class ActorClassMetadata:
     """Of a class of actors: `class_name` (qualified), `modified_class` (the user's class: nothing is modified), `max_restarts`,
-    `max_task_retries`, the other options of `remote` that were given, `method_meta`.
+    `max_task_retries`, the other given options of `remote`, `method_meta`.
     """
 
     is_cross_language = False

@@ -1,4 +1,4 @@
-"""The contract of the module that draws graphs, which lies beside the kernel and is loaded when the first picture is asked for."""
+"""The contract of the module that draws graphs, which is beside the kernel and loaded for the first picture."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 class Artist(Protocol):
-    """Draws DAG nodes that a user bound. `mray._graph.depicted.PlanArtist` says what compiled graphs need besides."""
+    """Draws DAG nodes that a user bound. `mray._graph.depicted.PlanArtist` extends it for compiled graphs."""
 
     def visualize_dag(self, root: Outlined, filename: str, picture_format: str, view: bool) -> str:
-        """Write the picture of everything upwards from `root` into a file; returns its text, as `DAGNode.visualize` says."""
+        """Write the picture of everything upstream of `root` into a file; returns its text, as `DAGNode.visualize` says."""
 
     def dag_svg(self, root: Outlined) -> str:
         """The same picture as SVG."""
 
 
 def artist() -> Artist:
-    """The module that draws, loaded when it is first asked for."""
+    """The module that draws, loaded on first use."""
     found: Artist = loaded(ARTIST)
     return found

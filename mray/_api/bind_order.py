@@ -1,7 +1,7 @@
 """The order in which the calls of a graph run. Pure; for interpreted and for compiled graphs.
 
-The calls of one actor run in the order in which they were bound. Only where the dependencies forbid that order does a call that is
-ready go first. Calls that meet (one group) follow each other, so that no two groups can wait for each other.
+The calls of one actor run in the order in which they were bound. Only where the dependencies forbid that order does a ready call go
+first. Calls that synchronize (one group) are consecutive, so that no two groups can wait for each other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mray._common.record import Record
 
 
 class BoundCall(Record):
-    """One call; `needs` are the places of the calls whose results it uses. Calls of the group -1 meet nobody."""
+    """One call; `needs` are the indices of the calls whose results it uses. Calls of the group -1 synchronize with none."""
 
     actor: str
     bind_index: int
@@ -21,7 +21,7 @@ class BoundCall(Record):
 
 
 def order_calls(calls: Sequence[BoundCall]) -> list[int]:
-    """The places of the calls in the order to run them; those that wait for each other in a circle are missing."""
+    """The indices of the calls in the order to run them, without those that wait for each other in a cycle."""
     queues: dict[str, list[int]] = {}
     groups: dict[int, list[int]] = {}
     for place in sorted(range(len(calls)), key=lambda place: (calls[place].bind_index, place)):

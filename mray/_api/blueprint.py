@@ -1,6 +1,6 @@
-"""`ActorBlueprint`: what is known of an actor class wherever a handle of it is.
+"""`ActorBlueprint`: what every process with a handle knows of an actor class.
 
-In every process. The process that has the class makes it from the class; it travels with handles as builtin values (`wire`), without
+In every process. The process that has the class creates it from the class; it travels with handles as builtin values (`wire`), without
 the class. All handles of a class in a process share one blueprint, found by its `uuid`.
 """
 
@@ -17,9 +17,9 @@ from typing import Any, cast
 from mray._api.signature import CallSignature, is_async, returns_generator
 from mray._common.kept import os
 
-#: The attribute of a function in which `mray.method` leaves its options.
+#: The attribute of a function in which `mray.method` stores its options.
 METHOD_ATTRIBUTE = "__mray_method_options__"
-#: Ray's name for the attribute by which a decorator gets hold of the calls of a function or method.
+#: Ray's name for the attribute by which a decorator intercepts the calls of a function or method.
 INVOCATION_DECORATOR = "__ray_invocation_decorator__"
 
 _PLAIN_MEMBERS = (types.FunctionType, staticmethod, classmethod)
@@ -28,11 +28,11 @@ _OF_THE_CLASS = frozenset({"__new__", "__init_subclass__", "__class_getitem__", 
 
 
 class ActorMethodSpec:
-    """The facts of one method in a handle.
+    """One method, as handles know it.
 
-    `num_returns` is an int or "streaming" or "dynamic". `options` are those of `mray.method` that are set, or ``None``:
-    ``concurrency_group, max_task_retries, retry_exceptions, _generator_backpressure_num_objects, enable_task_events, tensor_transport``.
-    ``retry_exceptions`` that is a list stays in the process that has the class; elsewhere it is "declared".
+    `num_returns` is an int or "streaming" or "dynamic". `options` are the set ones of `mray.method`, or None: ``concurrency_group,
+    max_task_retries, retry_exceptions, _generator_backpressure_num_objects, enable_task_events, tensor_transport``. A list of
+    ``retry_exceptions`` stays in the process that has the class; elsewhere it is "declared".
     """
 
     __slots__ = ("decorator", "high", "is_async", "is_generator", "low", "name", "num_returns", "options", "signature")
@@ -54,12 +54,12 @@ class ActorMethodSpec:
         self.is_async = is_async
         self.options = options or None
         self.decorator = decorator
-        #: Bounds of a call that is right without another look; none for a method whose calls are decorated.
+        #: Bounds of a call that needs no further check; none for a method whose calls are decorated.
         self.low, self.high = (signature.low, signature.high) if decorator is None else (1 << 30, 1 << 30)
 
     @classmethod
     def of(cls, name: str, member: Any, user_class: type) -> ActorMethodSpec:
-        """Of a member of a class, as it stands in the class's dict."""
+        """Of a member of a class, as in the class's dict."""
         function = function_of(member, user_class)
         options = dict(getattr(member, METHOD_ATTRIBUTE, None) or getattr(function, METHOD_ATTRIBUTE, None) or {})
         num_returns = options.pop("num_returns", None)
@@ -87,7 +87,7 @@ class ActorMethodSpec:
         return cls(name, CallSignature(parameters), *rest)
 
 
-#: Methods that every actor has; the executor knows them.
+#: Methods of every actor, which the executor implements.
 COMMON_METHODS = {
     "__ray_ready__": ActorMethodSpec("__ray_ready__", CallSignature([])),
     "__ray_call__": ActorMethodSpec("__ray_call__", CallSignature([("fn", 0, False), ("args", 2, False), ("kwargs", 4, False)])),
@@ -98,9 +98,9 @@ COMMON_METHODS = {
 class ActorBlueprint:
     """A class of actors.
 
-    For backends: `cls` (``None`` where only handles are), `name` (qualified), `class_name`, `module`, `uuid`, `methods` (by name, with
-    `COMMON_METHODS`), `init` (the constructor's spec), `is_async` (some method is), `wire`, `export_cache` (what one of them
-    keeps: see `mray._api.backend.Backend.exports`).
+    For backends: `cls` (None in processes that have only handles), `name` (qualified), `class_name`, `module`, `uuid`, `methods` (by
+    name, with `COMMON_METHODS`), `init` (the constructor's spec), `is_async` (whether some method is), `wire`, `export_cache` (one
+    backend's cache: see `mray._api.backend.Backend.exports`).
     """
 
     def __init__(
@@ -121,17 +121,17 @@ class ActorBlueprint:
         self.init = init
         self.methods = methods
         self.export_cache: tuple[Any, dict[str, Any]] = (None, {})
-        #: The subclass of `ActorHandle` that has these methods; made by `mray._api.actor`.
+        #: The subclass of `ActorHandle` with these methods; created by `mray._api.actor`.
         self.handle_class: Any = None
         self._wire: bytes | None = None
 
     @property
     def class_name(self) -> str:
-        """Without what the class was defined in."""
+        """Without its enclosing scopes."""
         return self.name.rpartition(".")[2]
 
     def groups(self) -> list[str]:
-        """Concurrency groups that methods are put in by `mray.method`."""
+        """Concurrency groups that `mray.method` puts methods in."""
         groups = [(spec.options or {}).get("concurrency_group") for spec in self.methods.values()]
         return [group for group in groups if group]
 
@@ -151,7 +151,7 @@ class ActorBlueprint:
         return _known.setdefault(blueprint.uuid, blueprint)
 
     def code(self) -> Any:
-        """The class, to be pickled. It goes by its name where it has one, so methods that were put in it after its body go along."""
+        """The class, to be pickled. It is pickled by name where it has one, so methods that were added after its body go along."""
         user_class = cast(type, self.cls)
         names = {(base.__module__, base.__qualname__) for base in user_class.__mro__}
         later = {
@@ -163,7 +163,7 @@ class ActorBlueprint:
         return _Altered(user_class, later) if later else user_class
 
     def wire(self) -> bytes:
-        """Everything but the class and decorators of calls, for `from_wire` in any process."""
+        """Everything except the class and decorators of calls, for `from_wire` in any process."""
         if self._wire is None:
             methods = [spec.facts() for name, spec in self.methods.items() if name not in COMMON_METHODS]
             self._wire = marshal.dumps((self.name, self.module, self.uuid, self.is_async, self.init.facts(), methods))
@@ -171,7 +171,7 @@ class ActorBlueprint:
 
     @classmethod
     def from_wire(cls, wire: bytes) -> ActorBlueprint:
-        """The blueprint that `wire` was made from, or one that has all but its class."""
+        """The blueprint that `wire` came from, or one that has all except its class."""
         name, module, uuid, asynchronous, init, methods = marshal.loads(wire)
         known = _known.get(uuid)
         if known is not None:
@@ -194,7 +194,7 @@ class ActorBlueprint:
 
 
 class _Altered:
-    """A class that is unpickled with other methods: as a subclass, for the class itself may be in use there."""
+    """A class that is unpickled with other methods: as a subclass, since the class itself may be in use there."""
 
     def __init__(self, cls: type, methods: dict[str, Any]) -> None:
         self._parts = cls, methods
@@ -217,7 +217,7 @@ def _restore_blueprint(wire: bytes) -> ActorBlueprint:
 
 
 def _members(user_class: type) -> dict[str, Any]:
-    """The callables of an instance, as they stand in the class's dict: functions, and descriptors that give the class a callable."""
+    """The callables of an instance, as in the class's dict: functions, and descriptors that give the class a callable."""
     found: dict[str, Any] = {}
     for base in reversed(user_class.__mro__):
         if base is object or base.__module__ == "typing":
@@ -239,13 +239,13 @@ def _is_method(member: Any, user_class: type) -> bool:
         return False
     try:
         found = kind.__get__(member, None, user_class)
-    except Exception:  # of the user's: a descriptor may be for instances alone
+    except Exception:  # of the user: a descriptor may be for instances alone
         return False
     return callable(found) and not isinstance(found, type)
 
 
 def function_of(member: Any, user_class: type | None) -> Any:
-    """The function that a member of a class is, as it stands in the class's dict: what the class itself has under its name."""
+    """The function of a class's member, as in the class's dict: the class's attribute of that name."""
     if isinstance(member, (staticmethod, classmethod)):
         return member.__func__
     if user_class is None or isinstance(member, types.FunctionType) or not hasattr(type(member), "__get__"):
@@ -254,19 +254,19 @@ def function_of(member: Any, user_class: type | None) -> Any:
 
 
 def _what_runs(member: Any, function: Any) -> Any:
-    """The function whose kind (a coroutine's, a generator's) is that of the calls."""
+    """The function whose kind (coroutine, generator) is that of the calls."""
     while isinstance(member, (partial, partialmethod)):
         member = function = member.func
     return function
 
 
 def bound_method(instance: Any, name: str, cls: type[Any]) -> Callable[..., Any]:
-    """The method of this name, as the class has it: an attribute of the instance may have the same name."""
+    """The class's method of this name: an attribute of the instance may have the same name."""
     return inspect.getattr_static(cls, name).__get__(instance, cls)  # type: ignore[no-any-return]
 
 
 def _is_compiled(member: Any) -> bool:
-    """A method of a class that Cython compiled."""
+    """Whether it is a method of a class that Cython compiled."""
     return type(member).__name__ == "cython_function_or_method"
 
 

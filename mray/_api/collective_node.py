@@ -1,14 +1,14 @@
 """Collectives in graphs: what `mray.experimental.collective` binds.
 
-In the process that binds. One `CollectiveOperation` stands for the meeting; each actor that takes part has one `CollectiveOutputNode`. Its
-arguments are that actor's tensors, and it is the result if there is one tensor. A member that brings several tensors has a node for each
-result::
+In the process that binds. One `CollectiveOperation` stands for the collective; each participating actor has one `CollectiveOutputNode`.
+Its arguments are that actor's tensors, and it is the result if there is one tensor. A member that brings several tensors has a node for
+each result::
 
     inputs[0] = [a.f, b.f]   -->   CollectiveOutputNode(a.f, a.g)  -->  return_idx_0, return_idx_1     on actor a, rank 0
     inputs[1] = [a.g, b.g]         CollectiveOutputNode(b.f, b.g)  -->  return_idx_0, return_idx_1     on actor b, rank 1
 
-Everything that can be wrong with the inputs is said when they are bound. The nodes run in compiled graphs only: as ordinary calls they
-would wait for each other in actors that run one call at a time.
+All errors of the inputs are raised when they are bound. The nodes run in compiled graphs only: as ordinary calls they would wait for
+each other in actors that run one call at a time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class CollectiveOp:
-    """The operation that the members of a group do together."""
+    """The operation of a group."""
 
     @property
     def name(self) -> str:
@@ -50,13 +50,13 @@ class CollectiveOp:
 
     @property
     def reduction(self) -> ReduceOp | None:
-        """How values are combined; None: they are not."""
+        """How values are combined, or None."""
         return getattr(self, "reduceOp", None)
 
 
 @dataclass
 class AllGatherOp(CollectiveOp):
-    """Every member gets the tensors of all, one after the other along the first dimension."""
+    """Every member gets the tensors of all, concatenated along the first dimension."""
 
 
 @dataclass
@@ -74,14 +74,14 @@ class ReduceScatterOp(CollectiveOp):
 
 
 class CollectiveOperation:
-    """One meeting of a group of actors in each execution of a graph."""
+    """One collective of a group of actors in each execution of a graph."""
 
-    # Without `__dict__`: what looks for DAG nodes in the arguments of a node must not find those of the other actors here.
+    # Without `__dict__`, so that a scan for DAG nodes in the arguments of a node does not find those of the other actors.
     __slots__ = ("__weakref__", "actor_handles", "inputs", "nodes", "op", "type_hint")
 
     def __init__(self, inputs: Sequence[Sequence[DAGNode]], op: CollectiveOp, transport: str | Communicator | None = None) -> None:
-        """`inputs`: lists of DAG nodes; each list has one of every actor, in the same order. Raises ValueError when they do not fit."""
-        #: The actors that take part, in the order of the inputs.
+        """`inputs`: lists of DAG nodes; each list has one of every actor, in the same order. Raises ValueError when they do not match."""
+        #: The participating actors, in the order of the inputs.
         self.actor_handles = _checked_actors(inputs)
         self.inputs = tuple(tuple(column) for column in inputs)
         self.op = op
@@ -105,7 +105,7 @@ class CollectiveOperation:
 
 
 class CollectiveOutputNode(ClassMethodNode):
-    """One actor's part in a collective, or one of the several tensors that it gets of it."""
+    """One actor's part in a collective, or one of its several resulting tensors."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class CollectiveOutputNode(ClassMethodNode):
         method_options: dict[str, Any],
         other_args_to_resolve: dict[str, Any],
     ) -> None:
-        #: The meeting; None for one of several results, whose `class_method_call` has it.
+        #: The collective; None for one of several results, whose `class_method_call` has it.
         self.collective_op: CollectiveOperation | None = other_args_to_resolve.get(COLLECTIVE_OPERATION_KEY)
         if self.collective_op is None and not other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False):
             raise ValueError("Expected a collective operation")
@@ -129,7 +129,7 @@ class CollectiveOutputNode(ClassMethodNode):
 
     @property
     def num_returns(self) -> int:
-        """How many tensors the actor brings and gets."""
+        """The number of tensors that the actor brings and gets."""
         call = self.class_method_call or self
         return len(call.get_args())
 
@@ -139,7 +139,7 @@ def bind_collective(inputs: Any, op: CollectiveOp, transport: str | Communicator
     """The results of a collective over `inputs`: a DAG node of each actor, or lists of them with one of each actor.
 
     Returns a node for each actor, in the order of the inputs; with several lists, a list of nodes for each actor, one for each list.
-    Raises ValueError when the inputs do not fit together.
+    Raises ValueError when the inputs do not match.
     """
     columns = _as_lists(inputs)
     operation = CollectiveOperation(columns, op, transport)
@@ -175,7 +175,7 @@ def _as_lists(inputs: Any) -> list[list[Any]]:
 
 
 def _checked_actors(inputs: Sequence[Sequence[Any]]) -> list[ActorHandle]:
-    """The actors of the inputs; raises ValueError for the first thing that is wrong with them, in the words of Ray."""
+    """The actors of the inputs. Raises ValueError for the first error in them, with Ray's text."""
     first: list[ActorHandle] = []
     for index, column in enumerate(inputs):
         place = f" at list at index {index}" if len(inputs) > 1 else ""
@@ -225,7 +225,7 @@ def _repeated(nodes: Sequence[DAGNode]) -> Iterator[DAGNode]:
 def nodes_of_graph(root: DAGNode) -> list[DAGNode]:
     """The nodes that are connected with `root`, also by a collective, whose steps belong to one graph: each after those that it uses.
 
-    ValueError when the graph, or a part of it, is compiled already.
+    Raises ValueError when the graph, or a part of it, is compiled already.
     """
     found = dict.fromkeys(root.connected())
     queue = list(found)

@@ -1,7 +1,7 @@
 """Communicators: how the actors of a group exchange tensors directly.
 
-The contract, under Ray's names. Written by users for libraries of their own, and by mray for shared memory
-(`mray.experimental.channel.cpu_communicator`). An object of it is pickled to every member; `initialize` makes it one of the group there.
+The contract, under Ray's names. Implemented by users for other libraries, and by mray for shared memory
+(`mray.experimental.channel.cpu_communicator`). An object of it is pickled to every member, where `initialize` makes it one of the group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ReduceOp(Enum):
     AVG = 4
 
 
-#: Makes the tensor to receive into: ``(shape, dtype) -> tensor``.
+#: Creates the tensor to receive into: ``(shape, dtype) -> tensor``.
 TorchTensorAllocator = Callable[[Sequence[int], Any], Any]
 
 
@@ -34,7 +34,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def initialize(self, rank: int) -> None:
-        """In the actor of this rank, once, before anything else."""
+        """Become the member of this rank. Called in its actor, once, before anything else."""
 
     @abstractmethod
     def get_actor_handles(self) -> list[Any]:
@@ -58,7 +58,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
-        """The tensor that a member sends, of this shape and dtype. Raises RayChannelError when it cannot come."""
+        """The tensor that a member sends, of this shape and dtype. Raises RayChannelError when it cannot arrive."""
 
     @property
     @abstractmethod
@@ -72,19 +72,19 @@ class Communicator(ABC):
 
     @abstractmethod
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:
-        """Every member's `send_buf`, one after the other along the first dimension, into every `recv_buf`."""
+        """Concatenate every member's `send_buf` along the first dimension into every `recv_buf`."""
 
     @abstractmethod
     def allreduce(self, send_buf: Any, recv_buf: Any, op: ReduceOp) -> None:
-        """The reduction of all `send_buf`, element by element, into every `recv_buf`."""
+        """Reduce all `send_buf`, element by element, into every `recv_buf`."""
 
     @abstractmethod
     def reducescatter(self, send_buf: Any, recv_buf: Any, op: ReduceOp) -> None:
-        """The reduction of all `send_buf`, of which member r gets part r along the first dimension into its `recv_buf`."""
+        """Reduce all `send_buf`, and write part r along the first dimension into `recv_buf` of member r."""
 
     @abstractmethod
     def destroy(self) -> None:
-        """Leave the group; who waits for this member gets RayChannelError. Idempotent."""
+        """Leave the group; members that wait for this one get RayChannelError. Idempotent."""
 
     @abstractmethod
     def get_transport_name(self) -> str:

@@ -1,7 +1,7 @@
-"""`get_runtime_context`: where the code that calls it runs.
+"""`get_runtime_context`: the task, actor and process of the calling code.
 
-In every process. Its answers come from the backend at each call, which knows the task of the calling thread. `GlobalWorker` has the same
-facts as libraries on top of Ray look at them (``ray._private.worker.global_worker``); it starts no session.
+In every process. The backend answers each call, since it knows the task of the calling thread. `GlobalWorker` offers the same as
+libraries on top of Ray read it (``ray._private.worker.global_worker``); it starts no session.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ WORKER_MODE = 1
 
 
 class RuntimeContext:
-    """Facts of the job, the process, the task and the actor. Ids are in hex digits; ``None`` where there is none."""
+    """The job, the process, the task and the actor of the calling code. Ids are in hex digits, or None."""
 
     def get(self) -> dict[str, Any]:
-        """Several at once, as id objects. Deprecated."""
+        """Several ids together, as id objects. Deprecated."""
         warn_deprecated("get_xxx_id() methods to get relevant ids")
         facts: dict[str, Any] = {
             "job_id": JobID.from_hex(self.get_job_id()),
@@ -58,7 +58,7 @@ class RuntimeContext:
         return str(current_backend().facts()["session_name"])
 
     def get_temp_dir(self) -> str:
-        """The directory that holds the session's."""
+        """The parent of the session's directory."""
         return str(current_backend().facts()["session_dir"]).rpartition("/")[0]
 
     def get_node_labels(self) -> dict[str, str]:
@@ -67,7 +67,7 @@ class RuntimeContext:
 
     @property
     def namespace(self) -> str:
-        """Where names of actors are looked up by default."""
+        """The default namespace of actors' names."""
         return str(current_backend().facts()["namespace"])
 
     @property
@@ -76,7 +76,7 @@ class RuntimeContext:
 
     # -------------------------------------------------------------------------------- task and actor
     def get_task_id(self) -> str | None:
-        """The task that runs, also that of an actor's method; ``None`` in the driver."""
+        """The running task, also that of an actor's method; None in the driver."""
         return self._of_worker("task_id")
 
     def get_task_name(self) -> str | None:
@@ -92,12 +92,12 @@ class RuntimeContext:
         return None if value is None else str(value)
 
     def get_actor_name(self) -> str | None:
-        """The name the actor was given, "" for none."""
+        """The actor's name, "" for none."""
         return self._of_worker("actor_name")
 
     @property
     def current_actor(self) -> ActorHandle:
-        """A handle of the actor this is called in; it does not keep the actor alive. RuntimeError outside an actor."""
+        """A handle of the actor this is called in, which does not keep the actor alive. Raises RuntimeError outside an actor."""
         if self._here("actor_id") is None:
             raise RuntimeError("This method is only available in an actor.")
         context = current_backend().context()
@@ -113,7 +113,7 @@ class RuntimeContext:
         return bool(self._here("restarted"))
 
     def is_canceled(self) -> bool:
-        """Whether `cancel` was called for the task this is called in. RuntimeError in the driver."""
+        """Whether `cancel` was called for the task this is called in. Raises RuntimeError in the driver."""
         if self._mode() != "worker":
             raise RuntimeError(_only_in_worker(self._mode()))
         if self._here("is_async"):
@@ -131,12 +131,12 @@ class RuntimeContext:
         return self.get_accelerator_ids()
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
-        """Kind to ids, as text, for each kind that there is."""
+        """Each kind of accelerator -> ids, as text."""
         others = {kind: list(ids) for kind, ids in (self._here("accelerators") or {}).items()}
         return {"GPU": [str(gpu) for gpu in self._here("gpu_ids") or ()], **{kind: [] for kind in KINDS}, **others}
 
     def get_placement_group_id(self) -> str | None:
-        """The placement group that the task or actor runs in; ``None`` for none."""
+        """The placement group that the task or actor runs in, or None."""
         value = as_hex(self._here("placement_group_id"))
         return None if value is None else str(value)
 
@@ -156,7 +156,7 @@ class RuntimeContext:
 
     @property
     def worker(self) -> GlobalWorker:
-        """The calling process, as libraries on top of Ray look at it."""
+        """The calling process, as libraries on top of Ray read it."""
         return GlobalWorker()
 
     # ---------------------------------------------------------------------------------- deprecated
@@ -226,7 +226,7 @@ def _handle_of_own_actor(user_class: type, actor_id: bytes) -> ActorHandle:
 
 
 class GlobalWorker:
-    """The calling process. Attributes of a session raise RaySystemError when there is none."""
+    """The calling process. Attributes of a session raise RaySystemError without one."""
 
     @property
     def mode(self) -> int | None:
@@ -236,11 +236,11 @@ class GlobalWorker:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session."""
+        """True while connected to a session."""
         return backend_if_started() is not None
 
     def check_connected(self) -> None:
-        """RaySystemError when there is no session."""
+        """Raise RaySystemError without a session."""
         started_backend()
 
     @property
@@ -303,7 +303,7 @@ global_worker = runtime_context.worker
 
 
 def get_runtime_context() -> RuntimeContext:
-    """Where the calling code runs. Starts a session when there is none and that is allowed."""
+    """The context of the calling code. Starts a session when there is none and that is allowed."""
     if settings.ENABLE_AUTO_CONNECT.get():
         current_backend()
     return runtime_context

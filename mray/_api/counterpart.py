@@ -1,7 +1,7 @@
-"""Ray's own module in place of one of mray's, where real Ray runs behind.
+"""Ray's own module in the place of one of mray's, where real Ray is the engine.
 
-In every process. Most of what users import stands on the verbs and so runs on any engine. Modules that stand on mray's own processes
-instead (collectives, listings, metrics) ask Ray there: the backend knows how (`Backend.counterpart`).
+In every process. Most of what users import uses the verbs and so runs on any engine. Modules that use mray's own processes instead
+(collectives, listings, metrics) ask Ray there, by `Backend.counterpart`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ R = TypeVar("R")
 
 
 def counterpart_of(module: str) -> Any:
-    """The module that answers for ``mray.<module>`` in this process, if it is not mray: Ray's module of that name; else None."""
+    """Ray's module for ``mray.<module>`` where Ray is the engine; else None."""
     backend = backend_if_started()
     return None if backend is None else backend.counterpart(module)
 
 
 def asked_of_ray(module: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function of ``mray.<module>``: where Ray runs behind, Ray's function of that name is called with the same arguments."""
+    """Decorates a function of ``mray.<module>``: where Ray is the engine, Ray's function of that name is called with the same arguments."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)

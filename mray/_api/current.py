@@ -1,7 +1,7 @@
-"""The backend of this process: which one it is, and how it comes to be.
+"""The backend of this process.
 
-In the driver it is started by `init`, or by the first call that needs one; in a worker the worker puts itself here before any user
-code runs. One per process; any thread.
+In the driver it is started by `init`, or by the first call that needs one; a worker sets itself here before any user code runs. One per
+process; any thread.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 NOT_STARTED = "Ray has not been started yet. You can start Ray with 'ray.init()'."
 
-#: Names of the engines, as modules of `mray._backends` and classes there.
+#: Names of the engines: modules of `mray._backends` and their classes.
 _CLASSES = {"native": "NativeBackend", "local": "LocalBackend", "ray": "RayBackend"}
 
 _backend: Backend | None = None
-#: After a fork: the parent's backend, of no use here, kept so that nothing of it is finalized.
+#: After a fork: the parent's backend, useless here, retained so that nothing of it is finalized.
 _inherited: Backend | None = None
 #: The options that the session was started with.
 _options: SessionOptions | None = None
-#: Nobody uses the session at the moment: whoever calls `init` gets another one in its place.
+#: Whether the session is unused at the moment, so that `init` replaces it.
 _kept = False
 _lock = threading.RLock()
 #: Called, and dropped, when the session of this process ends.
@@ -65,36 +65,38 @@ def _start_by_itself() -> Backend:
 
 
 def backend_if_started() -> Backend | None:
-    """The backend, or ``None``; starts nothing."""
+    """The backend, or None; starts nothing."""
     return _backend
 
 
 def backend_in_use() -> Backend | None:
-    """As `backend_if_started`, unless that is only kept (see `keep`)."""
+    """As `backend_if_started`, unless the session is unused (see `keep`)."""
     return None if _kept else _backend
 
 
 def keep(kept: bool) -> None:
-    """Keep the session for who wants it next, or use it again. It serves who calls meanwhile, and makes way for who calls `init`."""
+    """Retain the session unused for a later caller, or use it again. Meanwhile it serves calls, and makes way for `init`."""
     global _kept
     _kept = kept and _backend is not None
 
 
 def started_backend(otherwise: str = NOT_STARTED) -> Backend:
-    """The backend; RaySystemError with this text when there is none. Starts nothing."""
+    """The backend; raises RaySystemError with this text when there is none. Starts nothing."""
     if _backend is None:
         raise RaySystemError(otherwise)
     return _backend
 
 
 def set_backend(backend: Any) -> None:
-    """Install the backend of this process (``None``: there is none any more). For workers and tests."""
+    """Install the backend of this process (None: there is none any more). For workers and tests."""
     global _backend, _kept
     _backend, _kept = backend, False
 
 
 def start(options: SessionOptions) -> Backend:
-    """Start a session with the engine that the options name. RuntimeError when this process has one already, and none can be within it."""
+    """Start a session with the engine that the options name. Raises RuntimeError when this process has one already that allows no nested
+    one.
+    """
     global _options
     with _lock:
         if _kept:
@@ -111,9 +113,9 @@ def start(options: SessionOptions) -> Backend:
 
 
 def reset() -> None:
-    """Begin anew in the session of this driver; where the engine cannot do that, in a new one with the same options.
+    """Reset the session of this driver; where the engine cannot do that, start a new one with the same options.
 
-    RaySystemError when there is no session, or this is a worker.
+    Raises RaySystemError without a session, and in a worker.
     """
     with _lock:
         backend = _backend
@@ -136,11 +138,11 @@ def reset() -> None:
 
 
 def stop() -> None:
-    """End the session, if there is one; of a session within another one, that."""
+    """End the session, if there is one; a nested session first."""
     with _lock:
         backend = _backend
         if backend is None or backend.context()["mode"] != "driver":
-            return  # a worker belongs to its session: neither user code nor its `atexit` hooks take it out
+            return  # a worker belongs to its session: neither user code nor its `atexit` hooks end it
         try:
             with told_when_slow("Ending the session"):
                 backend.shutdown()
@@ -151,7 +153,7 @@ def stop() -> None:
 
 
 def _stop_at_exit() -> None:
-    """The program is over: no other thread asks for anything any more, and no session begins by itself."""
+    """The program is over: no other thread calls any more, and no session starts by itself."""
     global start_by_default
     start_by_default = _refuse
     backend = _backend

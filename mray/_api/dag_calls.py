@@ -48,7 +48,7 @@ class FunctionNode(DAGNode):
 
 # ---------------------------------------------------------------------------------------------- actors
 class ClassNode(DAGNode):
-    """The making of an actor."""
+    """The creation of an actor."""
 
     def __init__(self, cls: Any, cls_args: Any, cls_kwargs: Any, cls_options: Any, other_args_to_resolve: Any = None) -> None:
         #: The `ActorClass`.
@@ -83,7 +83,7 @@ class ClassNode(DAGNode):
         user_class = self._user_class()
         if name == "bind" and "bind" not in dir(user_class):
             raise AttributeError(f".bind() cannot be used again on {type(self)} ")
-        getattr(user_class, name)  # AttributeError in Python's own words
+        getattr(user_class, name)  # raises AttributeError with Python's text
         return _UnboundMethod(self._bind_next, name, {})
 
     def _bind_next(self, method_name: str, args: Any, kwargs: dict[str, Any], options: dict[str, Any]) -> ClassMethodNode:
@@ -129,11 +129,11 @@ class ClassMethodNode(DAGNode):
         other_args_to_resolve: dict[str, Any],
     ) -> None:
         self._method_name = method_name
-        #: An `ActorHandle`, or the `ClassNode` that makes the actor.
+        #: An `ActorHandle`, or the `ClassNode` that creates the actor.
         self._parent_class_node: Any = other_args_to_resolve.get(PARENT_CLASS_NODE_KEY)
-        #: The place of the call among those that were bound to its actor; None for a value, and where the actor is yet to be made.
+        #: The index of the call among those bound to its actor; None for a value, and where the actor does not exist yet.
         self.bind_index: int | None = other_args_to_resolve.get(BIND_INDEX_KEY)
-        #: Whether this is one of several values of a call; the call, and which of its values; None for a call.
+        #: Whether this is one of several values of a call; the call, and the index of the value; None for a call.
         self.is_class_method_output = bool(other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False))
         self.class_method_call: Any = method_args[0] if self.is_class_method_output else None
         self.output_idx: int | None = method_args[1] if self.is_class_method_output else None
@@ -169,7 +169,7 @@ class ClassMethodNode(DAGNode):
 
     @property
     def actor_handle(self) -> ActorHandle | None:
-        """The actor that is called; None where it is yet to be made."""
+        """The called actor; None where it does not exist yet."""
         return self._parent_class_node if isinstance(self._parent_class_node, ActorHandle) else None
 
     def _get_actor_handle(self) -> ActorHandle | None:
@@ -178,7 +178,7 @@ class ClassMethodNode(DAGNode):
 
     @property
     def num_returns(self) -> int:
-        """How many values the call returns."""
+        """The number of values that the call returns."""
         if self.is_class_method_output:
             number: int = self.class_method_call.num_returns
             return number
@@ -199,7 +199,7 @@ _UNSET = object()
 
 
 def next_bind_index(handle: ActorHandle) -> int:
-    """The place of one more call among those that were bound to this handle."""
+    """The index of one more call among those bound to this handle."""
     index: int = handle.__dict__.get("_ray_dag_bind_index", 0)
     handle.__dict__["_ray_dag_bind_index"] = index + 1
     return index

@@ -1,4 +1,4 @@
-"""`DAGContext`: what compiled graphs do unless told otherwise.
+"""`DAGContext`: defaults of compiled graphs.
 
 One per process; starts from the settings (``MRAY_CGRAPH_*`` and Ray's ``RAY_CGRAPH_*``). A graph reads it when it is compiled.
 """
@@ -16,17 +16,17 @@ _lock = threading.Lock()
 
 @dataclass
 class DAGContext:
-    """Defaults of compiled graphs. Timeouts in seconds; ``None`` waits for ever."""
+    """Defaults of compiled graphs. Timeouts in seconds; None waits without limit."""
 
     #: How long `execute` waits for room.
     submit_timeout: float | None = field(default_factory=settings.CGRAPH_SUBMIT_TIMEOUT.get)
-    #: How long `get` waits. Unlike in Ray it waits for ever by default: slow is not dead, and death is noticed at once.
+    #: How long `get` waits. Unlike on Ray without limit by default: slow is not dead, and death is noticed immediately.
     get_timeout: float | None = field(default_factory=settings.CGRAPH_GET_TIMEOUT.get)
-    #: How long `teardown` waits for methods that still run before it says so.
+    #: How long `teardown` waits for running methods before it reports that.
     teardown_timeout: float = field(default_factory=settings.CGRAPH_TEARDOWN_TIMEOUT.get)
-    #: Without meaning here: nobody polls.
+    #: Without effect here: nothing polls.
     read_iteration_timeout: float = 0.1
-    #: Without meaning here: buffers grow.
+    #: Without effect here: buffers grow.
     buffer_size_bytes: int = field(default_factory=settings.CGRAPH_BUFFER_SIZE_BYTES.get)
     max_inflight_executions: int = field(default_factory=settings.CGRAPH_MAX_INFLIGHT.get)
     max_buffered_results: int = field(default_factory=settings.CGRAPH_MAX_BUFFERED.get)

@@ -10,7 +10,7 @@ from mray._common.record import Record
 
 
 class ActorOutline(Record):
-    """The actor that runs a call: its id in hexadecimal (of the DAG node that will make it, where there is none yet), and its class."""
+    """The actor that runs a call: its id in hexadecimal (of the DAG node that creates it, where it does not exist yet), and its class."""
 
     key: str
     class_name: str
@@ -18,13 +18,13 @@ class ActorOutline(Record):
 
 
 class Outline(Record):
-    """A DAG node in few words: what it calls, the DAG nodes that it depends on, and the actor that runs it."""
+    """A summary of a DAG node: what it calls, the DAG nodes that it depends on, and the actor that runs it."""
 
     name: str
     upstream: tuple[Outlined, ...]
     #: Those whose values are its arguments.
     arguments: tuple[Outlined, ...]
-    #: Grows from node to node: what a node depends on has a smaller number.
+    #: Ascending: a node's dependencies have smaller numbers.
     created: int
     #: The user's hint about its value.
     hint: ChannelOutputType
@@ -34,10 +34,12 @@ class Outline(Record):
 
 
 class Outlined(Protocol):
-    """An object that has an outline. The method's name is special: all other names are methods of the actor, or parts of the input."""
+    """An object that has an outline. The method's name is special, since all other names are methods of the actor, or parts of the
+    input.
+    """
 
     def __dag_outline__(self) -> Outline:
-        """The node in few words."""
+        """The node's outline."""
 
 
 def outlines(root: Outlined) -> dict[Outlined, Outline]:

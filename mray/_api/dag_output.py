@@ -1,8 +1,8 @@
-"""`output`: tensors that a method of a compiled graph fills where the reader of its result will look for them.
+"""`output`: tensors that a method of a compiled graph fills in the memory where the reader of its result expects them.
 
 the actor's program                              the method                          the edge that carries its result
 with_outputs(method, outputs): current ────────▶ output(shape, dtype) ─────────────▶ Outputs.take: memory of the next message
-Outputs.returned(value, is_alone) ◀───────────── returns that tensor                 is sent as it lies, if nobody else has it
+Outputs.returned(value, is_alone) ◀───────────── returns that tensor                 is sent in place, if it has no other holder
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Outputs(Protocol):
     """Memory for the results of one step; see `mray._gpu.outputs`."""
 
     def take(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """A tensor of undefined contents on the current device."""
+        """An uninitialized tensor on the current device."""
 
     def returned(self, value: Any, *, is_alone: bool) -> None:
         """The method has returned this value; `is_alone`: nothing else refers to that object."""
@@ -29,13 +29,13 @@ _current: ContextVar[Outputs | None] = ContextVar("outputs of the step that runs
 def output(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
     """A tensor for a method of a compiled graph to fill and return: it crosses to another GPU process without a copy.
 
-    Its contents are undefined, its device is the current GPU, its strides are in C order. `dtype`: torch's, or its name. Fill it on the
-    current stream. Other tensors that are returned are copied as ever, and so is this one where somebody keeps it, or a view of it.
+    It is uninitialized, on the current GPU, in C order. `dtype`: torch's, or its name. Fill it on the current stream. Other returned
+    tensors are copied, and so is this one if it, or a view of it, has another holder.
 
     The memory is that of one of the edge's next messages, so there are as few addresses as the edge has blocks (8 at most): a method can
-    replay a CUDA graph that fills one, one for each ``data_ptr()``. It is an ordinary new tensor, on the current GPU or without one on the
-    CPU, where no such edge is: outside of compiled graphs, where the result has several readers or is used by its actor too, through
-    pinned memory or NCCL, and the first time.
+    replay a CUDA graph that fills one, one for each ``data_ptr()``. It is an ordinary new tensor, on the current GPU or without one on
+    the CPU, where there is no such edge: outside of compiled graphs, where the result has several readers or is used by its actor too,
+    through pinned memory or NCCL, and the first time.
 
     Raises torch's OutOfMemoryError or MemoryError where the device is full.
     """
@@ -50,7 +50,7 @@ def output(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
 
 
 def with_outputs(method: Callable[..., Any], outputs: Outputs) -> Callable[..., Any]:
-    """The method, which may ask for `output`."""
+    """The method, which may call `output`."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         token = _current.set(outputs)
@@ -70,5 +70,5 @@ def _count_one() -> int:
     return sys.getrefcount(value)
 
 
-#: Python's count of references to an object that only a variable of the asking frame refers to.
+#: Python's reference count of an object that only a variable of the asking frame refers to.
 _ALONE = _count_one()

@@ -1,7 +1,7 @@
 """Finding objects of a kind inside other objects, and replacing them.
 
-Looks into lists, tuples, sets, dicts and the attributes of plain objects, which are rebuilt where something in them is
-replaced and stay as they are elsewhere. Nothing is pickled, so what cannot be pickled does no harm.
+Walks lists, tuples, sets, dicts and the attributes of plain objects, which are rebuilt where something in them is replaced. Nothing is
+pickled, so unpicklable parts are allowed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class ObjectScanner:
         self._source_type = source_type
         self._root: Any = None
         self._found: dict[int, Any] = {}
-        #: By id: for each container that was entered, whether something was found in it.
+        #: Id of each entered container -> whether something was found in it.
         self._entered: dict[int, bool] = {}
 
     def find_nodes(self, root: Any) -> list[Any]:
-        """All instances inside `root`, each once, in the order of appearance. They are not entered."""
+        """All distinct instances inside `root`, in the order of appearance. They are not entered."""
         self._root = root
         self._found.clear()
         self._entered.clear()
@@ -91,7 +91,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 def _attributes(value: Any) -> dict[str, Any] | None:
     """The instance's own attributes, if it is an object of a class written in Python."""
-    if type(value).__flags__ & (1 << 9):  # a heap type: made by a class statement
+    if type(value).__flags__ & (1 << 9):  # a heap type: created by a class statement
         try:
             found: dict[str, Any] = object.__getattribute__(value, "__dict__")
         except AttributeError:

@@ -1,10 +1,10 @@
 """Methods that `inspect`, `help` and completion see with the signature and the docstring of the user's function.
 
-In every process, where an object is made for one function of the user: a function, a class, a method of a handle. ``f.remote`` is a bound
-method, and what is known of a bound method is known of its function; so the object's class is one of its own, whose ``remote`` is a copy.
+In every process, where an object is created for one function of the user: a function, a class, a method of a handle. ``f.remote`` is a
+bound method, whose metadata is its function's; so the object has a class of its own, whose ``remote`` is a copy.
 
-A copy has a code object of its own: the interpreter keeps what it has learnt of a place in the code there, and a place that sees many
-classes learns nothing. So a call costs as much as without all this.
+A copy has its own code object: the interpreter stores specializations there, and code that sees many classes is not specialized. So a
+call costs as much as without all this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def copy_of(function: Callable[..., Any]) -> FunctionType:
-    """The same function with a code object of its own."""
+    """The same function with its own code object."""
     assert isinstance(function, FunctionType)
     code = function.__code__.replace()
     copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
@@ -43,13 +43,13 @@ def described(method: Callable[..., Any], signature: inspect.Signature, function
 
 
 def subclass(base: type[_T], **methods: Any) -> type[_T]:
-    """A class that differs from its base in nothing but these methods."""
+    """A class that differs from its base only in these methods."""
     body = {"__slots__": (), "__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__, **methods}
     return cast("type[_T]", type(base.__name__, (base,), body))
 
 
 class OfInstance:
-    """Descriptor of a dunder attribute that only instances have: on the class `inspect` finds what it finds without it."""
+    """Descriptor of a dunder attribute that only instances have: on the class `inspect` finds what it would find without it."""
 
     def __init__(self, ask: Callable[[Any], Any], of_class: Any = AttributeError) -> None:
         self._ask = ask
@@ -71,7 +71,7 @@ def option_signature(options: Mapping[str, Option], *, bound: bool) -> inspect.S
 
 
 # ------------------------------------------------------------------------------------------------ what holds nothing of the program
-#: Of values that may be kept: no array, no handle of an actor hangs on them.
+#: Of values that may be retained: no array and no actor handle hangs on them.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -86,9 +86,9 @@ class _Shown:
 
 
 def shell_of(function: Any) -> Any:
-    """The function's name, file and source, and nothing that it refers to; itself where it is no function of Python's.
+    """The function's name, file and source, without what it refers to; itself if it is no Python function.
 
-    A class lives until the garbage collector comes, and what hangs on a function may have to go with its last reference.
+    A class lives until the garbage collector runs, and what a function refers to may have to be freed with its last reference.
     """
     if not isinstance(function, FunctionType):
         return function
@@ -99,7 +99,7 @@ def shell_of(function: Any) -> Any:
 
 
 def shown_only(signature: inspect.Signature) -> inspect.Signature:
-    """The signature with the texts of default values in place of those that are more than a number or a text."""
+    """The signature with the texts of default values other than numbers and texts."""
     parameters = [
         each if each.default is each.empty or type(each.default) in _PLAIN else each.replace(default=_Shown(_text_of(each.default)))
         for each in signature.parameters.values()
@@ -110,5 +110,5 @@ def shown_only(signature: inspect.Signature) -> inspect.Signature:
 def _text_of(value: Any) -> str:
     try:
         return repr(value)
-    except Exception:  # of the user's
+    except Exception:  # of the user
         return "..."

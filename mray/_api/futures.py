@@ -1,4 +1,4 @@
-"""Futures whose waiting thread reads for its process, so that nobody has to wake it.
+"""Futures whose waiting thread reads for its process, so that no other thread has to wake it.
 
 Imports concurrent.futures: for programs that use futures.
 """
@@ -16,7 +16,7 @@ _PENDING_STATES = ("PENDING", "RUNNING")
 
 
 class ReadingFuture(Future):  # type: ignore[type-arg]
-    """A future that is settled by the thread that reads for the engine, which may be the one that waits."""
+    """A future that the engine's reading thread resolves, which may be the waiting thread."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class ReadingFuture(Future):  # type: ignore[type-arg]
 
 
 class _Waiters(list):  # type: ignore[type-arg]
-    """Those who wait for a future in another way: `concurrent.futures.wait` and `as_completed`."""
+    """Waiters by other means: `concurrent.futures.wait` and `as_completed`."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`JobConfig`: what a driver says of its job, for programs that pass it to `init`."""
+"""`JobConfig`: what a driver declares about its job, for programs that pass it to `init`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from mray._api.logging_config import LoggingConfig
 
-#: Ray's two words.
+#: Ray's values.
 _LIFETIMES = ("non_detached", "detached")
 
 
 class JobConfig:
-    """A job's namespace, environment and remarks. `init` takes them where its own arguments say nothing.
+    """A job's namespace, environment and metadata. `init` uses them where its own arguments are not given.
 
-    `metadata` is kept as it is. ValueError for a `default_actor_lifetime` that mray does not have: actors are detached one by one, with
-    ``lifetime="detached"``.
+    `metadata` has no effect. Raises ValueError for a `default_actor_lifetime` that mray does not have: actors are detached one by one,
+    with ``lifetime="detached"``.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class JobConfig:
         self.set_default_actor_lifetime(default_actor_lifetime)
 
     def set_metadata(self, key: str, value: str) -> None:
-        """Add a remark."""
+        """Add an item of metadata."""
         self.metadata[key] = value
 
     def set_runtime_env(self, runtime_env: Mapping[str, Any] | None, validate: bool = False) -> None:
@@ -56,7 +56,7 @@ class JobConfig:
         self.py_logging_config = logging_config
 
     def set_default_actor_lifetime(self, default_actor_lifetime: str) -> None:
-        """ValueError for anything but "non_detached"."""
+        """Raise ValueError for anything but "non_detached"."""
         if default_actor_lifetime not in _LIFETIMES:
             raise ValueError(f"Default actor lifetime must be one of `detached`, `non_detached`, got {default_actor_lifetime}")
         if default_actor_lifetime == "detached":
@@ -64,7 +64,7 @@ class JobConfig:
 
     @classmethod
     def from_json(cls, job_config_json: Mapping[str, Any]) -> JobConfig:
-        """From a dictionary with the arguments' names; others are ignored, as Ray does."""
+        """From a dictionary with the arguments' names; others are ignored, as on Ray."""
         return cls(
             jvm_options=job_config_json.get("jvm_options"),
             code_search_path=job_config_json.get("code_search_path"),

@@ -1,11 +1,11 @@
-"""`LoggingConfig`: one form of Python's logging for the driver and for every worker of a session.
+"""`LoggingConfig`: one configuration of Python's logging for the driver and for every worker of a session.
 
 Applied in the driver by `init`, in a worker before any user code: a handler on the root logger that writes to stderr, as text or as one
 JSON object a line, with the ids of the process, actor and task that logs. Without one, workers log as plain Python does: warnings and
 errors to stderr, until the program configures more.
 
-The logger ``ray`` is what it is with Ray, in every process where ``import ray`` means mray (`use_rays_logger`): Ray's libraries log with
-it, and files of their logs are made of its INFO lines.
+The logger ``ray`` is as with Ray, in every process where ``import ray`` means mray (`use_rays_logger`): Ray's libraries log with it, and
+files of their logs consist of its INFO lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO, Any
 from mray._api.current import backend_if_started
 
 _ENCODINGS = ("TEXT", "JSON")
-#: Attributes that a `logging.LogRecord` has by itself; everything else was put there by the program or by the filter here.
+#: Attributes that every `logging.LogRecord` has; the program or the filter here adds others.
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 #: Names in a record, and those of `Backend.context`.
 _CONTEXT = (
@@ -46,8 +46,8 @@ def use_rays_logger() -> None:
 
 
 def configure(level: int | str | None, form: str | None, wanted: bool) -> None:
-    """The level of the loggers and the form of their lines; mray's go to stderr unless the program has handlers of its own. Where the
-    program does all that itself, ``ray`` is left without a handler.
+    """Set the level of the loggers and the format of their lines; mray's go to stderr unless the program has handlers of its own. Where the
+    program configures all that itself, ``ray`` gets no handler.
     """
     if not wanted:
         for ours in _loggers[1:]:
@@ -65,8 +65,8 @@ def configure(level: int | str | None, form: str | None, wanted: bool) -> None:
 
 
 class _ToStderr(logging.Handler):
-    """The value of ``sys.stderr`` when the message comes, for notebooks and tests replace it, or in a driver a certain one: the logger
-    ``ray`` writes to that of its import. A worker's messages stand alone, since its lines come to the driver with its name.
+    """Writes to the current ``sys.stderr``, since notebooks and tests replace it, or in a driver to a fixed one: the logger ``ray`` writes
+    to that of its import. A worker's messages are unprefixed, since the driver adds the worker's name.
     """
 
     def __init__(self, stream: IO[str] | None = None) -> None:
@@ -91,7 +91,7 @@ class LoggingConfig:
     """How the processes of a session log.
 
     `encoding` is ``"TEXT"`` or ``"JSON"``, `log_level` a name of a level, `additional_log_standard_attrs` names of attributes of
-    `logging.LogRecord` to add to each line. ValueError for an encoding or an attribute that does not exist.
+    `logging.LogRecord` to add to each line. Raises ValueError for an unknown encoding or attribute.
     """
 
     encoding: str = "TEXT"
@@ -111,7 +111,7 @@ class LoggingConfig:
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> LoggingConfig:
-        """From builtin values; names that mean nothing are passed over."""
+        """From builtin values; unknown names are ignored."""
         return cls(**{name: value for name, value in d.items() if name in cls.__dataclass_fields__})
 
     def apply(self) -> None:
@@ -132,11 +132,11 @@ class LoggingConfig:
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscriptable in Python 3.10
-    """Ours among the root logger's."""
+    """mray's among the root logger's."""
 
 
 def _add_context(record: logging.LogRecord) -> bool:
-    """Facts of the logging process: ids of the job, the worker and node, and in a worker those of the actor and the task."""
+    """Ids of the logging process: of the job, the worker and node, and in a worker those of the actor and the task."""
     backend = backend_if_started()
     if backend is None:
         return True
@@ -164,7 +164,7 @@ class _Form(logging.Formatter):
 
 
 class _AsText(_Form):
-    """A line for people, with the rest as ``name=value`` behind it."""
+    """A line of text, followed by the rest as ``name=value``."""
 
     def format(self, record: logging.LogRecord) -> str:
         extras = " ".join(f"{name}={value}" for name, value in self.extras(record).items())
@@ -172,7 +172,7 @@ class _AsText(_Form):
 
 
 class _AsJson(_Form):
-    """One JSON object; what JSON does not know goes in as text."""
+    """One JSON object; other values as text."""
 
     def format(self, record: logging.LogRecord) -> str:
         values: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""Attributes that Ray calls private and wrappers of its calls read all the same: of handles, methods and remote functions.
+"""Ray's private attributes of handles, methods and remote functions that wrappers of its calls read.
 
-In every process. Each is made when it is read, from what mray keeps of a class or a function; nothing of mray reads them.
+In every process. Each is computed when it is read, from what mray stores of a class or a function; mray itself reads none of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`RemoteFunction`: a function that runs elsewhere.
 
-In every process. It is the user's function, its checked options and its signature; the engine that runs it keeps what it knows of it in
+In every process. It has the user's function, its checked options and its signature; the engine that runs it caches what it needs in
 `RemoteFunction.export_cache` (see `mray._api.backend.Backend.exports`).
 """
 
@@ -22,7 +22,7 @@ from mray._common.options import TASK_OPTIONS, check_task_options, complete_task
 _NEVER = 1 << 30
 #: The parts of a function that travel.
 _STATE = ("function", "name", "module", "uuid", "is_generator", "signature", "given_options", "decorator", "__doc__")
-#: Sets of options that are kept for each function.
+#: Sets of options that are cached for each function.
 MOST_KEPT = 32
 #: Options that Ray's functions have with their defaults; others are None where they are not given.
 _COMPLETED = ("max_calls", "max_retries", "retry_exceptions")
@@ -33,9 +33,8 @@ _SIMPLE = (int, float, str, bool, type(None))
 class RemoteFunction:
     """The result of `remote` for a function. ``f.remote(...)`` starts a task and returns the ref of its result.
 
-    For backends: `function`, `name` (qualified), `module`, `uuid` (the same in every copy of this object), `default_options`
-    (complete; always the same dict, so its identity may serve as a key; so may that of a call's own options), `export_cache` (what one
-    of them keeps).
+    For backends: `function`, `name` (qualified), `module`, `uuid` (the same in every copy of this object), `default_options` (complete;
+    always the same dict, so its identity may serve as a key; so may that of a call's own options), `export_cache` (one backend's cache).
     """
 
     __slots__ = (
@@ -68,9 +67,9 @@ class RemoteFunction:
     #: The user's options, unmerged.
     given_options: dict[str, Any]
     default_options: dict[str, Any]
-    #: Options that were given to single calls, complete, by their names, types and values.
+    #: Complete options of single calls, by the names, types and values of the given ones.
     completed_options: dict[tuple[Any, ...], dict[str, Any]]
-    #: The backend that keeps something, and what.
+    #: A backend, and its cache.
     export_cache: tuple[Any, dict[str, Any]]
     decorator: Callable[..., Any] | None
 
@@ -95,7 +94,7 @@ class RemoteFunction:
                 getattr(function, "__doc__", None),
             )
         )
-        # For whoever looks at it here; copies in other processes go without.
+        # For `inspect` here; copies in other processes go without.
         signature = self.signature.signature()
         self.__dict__.update(__signature__=signature, __wrapped__=function, __origin__=function)  # the last: `help` shows it alone
         facts = shown_only(signature), shell_of(function), self.__doc__
@@ -133,10 +132,10 @@ class RemoteFunction:
     def _function_name(self) -> str:
         return f"{self.module}.{short_name(self.name)}"
 
-    if not TYPE_CHECKING:  # which would take any name for one that there is
+    if not TYPE_CHECKING:  # which would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Attributes that Ray calls private and wrappers read: `_default_options`, those that were given, and each option."""
+            """Ray's private attributes that wrappers read: `_default_options`, the given ones, and each option."""
             option = name.removeprefix("_")
             if name == "_default_options":
                 return dict(self.given_options)
@@ -145,10 +144,10 @@ class RemoteFunction:
             return self.default_options[option] if option in _COMPLETED else self.given_options.get(option)
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Start a task; returns at once.
+        """Start a task; returns immediately.
 
-        Returns the ref of its value, a list of refs for ``num_returns`` above 1, ``None`` for 0. Arguments that are refs become values
-        before the task starts; refs inside of arguments stay refs. TypeError when the function cannot be called like this.
+        Returns the ref of its value, a list of refs for ``num_returns`` above 1, None for 0. Arguments that are refs become values
+        before the task starts; refs inside of arguments stay refs. Raises TypeError when the function cannot be called like this.
         """
         if kwargs or not self.low <= len(args) <= self.high:
             return _submit(self, args, kwargs, self.default_options)
@@ -160,7 +159,7 @@ class RemoteFunction:
         return _submit(self, args or (), kwargs or {}, merged)
 
     def options(self, **options: Any) -> RemoteFunctionWithOptions:
-        """The function with other options: ``f.options(num_cpus=2).remote(...)``. They are those of `mray.remote` for functions."""
+        """The function with other options: ``f.options(num_cpus=2).remote(...)``. Accepts the options of `mray.remote` for functions."""
         return RemoteFunctionWithOptions(self, options)
 
     options.__signature__ = option_signature(  # type: ignore[attr-defined]
@@ -199,7 +198,7 @@ def _submit(function: RemoteFunction, args: Sequence[Any], kwargs: dict[str, Any
 
 
 def _merged(function: RemoteFunction, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The complete options of a call; for equal ones the same dict, as far as that is cheap to see."""
+    """The complete options of a call; for equal ones the same dict, where that is cheap to see."""
     key = tuple([(name, type(value), value) for name, value in options.items() if type(value) in _SIMPLE])
     kept = function.completed_options
     merged = kept.get(key) if len(key) == len(options) else None

@@ -1,7 +1,7 @@
-"""`RuntimeEnv`: what a process of the user's is started with, as a dict that checks itself.
+"""`RuntimeEnv`: how a process of user code is started, as a dict that checks itself.
 
-Pure; any process. Parts that mray cannot set up are refused with their name: a program that asks for packages and runs without them fails
-later and worse.
+Pure; any process. Fields that mray cannot set up are refused by name: a program that asks for packages and runs without them fails later
+and worse.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from mray._common.environment_rules import check_environment, packages_of
 from mray._common.log import logger
 
-#: Names under which Ray's object keeps what its constructor is given as something else.
+#: Names under which Ray's object stores arguments of its constructor.
 _KEPT_AS = {"nsight": "_nsight", "rocprof_sys": "_rocprof_sys"}
 
 
@@ -22,7 +22,7 @@ class RuntimeEnvConfig(dict[str, Any]):
     """How an environment is set up.
 
     ``setup_timeout_seconds``: how long packages may take to install, an int above 0, or -1 for no limit. ``eager_install``: whether the
-    job's packages are installed as soon as the session starts, rather than for the first task. ``log_files`` is kept and has no effect.
+    job's packages are installed as soon as the session starts, rather than for the first task. ``log_files`` has no effect.
     """
 
     known_fields = frozenset({"setup_timeout_seconds", "eager_install", "log_files"})
@@ -55,8 +55,8 @@ class RuntimeEnvConfig(dict[str, Any]):
 class RuntimeEnv(dict[str, Any]):
     """A runtime environment: ``RuntimeEnv(env_vars={"NAME": "value"}, pip=["package"])``, usable wherever a dict is.
 
-    TypeError and ValueError for fields that are wrong, NotImplementedError for fields that mray cannot set up. Packages are kept as a dict
-    with ``packages``.
+    Raises TypeError and ValueError for invalid fields, NotImplementedError for fields that mray cannot set up. Packages are stored as a
+    dict with ``packages``.
     """
 
     def __init__(self, *, _validate: bool = True, **fields: Any) -> None:
@@ -97,7 +97,7 @@ class RuntimeEnv(dict[str, Any]):
 
     @classmethod
     def deserialize(cls, serialized_runtime_env: str) -> RuntimeEnv:
-        """The text of `serialize`."""
+        """The environment of a text of `serialize`."""
         return cls(_validate=False, **json.loads(serialized_runtime_env))
 
     def env_vars(self) -> dict[str, str]:
@@ -133,17 +133,17 @@ class RuntimeEnv(dict[str, Any]):
         """The requirements for uv."""
         return dict(self.get("uv") or {})
 
-    # Fields that mray cannot set up are refused when they are given; an environment of elsewhere that was deserialized may have it.
+    # Fields that mray cannot set up are refused when they are given; a deserialized environment may have them.
     def has_conda(self) -> bool:
         return bool(self.get("conda"))
 
     def conda_env_name(self) -> str | None:
-        """Of an environment that is there already."""
+        """Of an existing environment."""
         conda = self.get("conda")
         return conda if isinstance(conda, str) else None
 
     def conda_config(self) -> str | None:
-        """Of one that is to be made, as JSON."""
+        """Of one that is to be created, as JSON."""
         conda = self.get("conda")
         return json.dumps(conda, sort_keys=True) if isinstance(conda, dict) else None
 

@@ -1,6 +1,6 @@
 """The signature of a function: checked at the call, carried by handles.
 
-A signature here is builtin values only, so that a handle can take it into processes that do not have the class.
+A signature consists of builtin values only, so that a handle can take it into processes that do not have the class.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _KINDS = (
     inspect.Parameter.KEYWORD_ONLY,
     inspect.Parameter.VAR_KEYWORD,
 )
-#: More positional arguments than anybody passes.
+#: More positional arguments than any call has.
 _MANY = 1 << 30
 
 
 class CallSignature:
     """The parameters of a function, quick to compare with a call.
 
-    A call with `low` to `high` positional arguments and no keywords is right; for any other `check` decides.
+    A call with `low` to `high` positional arguments and no keywords is valid; for any other `check` decides.
     """
 
     __slots__ = ("_open", "_places", "_required", "_signature", "high", "low", "parameters")
 
     def __init__(self, parameters: Sequence[ParameterFacts] | None) -> None:
-        #: ``None``: unknown, everything is accepted.
+        #: None: unknown, everything is accepted.
         self.parameters = tuple(parameters) if parameters is not None else None
         self._signature: inspect.Signature | None = None
         self.low, self.high = 0, _MANY
-        #: Whether any keyword is taken.
+        #: Whether any keyword is accepted.
         self._open = True
-        #: Keyword to position; `_MANY` when it is a keyword only.
+        #: Keyword -> position; `_MANY` when it is keyword-only.
         self._places: dict[str, int] = {}
-        #: (keyword, position) of what must be given; ``None`` for what cannot be given by keyword.
+        #: (keyword, position) of required arguments; None for positional-only ones.
         self._required: list[tuple[str | None, int]] = []
         if self.parameters is not None:
             self.low, self.high = _bounds(self.parameters)
@@ -61,7 +61,7 @@ class CallSignature:
         return made
 
     def signature(self) -> inspect.Signature:
-        """As `inspect` has it; where the function itself is not, defaults are ``...``."""
+        """As `inspect` has it; where the function itself is missing, defaults are ``...``."""
         if self._signature is None:
             parameters = self.parameters
             if parameters is None:
@@ -88,7 +88,7 @@ class CallSignature:
                 self._required.append((name if by_name else None, place))
 
     def accepts(self, count: int, kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call with so many positional arguments and these keywords is right."""
+        """Whether a call with this number of positional arguments and these keywords is valid."""
         if count > self.high:
             return False
         places = self._places
@@ -102,7 +102,7 @@ class CallSignature:
         return all(place < count or name in kwargs for name, place in self._required)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """TypeError, in `inspect`'s words, when the function cannot be called so."""
+        """Raise TypeError, with `inspect`'s text, when the function cannot be called so."""
         if not self.accepts(len(args), kwargs):
             self.signature().bind(*args, **kwargs)
 
@@ -110,7 +110,7 @@ class CallSignature:
         return CallSignature, (self.parameters,)
 
     def __str__(self) -> str:
-        """As texts of errors have it: only what a call may be about, so without the type of the result."""
+        """For error texts: without the return type."""
         return str(self.signature().replace(return_annotation=inspect.Signature.empty))
 
 
@@ -123,7 +123,7 @@ def _bounds(parameters: Sequence[ParameterFacts]) -> tuple[int, int]:
         elif kind == inspect.Parameter.VAR_POSITIONAL:
             high = _MANY
         elif kind == inspect.Parameter.KEYWORD_ONLY and not default:
-            low = _MANY  # never right without keywords
+            low = _MANY  # never valid without keywords
     return low, high
 
 

@@ -1,11 +1,11 @@
-"""`TensorTransportManager`: how a program brings tensors from actor to actor in a way of its own.
+"""`TensorTransportManager`: a program's own transport of tensors from actor to actor.
 
     holder                                          receiver
     extract_tensor_transport_metadata(tensors) ---> fetch_multiple_tensors / recv_multiple_tensors(metadata)
-    garbage_collect, when the last ref is gone
+    garbage_collect, when the last ref is dropped
 
-A class of these is registered by `mray.experimental.register_tensor_transport`; each process that needs one makes one instance. mray runs
-transports of which only the receiver takes part (`is_one_sided`): `send_multiple_tensors` and `abort_transport` are never called.
+A class of these is registered by `mray.experimental.register_tensor_transport`; each process that needs one creates one instance. mray
+runs transports in which only the receiver takes part (`is_one_sided`): `send_multiple_tensors` and `abort_transport` are never called.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ __all__ = ["CommunicatorMetadata", "FetchRequest", "TensorTransportManager", "Te
 
 @dataclass
 class CommunicatorMetadata:
-    """Facts that both ends have to know of each other. Derive from it."""
+    """What both ends must know of each other. Derive from it."""
 
 
 @dataclass
 class TensorTransportMetadata:
-    """Facts that a receiver has to know of tensors in order to get them. Derive from it; must be picklable."""
+    """What a receiver must know of tensors in order to get them. Derive from it; must be picklable."""
 
     #: Shape and dtype of each.
     tensor_meta: list[Any]
-    #: The type of the device that they are on: ``"cpu"``, ``"cuda"``.
+    #: The type of their device: ``"cpu"``, ``"cuda"``.
     tensor_device: str | None = None
 
 
 @dataclass
 class FetchRequest:
-    """Tensors that are on their way. Its finalizer gives back the resources that it holds: nobody may ever wait for it."""
+    """Tensors in flight. Its finalizer releases its resources, since it may never be waited for."""
 
     obj_id: str
     tensors: list[Any]
 
 
 class TensorTransportManager(ABC):
-    """One way of bringing tensors from actor to actor. Objects are named by their ids in hex digits."""
+    """A transport of tensors from actor to actor. Objects are named by their ids in hex digits."""
 
     @abstractmethod
     def tensor_transport_backend(self) -> str:
@@ -55,19 +55,19 @@ class TensorTransportManager(ABC):
     @staticmethod
     @abstractmethod
     def can_abort_transport() -> bool:
-        """Whether a transfer can be broken off."""
+        """Whether a transfer can be aborted."""
 
     @abstractmethod
     def actor_has_tensor_transport(self, actor: Any) -> bool:
-        """Whether this actor can use it. Called in the process that calls its methods; ValueError there if not."""
+        """Whether this actor can use it. Called in the process that calls its methods, which raises ValueError if not."""
 
     @abstractmethod
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Any]) -> TensorTransportMetadata:
-        """In the holder, when a method has returned these tensors: make them ready to be got."""
+        """In the holder, when a method has returned these tensors: prepare them for receivers."""
 
     @abstractmethod
     def get_communicator_metadata(self, src_actor: Any, dst_actor: Any, backend: str | None = None) -> CommunicatorMetadata:
-        """The facts of the two ends for `recv_multiple_tensors`; both are None here."""
+        """The metadata of the two ends for `recv_multiple_tensors`; both are None here."""
 
     @abstractmethod
     def recv_multiple_tensors(
@@ -77,7 +77,7 @@ class TensorTransportManager(ABC):
         communicator_metadata: CommunicatorMetadata,
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
-        """In the receiver, before a method runs that was given the ref: get the tensors."""
+        """In the receiver, before a method with the ref as argument runs: get the tensors."""
 
     def fetch_multiple_tensors(
         self,
@@ -91,19 +91,19 @@ class TensorTransportManager(ABC):
         return FetchRequest(obj_id=obj_id, tensors=tensors)
 
     def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
-        """The tensors of a fetch, waiting `timeout` seconds at most (-1: for ever); TimeoutError."""
+        """The tensors of a fetch, waiting `timeout` seconds at most (-1: without limit). Raises TimeoutError."""
         return fetch_request.tensors
 
     @abstractmethod
     def send_multiple_tensors(
         self, tensors: list[Any], tensor_transport_metadata: TensorTransportMetadata, communicator_metadata: CommunicatorMetadata
     ) -> None:
-        """Of transports with two sides."""
+        """For two-sided transports."""
 
     @abstractmethod
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:
-        """In the holder, when the last ref is gone: undo `extract_tensor_transport_metadata`."""
+        """In the holder, when the last ref is dropped: undo `extract_tensor_transport_metadata`."""
 
     @abstractmethod
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
-        """Of transports with two sides."""
+        """For two-sided transports."""

@@ -1,7 +1,7 @@
 """Type hints of graph edges: how the tensors in a DAG node's result travel, and where they arrive.
 
-In the process that binds; plain data that knows no channel. `DAGNode.with_tensor_transport` and `DAGNode.with_type_hint` attach a hint to a
-DAG node; whoever compiles the graph reads it and picks the mechanism.
+In the process that binds; plain data that knows no channel. `DAGNode.with_tensor_transport` and `DAGNode.with_type_hint` attach a hint
+to a DAG node; the compiler reads it and picks the mechanism.
 
 ====================  =================  ==============================================================================
 asked for             ``transport``      ``mechanism``: what the user named, and the compiler must use or refuse
@@ -12,7 +12,7 @@ asked for             ``transport``      ``mechanism``: what the user named, and
 ``"accelerator"``     ``"accelerator"``  None: device memory, with the communicator registered for it
 ``"nccl"``            ``"accelerator"``  ``"nccl"``
 ``"cuda_ipc"``        ``"accelerator"``  ``"cuda_ipc"``
-a `Communicator`      what it says       None: that communicator
+a `Communicator`      its own            None: that communicator
 ====================  =================  ==============================================================================
 """
 
@@ -30,9 +30,9 @@ _MECHANISMS = {"shm": "auto", "nccl": "accelerator", "cuda_ipc": "accelerator"}
 
 
 class Device(Enum):
-    """Where a tensor is for those who receive it."""
+    """The target device of a received tensor."""
 
-    #: On the kind of device it was on when it was sent.
+    #: The kind of device it was sent from.
     DEFAULT = "default"
     CPU = "cpu"
     GPU = "gpu"
@@ -46,7 +46,7 @@ class ChannelOutputType:
     """A hint about the values that a DAG node returns: in this base class, none."""
 
     def register_custom_serializer(self) -> None:
-        """Nothing to do: tensors are serialized without registration. For programs that call it."""
+        """No-op, for programs that call it: tensors are serialized without registration."""
 
     def requires_accelerator(self) -> bool:
         """Whether values must travel through device memory."""
@@ -57,7 +57,7 @@ class ChannelOutputType:
         return None
 
     def set_communicator_id(self, group_id: str) -> None:
-        """Which communicator carries the values. Raises NotImplementedError where none can."""
+        """Set the communicator that carries the values. Raises NotImplementedError where none can."""
         raise NotImplementedError
 
 
@@ -76,9 +76,9 @@ class _TensorHint(ChannelOutputType):
 class TorchTensorType(_TensorHint):
     """The values hold torch tensors that travel by `transport`; see the table above.
 
-    With `_static_shape` the first execution fixes all shapes and dtypes, and with `_direct_return` the value must be a tensor itself;
-    an execution that breaks the promise ends the graph. Raises ValueError for a transport that does not exist, and for one through
-    device memory to the CPU.
+    With `_static_shape` the first execution fixes all shapes and dtypes, and with `_direct_return` the value must be a tensor itself; an
+    execution that breaks the promise ends the graph. Raises ValueError for an unknown transport, and for one through device memory to
+    the CPU.
     """
 
     AUTO = "auto"
@@ -93,7 +93,7 @@ class TorchTensorType(_TensorHint):
         _direct_return: bool | None = False,
     ) -> None:
         super().__init__(device, _static_shape, bool(_direct_return))
-        #: The one mechanism that the user allows; None leaves the choice.
+        #: The only mechanism that the user allows; None leaves the choice.
         self.mechanism: str | None = None
         self._communicator: Communicator | None = None
         #: The id of the communicator that carries the values, once the graph is compiled.
@@ -147,7 +147,7 @@ def _flags(hint: _TensorHint) -> str:
 def tensor_transport(
     transport: str | Communicator | None, device: str | Device, static_shape: bool, direct_return: bool
 ) -> AutoTransportType | TorchTensorType:
-    """The hint that `DAGNode.with_tensor_transport` means. Raises ValueError for what does not exist."""
+    """The hint that `DAGNode.with_tensor_transport` means. Raises ValueError for an unknown transport."""
     try:
         device = Device(device)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Variables for the types of values: Any, as type checkers see it, where nothing is known of them."""
+"""Type variables for values: Any, as type checkers see it, where the type is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of what type checkers are told (see ``typed.pyi`` beside this): the names that are there while a program runs."""
+"""The run-time names of what type checkers read in ``typed.pyi``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ T = TypeVar("T")
 #: The result of `ActorClass.remote`, for annotations: a handle on which the methods that `method` decorates are typed.
 ActorProxy = Union["ActorHandle[T]", type[T]]  # noqa: F821
 
-#: In annotations, where these are evaluated: anything.
+#: In annotations that are evaluated: anything.
 ActorOptions = InitOptions = Any
 CompiledGraph = Unpack = Optional
