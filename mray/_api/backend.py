@@ -1,8 +1,7 @@
 """The contract of an engine behind the user's verbs.
 
-Everything in `mray._api` talks to the `Backend` of the process: ``mray._backends.native``, ``local`` (one
-process) or ``ray`` (real Ray). A backend never sees a user's decorator; it gets functions, classes, values and
-checked options.
+Everything in `mray._api` talks to the `Backend` of the process: ``mray._backends.native``, ``local`` (one process) or ``ray`` (real
+Ray). A backend never sees a user's decorator; it gets functions, classes, values and checked options.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ if TYPE_CHECKING:
 
 #: The result of a call: one ref, a list of refs (num_returns > 1), None (num_returns == 0), or an `ObjectRefGenerator` ("streaming").
 Returned = Any
-#: From so many refs on a list is long: `wait` remembers what it has left of one.
+#: The length of a list of refs from which on `wait` remembers what it has left of it.
 LONG_LIST = 256
 
 
 class Backend(RefBackend):
     """One engine. All methods may be called from any thread; those that block say how they end. See also `RefBackend`."""
 
-    #: Whether `init(address="local")` in this process starts a session within it, by `start_within`.
+    #: Whether `init(address="local")` in this process starts a nested session, by `start_within`.
     has_sessions_within = False
-    #: Of a session within: the backend that this process goes back to when it ends.
+    #: In a nested session: the backend that this process returns to when it ends.
     outer: Backend | None = None
 
     # -- session -------------------------------------------------------------------------------
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Facts of the session: ``node_id, session_dir, session_name, node_ip_address, namespace, job_id, address``."""
+        """The session: ``node_id, session_dir, session_name, node_ip_address, namespace, job_id, address``."""
 
     @abstractmethod
     def shutdown(self) -> None:
@@ -48,20 +47,18 @@ class Backend(RefBackend):
         return
 
     def start_within(self, options: SessionOptions) -> Backend:
-        """A session of this process's own, which ends with it. RuntimeError where there is none besides the one that there is."""
+        """Start a session nested in this process, which ends with it. Raises RuntimeError where there can be none."""
         raise RuntimeError("this process has a session already")
 
     def after_reset(self) -> Backend | None:
-        """End everything that was asked for, and return a backend that begins anew in the same session; this one is of no use then.
+        """End all work, and return a backend that starts again in the same session; this one is useless then.
 
-        None: this engine, or this session, cannot; whoever wants it ends the session and starts another one.
+        None: this engine, or this session, cannot; the caller ends the session and starts another one.
         """
         return None
 
     def counterpart(self, module: str) -> Any:
-        """The module that answers for ``mray.<module>`` in place of mray: where Ray runs behind, Ray's own module of that name. None: mray
-        does.
-        """
+        """The module that replaces ``mray.<module>``: Ray's own module of that name where Ray is the engine; else None."""
         return None
 
     # -- objects -------------------------------------------------------------------------------
@@ -70,7 +67,7 @@ class Backend(RefBackend):
         """Store a value; the calling process owns it."""
 
     def new_memory(self, size: int) -> Any | None:
-        """Exports writable memory for an array of so many bytes, which this engine sends without a copy; None if it has none."""
+        """An exporter of writable memory for an array of `size` bytes, which this engine sends without a copy; None if it has none."""
         return None
 
     def memory_counts(self) -> tuple[int, int, int, int]:
@@ -86,42 +83,42 @@ class Backend(RefBackend):
         """As `RefBackend.then`; with the handle of an actor, call `callback(error)` when the actor is dead for good."""
 
     def has_left(self, refs: list[Any]) -> bool:
-        """Whether these are the very refs that a `wait` has left a moment ago, so that nobody has to look at each."""
+        """Whether these are exactly the refs that a recent `wait` has left, so that none needs a check."""
         return False
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait as `get` does, for something that callbacks of `then` bring about; the predicate's last value.
+        """Wait as `get` does, for a condition that callbacks of `then` bring about. Returns the predicate's last value.
 
-        The predicate is called often and in other threads: it must be quick. Any other code that makes it true must call `wake`.
+        The predicate is called often and in other threads, so it must be quick. Any other code that makes it true must call `wake`.
         """
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
     def read_along(self) -> None:
-        """Somebody is about to wait in another way: have callbacks come at once all the same."""
+        """A thread is about to wait by other means: deliver callbacks immediately all the same."""
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
     def flush(self) -> None:
-        """Send the answers to earlier calls that this process holds back until there are more: what follows may end it."""
+        """Send the answers to earlier calls that this process batches: the caller may end it."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call `callback` in any thread after so many seconds, or some milliseconds more."""
+        """Call `callback` in any thread after `seconds`, or some milliseconds more."""
         raise NotImplementedError(f"{type(self).__name__} has no timers.")
 
     def wake(self) -> None:
-        """Have those in `wait_until` look again."""
+        """Make threads in `wait_until` test their predicates again."""
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
     # -- tensors that stay with their maker -------------------------------------------------------
     def put_tensors(self, value: Any, transport: TensorTransport) -> ObjectRef:
-        """As `put`, the tensors stay in this process until somebody needs them."""
+        """As `put`, but the tensors stay in this process until a reader needs them."""
         raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
 
     def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
-        """Wait until no object has this tensor of this process; TimeoutError."""
+        """Wait until no object has this tensor of this process. Raises TimeoutError."""
         raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
 
     def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
-        """Have `get` hand out what `place` makes of the tensors; ValueError unless the ref's tensors stay with their maker.
+        """Make `get` return what `place` makes of the tensors. Raises ValueError unless the ref's tensors stay with their holder.
 
         `device`: a type of devices that its transport must admit.
         """
@@ -131,7 +128,7 @@ class Backend(RefBackend):
     def exports(self, owner: Any) -> dict[str, Any]:
         """The cache of this backend for a `RemoteFunction` or `ActorBlueprint`.
 
-        That of the next session begins with nothing, and takes the code as it is then.
+        A new session begins with an empty one, and takes the code as it is then.
         """
         backend, kept = owner.export_cache
         if backend is not self:
@@ -151,7 +148,7 @@ class Backend(RefBackend):
     # -- actors ----------------------------------------------------------------------------------
     @abstractmethod
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
-        """Start an actor of `actor_class` (an `ActorClass`); returns at once."""
+        """Start an actor of `actor_class` (an `ActorClass`); returns immediately."""
 
     @abstractmethod
     def submit_method(
@@ -167,7 +164,7 @@ class Backend(RefBackend):
 
     @abstractmethod
     def hold_actor(self, actor_id: bytes) -> Any:
-        """A token whose life is the handle's: when the last token in the last process goes, the actor ends."""
+        """A token that lives as long as the handle: when the last token in the last process dies, the actor ends."""
 
     def has_made(self, actor_id: bytes) -> bool:
         """Whether an actor is of this session; False where it is known to be of another one."""
@@ -175,33 +172,33 @@ class Backend(RefBackend):
 
     @abstractmethod
     def export_handle(self, handle: ActorHandle) -> None:
-        """Called when a handle is pickled: keeps the actor alive with whatever it is pickled into."""
+        """Called when a handle is pickled: keeps the actor alive with the pickle."""
 
     def carried_by_own_handle(self) -> Any:
-        """The facts that a new handle of the actor in this process carries; see `ActorHandle._carried`."""
+        """The engine's data of a new handle of the actor in this process; see `ActorHandle._carried`."""
         return None
 
     @abstractmethod
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
-        """End the actor's process at once."""
+        """Kill the actor's process immediately."""
 
     def actor_state(self, handle: ActorHandle) -> str | None:
-        """The state of an actor as far as this process has heard of it: "pending", "alive", "restarting", "dead"; None if it has not."""
+        """The state of an actor as this process knows it: "pending", "alive", "restarting", "dead"; None if unknown."""
         raise NotImplementedError(f"{type(self).__name__} does not follow the states of actors.")
 
     @abstractmethod
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
-        """The (weak) handle of a named actor; ValueError if there is none."""
+        """The (weak) handle of a named actor. Raises ValueError if there is none."""
 
     # -- placement groups ------------------------------------------------------------------------
     def create_placement_group(
         self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
     ) -> bytes:
-        """Begin a reservation; returns its id. RaySystemError when the name is taken. Arguments are checked."""
+        """Begin a reservation; returns its id. Raises RaySystemError when the name is taken. Arguments are checked."""
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
     def remove_placement_group(self, group_id: bytes) -> None:
-        """End a reservation and who runs in it; nothing happens when there is none."""
+        """End a reservation and its tasks and actors; ignored when there is none."""
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
     def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
@@ -209,18 +206,20 @@ class Backend(RefBackend):
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
     def wait_placement_group(self, group_id: bytes, timeout: float) -> bool:
-        """Whether the group is created in so many seconds; an exception when it is removed."""
+        """Whether the group is created within `timeout` seconds. Raises when it is removed."""
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
     def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
-        """Call back with the object's id, once no process holds a ref of it, in some thread. ValueError unless it is this process's."""
+        """Call back with the object's id, once no process holds a ref of it, in any thread. Raises ValueError unless this process owns
+        it.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not tell when an object goes out of scope.")
 
     # -- what there is ---------------------------------------------------------------------------
     @abstractmethod
     def query(self, what: str, *arguments: Any) -> Any:
         """A listing of the node: ``cluster_resources, available_resources, nodes, named_actors, actors, placement_groups``; ``spilled``:
-        the bytes and the number of objects that were written to disk.
+        bytes and number of spilled objects.
         """
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
@@ -229,13 +228,13 @@ class Backend(RefBackend):
 
     @abstractmethod
     def context(self) -> dict[str, Any]:
-        """Where the calling thread runs: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode,
-        resources, gpu_ids, namespace, restarted, runtime_env``; ``None`` where there is none.
+        """The context of the calling thread: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode, resources,
+        gpu_ids, namespace, restarted, runtime_env``; None where there is none.
         """
 
     @abstractmethod
     def exit_actor(self) -> None:
-        """End the actor this is called in after the current call; does not return. TypeError outside an actor."""
+        """End the actor this is called in after the current call; does not return. Raises TypeError outside an actor."""
 
     # -- graphs ----------------------------------------------------------------------------------
     @abstractmethod
@@ -244,10 +243,10 @@ class Backend(RefBackend):
 
     @abstractmethod
     def restore_graph(self, handle: Any) -> Any:
-        """The compiled graph that was pickled as `handle`: itself where it was compiled, elsewhere something that executes it there."""
+        """The compiled graph that was pickled as `handle`: itself where it was compiled, elsewhere an object that executes it there."""
 
     def host(self) -> Any:
-        """The part of this process that channels use: a `mray._graph.host.GraphHost`. NotImplementedError where channels are the engine's
-        own.
+        """The part of this process that channels use: a `mray._graph.host.GraphHost`. Raises NotImplementedError where channels are the
+        engine's own.
         """
         raise NotImplementedError(f"{type(self).__name__} has channels of its own.")

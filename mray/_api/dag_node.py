@@ -1,10 +1,10 @@
 """The graph a user writes with ``bind``: DAG nodes.
 
-In the process that binds. A DAG node says what to call with which arguments, some of which are DAG nodes themselves. It can be executed as
-ordinary calls (`DAGNode.execute`), or handed to the backend's compiler (`DAGNode.experimental_compile`). It knows no channel and
-no compiler: whoever compiles reads it through the methods here.
+In the process that binds. A DAG node says what to call with which arguments, some of which are DAG nodes themselves. It can be executed
+as ordinary calls (`DAGNode.execute`), or compiled by the backend (`DAGNode.experimental_compile`). It knows no channel and no compiler,
+which reads it through the methods here.
 
-Nodes know who uses them, too: what is bound and used nowhere must be found when the graph is compiled.
+Nodes know their users, too: a bound node without users must be found when the graph is compiled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IN_CONTEXT_MANAGER = "__in_context_manager__"
 
 
 class Unique:
-    """Cannot be copied or pickled: there is one of it. Its name in errors is that of its class, or `known_as`."""
+    """An object that cannot be copied or pickled. Its name in errors is that of its class, or `known_as`."""
 
     __slots__ = ()
     known_as = ""
@@ -74,7 +74,7 @@ class GraphRef(Unique, ABC, Generic[T_co]):
         """The result, once; `deadline` is the moment (of `mray._common.clock`) at which `timeout` seconds have passed."""
 
     def put_back(self, value: Any) -> None:
-        """Undo `get`, which has brought this value."""
+        """Undo `get`, which has returned this value."""
 
     if TYPE_CHECKING:
 
@@ -82,7 +82,7 @@ class GraphRef(Unique, ABC, Generic[T_co]):
 
     @abstractmethod
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-        """`mray.wait` for a list of which this is one."""
+        """`mray.wait` for a list that includes this one."""
 
 
 _numbers = itertools.count()
@@ -98,13 +98,13 @@ class DAGNode(ABC, Generic[T_co]):
         self._bound_other_args_to_resolve = other_args_to_resolve or {}
         #: The same in every copy of this node.
         self._stable_uuid = uuid.uuid4().hex
-        #: Grows from node to node: what a node uses is older than the node.
+        #: Ascending: a node's arguments have smaller numbers.
         self._created = next(_numbers)
-        #: Results of the last `execute` that was asked to keep them, by stable uuid.
+        #: Results of the last `execute` with `_ray_cache_refs`, by stable uuid.
         self.cache_from_last_execute: dict[str, Any] = {}
         #: The hint about the values, and how they travel; copies of the node share it.
         self._type_hint = ChannelOutputType()
-        #: A weak reference to what `experimental_compile` made of the graph that ends in this very node.
+        #: A weak reference to the compiled graph that ends in this very node.
         self._compiled: weakref.ref[Any] | None = None
         self._downstream_nodes: list[DAGNode] = []
         self._upstream_nodes = self._get_all_child_nodes()
@@ -167,11 +167,11 @@ class DAGNode(ABC, Generic[T_co]):
     def with_tensor_transport(
         self: N, transport: Any = "auto", device: Any = "default", _static_shape: bool = False, _direct_return: bool = False
     ) -> N:
-        """Say how the tensors in the result travel, and on which device they arrive; see `mray._api.type_hint`. Returns this node."""
+        """Set how the tensors in the result travel, and on which device they arrive; see `mray._api.type_hint`. Returns this node."""
         return self.with_type_hint(tensor_transport(transport, device, _static_shape, _direct_return))
 
     def with_type_hint(self: N, typ: ChannelOutputType) -> N:
-        """Say what is known of the result. Returns this node."""
+        """Set a hint about the result. Returns this node."""
         self.type_hint = typ
         return self
 
@@ -188,9 +188,9 @@ class DAGNode(ABC, Generic[T_co]):
 
     # ------------------------------------------------------------------------------------ rebuilding
     def apply_recursive(self, fn: Callable[[DAGNode], T]) -> T:
-        """Apply `fn` to every node upwards from here, arguments first, each node once; the result for this node.
+        """Apply `fn` to every node upstream of and including this one, arguments first, each node once. Returns the result for this node.
 
-        `fn` sees copies of the nodes in which DAG nodes among the arguments are replaced by their results.
+        `fn` gets copies of the nodes in which DAG nodes among the arguments are replaced by their results.
         """
         remembering = fn if isinstance(fn, _Remembering) else _Remembering(fn)
         if self._stable_uuid not in remembering.cache:
@@ -224,7 +224,7 @@ class DAGNode(ABC, Generic[T_co]):
 
     # ------------------------------------------------------------------------------------ executing
     def execute(self, /, *args: Any, _ray_cache_refs: bool = False, **kwargs: Any) -> Any:
-        """Run the graph once as ordinary tasks and actor calls; returns the ref (or handle) of this node at once.
+        """Run the graph once as ordinary tasks and actor calls; returns the ref (or handle) of this node immediately.
 
         The arguments are the graph's input. With `_ray_cache_refs`, `cache_from_last_execute` holds what each node returned.
         """
@@ -241,7 +241,7 @@ class DAGNode(ABC, Generic[T_co]):
         return result
 
     def _upstream_first(self) -> list[DAGNode]:
-        """This node and everything upwards from it, each after what it uses."""
+        """This node and everything upstream, each after what it uses."""
         found: dict[DAGNode, None] = {self: None}
         stack: list[DAGNode] = [self]
         while stack:
@@ -256,7 +256,7 @@ class DAGNode(ABC, Generic[T_co]):
         return sorted(found, key=age)
 
     def _calls_in_order(self) -> list[DAGNode]:
-        """The calls of methods of existing actors upwards from here, in the order to make them."""
+        """The upstream calls of methods of existing actors, in the order to make them."""
 
         def turn_of(node: DAGNode) -> tuple[str, int] | None:
             return node._turn()
@@ -276,15 +276,15 @@ class DAGNode(ABC, Generic[T_co]):
         return [turns[place][0] for place in order_calls(bound)]
 
     def _turn(self) -> tuple[str, int] | None:
-        """The actor and the place among its calls, if this is the call of a method of an existing actor."""
+        """The actor and the index among its calls, if this is the call of a method of an existing actor."""
         return None
 
     @abstractmethod
     def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run this node, whose arguments are values and refs by now; the arguments here are the graph's input."""
+        """Run this node, whose arguments are values and refs by now; the parameters here are the graph's input."""
 
     def clear_cache(self) -> None:
-        """Forget what the last `execute` has kept."""
+        """Forget what the last `execute` has cached."""
         self.cache_from_last_execute = {}
 
     def experimental_compile(
@@ -298,13 +298,13 @@ class DAGNode(ABC, Generic[T_co]):
         _default_communicator: Any = "create",
         _when_full: str = "raise",
     ) -> CompiledGraph[GraphRef[T_co]]:
-        """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` is a matter of microseconds.
+        """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` takes microseconds.
 
-        `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results
-        that are kept for a later `get` (1000). With ``_when_full="wait"`` one execution too many waits (for ever, or as long as the
-        `_submit_timeout` given here) instead of raising RayCgraphCapacityExceeded: it keeps the oldest result for a later `get` as soon
-        as it is there, and when no more may be kept it waits for another thread or coroutine to get one. With `enable_asyncio` it is
-        `execute_async` that executes, and results are awaited. Raises ValueError or NotImplementedError when the graph cannot be compiled.
+        `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results that
+        are buffered for a later `get` (1000). With ``_when_full="wait"`` one execution too many waits (without limit, or up to the
+        `_submit_timeout` given here) instead of raising RayCgraphCapacityExceeded: it buffers the oldest result for a later `get` when
+        that is ready, and when the buffer is full it waits for another thread or coroutine to get one. With `enable_asyncio`,
+        `execute_async` executes, and results are awaited. Raises ValueError or NotImplementedError when the graph cannot be compiled.
         """
         if self.is_cgraph_output_node:
             raise ValueError(
@@ -336,8 +336,8 @@ class DAGNode(ABC, Generic[T_co]):
     def visualize(self, filename: str = "dag", format: str = "png", view: bool = False) -> str:
         """Draw the graph that ends here, compiled or not, into ``filename.<format>``, beside its DOT text in `filename`; returns the text.
 
-        Formats and errors are those of a compiled graph's `visualize`: ``"svg"``, ``"html"``, ``"mermaid"``, ``"dot"`` and ``"ascii"`` need
-        nothing, all others the program ``dot``.
+        Formats and errors are those of a compiled graph's `visualize`: ``"svg"``, ``"html"``, ``"mermaid"``, ``"dot"`` and ``"ascii"``
+        need nothing, all others the program ``dot``.
         """
         return artist().visualize_dag(self, filename, format, view)
 
@@ -399,7 +399,7 @@ class _Remembering:
 
 
 def find_nodes(value: Any) -> list[DAGNode]:
-    """The DAG nodes in a value, each once."""
+    """The distinct DAG nodes in a value."""
     return ObjectScanner(DAGNode).find_nodes(value)
 
 
@@ -410,10 +410,10 @@ def _listed(values: Any) -> str:
 
 # ---------------------------------------------------------------------------------------------- input
 class InputNode(DAGNode):
-    """The graph's input: what `execute` is called with. One per graph, used as a context manager.
+    """The graph's input: the arguments of `execute`. One per graph, used as a context manager.
 
-    ``inp`` is the one argument as it is, ``inp[0]`` a positional argument and ``inp.x`` or ``inp["x"]`` a keyword argument; when
-    `execute` is given one value only, these index that value.
+    ``inp`` is the single argument, ``inp[0]`` a positional argument and ``inp.x`` or ``inp["x"]`` a keyword argument; when `execute` is
+    given only one value, these index that value.
     """
 
     def __init__(self, *args: Any, input_type: Any = None, _other_args_to_resolve: dict[str, Any] | None = None, **kwargs: Any) -> None:
@@ -439,7 +439,7 @@ class InputNode(DAGNode):
         return bool(self._bound_other_args_to_resolve.get(_IN_CONTEXT_MANAGER, False))
 
     def set_context(self, key: str, val: Any) -> None:
-        """Remember something that copies of the node know too."""
+        """Store data that copies of the node share."""
         self._bound_other_args_to_resolve[key] = val
 
     def __enter__(self) -> Any:  # programs bind it, and give the result the same name
@@ -474,7 +474,7 @@ class InputAttributeNode(DAGNode):
     """A part of the graph's input."""
 
     def __init__(self, dag_input_node: Any, key: int | str, accessor_method: str, input_type: Any = None) -> None:
-        #: The input that this is a part of; position or name; ``"__getitem__"`` or ``"__getattr__"``.
+        #: The whole input; position or name; ``"__getitem__"`` or ``"__getattr__"``.
         self.input_node: InputNode = dag_input_node
         self.key = key
         self.accessor_method = accessor_method

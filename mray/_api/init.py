@@ -1,4 +1,4 @@
-"""``init``: from what the user asked for to a running session, and the object that tells about it."""
+"""``init``: from the user's arguments to a running session, and the object that describes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mray._common.log import logger
 from mray._common.options import SessionOptions, nearest, session_options
 from mray._common.version import __version__
 
-#: Arguments of Ray's `init` that mean nothing on one host.
+#: Arguments of Ray's `init` that have no effect on one host.
 _MEANINGLESS = frozenset(
     {
         "include_dashboard",
@@ -41,16 +41,16 @@ _MEANINGLESS = frozenset(
 )
 
 
-#: The modules that serve metrics, and the live page; they are above this one, and loaded where a program asks for them.
+#: The modules that serve metrics, and the live page; they are in a higher layer, and loaded on demand.
 EXPORTER, PAGE = "mray.cli.commands.metrics", "mray.cli.live"
 #: The servers of this process's session, by these.
 _served: dict[str, Any] = {}
-#: Called when a session has begun, in the process that has begun or joined it.
+#: Called in the process that has started or joined a session.
 after_init: list[Callable[[], None]] = []
 
 
 class RayContext(Mapping[str, Any]):
-    """The result of `init`: facts of the session as a mapping; as a context manager it ends the session.
+    """The result of `init`: the session's attributes as a mapping; as a context manager it ends the session.
 
     ``ctx["node_id"]``, ``ctx["session_dir"]``, ``ctx["address"]``, ...; all of them in `address_info`.
     """
@@ -92,7 +92,7 @@ class RayContext(Mapping[str, Any]):
         self.disconnect()
 
     def disconnect(self) -> None:
-        """End the session. Twice is fine."""
+        """End the session. Idempotent."""
         stop()
 
     def __eq__(self, other: object) -> bool:
@@ -219,13 +219,13 @@ def init(
     facts = start(options).facts()
     try:
         return _begun(facts, options, port, web)
-    except BaseException:  # whoever called has no session then
+    except BaseException:  # the caller has no session then
         stop()
         raise
 
 
 def _begun(facts: Mapping[str, Any], options: SessionOptions, port: int | None, web: bool) -> RayContext:
-    """The session is there: serve what was asked for, say so, and call the hooks."""
+    """The session has started: start the requested servers, log it, and call the hooks."""
     if port is not None:
         _serve_metrics(port)
     if web:
@@ -247,21 +247,21 @@ def _checked_port(port: Any) -> int | None:
 
 
 def _serve_metrics(port: int) -> None:
-    """Serve the numbers of the session until it ends, if that can be; the log tells if it cannot."""
+    """Serve the session's metrics until it ends, if possible; the log reports a failure."""
     _serve(EXPORTER, "Exporter", f"No metrics are served at port {port}", port)
 
 
 def _serve_page() -> None:
-    """Serve the live page until the session ends, if that can be; the log tells if it cannot. It may be served already."""
+    """Serve the live page until the session ends, if possible; the log reports a failure. It may be served already."""
     if PAGE not in _served and (page := _serve(PAGE, "LivePage", "There is no live page")) is not None:
         logger.info("Look at the session at %s", page.address)
 
 
 def _serve(module: str, name: str, failure: str, *words: Any) -> Any:
-    """A server that ends with the session; None, and a line in the log, for whatever keeps it from serving."""
+    """A server that ends with the session; None, and a line in the log, if it cannot start."""
     try:
         server = getattr(importlib.import_module(module), name)(*words)
-    except Exception as error:  # a port that is taken, a thread that is not to be had, a guard of tests
+    except Exception as error:  # a port in use, no thread available, a guard of tests
         logger.error("%s: %s", failure, error)
         return None
     _served[module] = server
@@ -294,7 +294,7 @@ _PRIVATE = frozenset(
 
 
 def _from_hook(runtime_env: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The environment as the program's hook has changed it; ValueError for a hook that is not there."""
+    """The environment as the program's hook has changed it. Raises ValueError for a missing hook."""
     path = settings.RUNTIME_ENV_HOOK.get()
     if not path:
         return runtime_env

@@ -1,8 +1,8 @@
 """`ObjectRef`: the promise of a value, and the handle that keeps it alive.
 
 In every process. A ref holds an `_entry` that belongs to the backend; while any ref in any process lives, the object does. It crosses
-processes inside arguments and values: pickling asks the backend of this process who owns the object, unpickling tells the backend
-of the other that it holds it now.
+processes inside of arguments and values: pickling asks the backend of this process for the object's owner, unpickling notifies the
+backend of the other process that it holds the object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
 
     class _Unimported:
-        """A module of annotations, for `typing.get_type_hints`: imported when it is looked into, for `import mray` is to stay cheap."""
+        """A module of annotations, for `typing.get_type_hints`: imported on first use, so that `import mray` stays cheap."""
 
         def __init__(self, name):
             self._name = name
@@ -38,13 +38,13 @@ else:
 
 
 class RefBackend(ABC):
-    """The part of an engine that refs ask; `mray._api.backend` has the rest of the contract."""
+    """The part of an engine that refs use; `mray._api.backend` has the rest of the contract."""
 
     @abstractmethod
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
-        """Values of the refs, in order; raises the first error there is, even if other refs still hang.
+        """Values of the refs, in order. Raises the first error, even if other refs are pending.
 
-        `through_host`: tensors that stayed with their maker come through host memory.
+        `through_host`: tensors that stayed with their holder come through host memory.
         """
 
     def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
@@ -53,13 +53,14 @@ class RefBackend(ABC):
 
     @abstractmethod
     def then(self, ref: ObjectRef, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
-        """Call `callback` once, in any thread, when the value (or error) is there, immediately if it is.
+        """Call `callback` once, in any thread, when the value (or error) is ready, immediately if it is.
 
-        Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking one.
+        Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking
+        one.
         """
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
-        """A future of the value, of the event loop that runs in this thread. Cancelling it leaves the task alone."""
+        """A future of the value, of the event loop that runs in this thread. Cancelling it does not cancel the task."""
         loop = own_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
@@ -70,7 +71,7 @@ class RefBackend(ABC):
         return future
 
     def thread_future_of(self, ref: ObjectRef) -> concurrent.futures.Future[Any]:
-        """A future for threads, set when the value is there."""
+        """A future for threads, resolved when the value is ready."""
         import concurrent.futures  # noqa: PLC0415  (`import mray` is to stay cheap)
 
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -78,7 +79,7 @@ class RefBackend(ABC):
         return future
 
     def settle(self, future: concurrent.futures.Future[Any], ref: ObjectRef) -> None:
-        """Set a future for threads: the value of the ref is there."""
+        """Resolve a future for threads: the value of the ref is ready."""
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -89,7 +90,7 @@ class RefBackend(ABC):
             future.set_result(value)
 
     def wait_in_loop(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        """Await the ref: suspends the coroutine until the value is there; returns it or raises the error."""
+        """Await the ref: suspends the coroutine until the value is ready; returns it or raises the error."""
         return self.future_of(ref).__await__()
 
     @abstractmethod
@@ -98,10 +99,10 @@ class RefBackend(ABC):
 
     @abstractmethod
     def export_ref(self, ref: ObjectRef) -> str:
-        """Called when a ref is pickled: the owner's process; keeps it alive with whatever it is pickled into."""
+        """Called when a ref is pickled: returns the owner's process; keeps the object alive with the pickle."""
 
     def tensor_transport_of(self, ref: ObjectRef) -> str | None:
-        """The transport of a ref whose tensors stay with their maker; None for any other."""
+        """The transport of a ref whose tensors stay with their holder, else None."""
         return None
 
 
@@ -110,14 +111,14 @@ _current_backend: Callable[[], RefBackend]
 
 
 def ask_through(current_backend: Callable[[], RefBackend]) -> None:
-    """Say how refs find the engine of this process: they are older than it, for its contract speaks of refs."""
+    """Set how refs find the engine of this process, whose contract depends on refs."""
     global _current_backend
     _current_backend = current_backend
 
 
-# Not covariant, as Ray has it: the values of refs of different types are Any then, and not their common base.
+# Not covariant, as on Ray: the values of refs of different types are Any then, and not their common base.
 class ObjectRef(BaseID, Generic[T]):
-    """A reference to a value that `get` returns once it is there.
+    """A reference to a value that `get` returns once it is ready.
 
     Awaitable. Equal to every other ref of the same object. Copies are the ref itself.
     """
@@ -130,7 +131,7 @@ class ObjectRef(BaseID, Generic[T]):
                 raise TypeError(f"Unsupported type: {type(object_id)}, expected bytes")
             raise ValueError(f"ID string needs to have length {OBJECT_SIZE}, got {len(object_id)}")
         self._id = object_id
-        #: The backend's entry for the ref; ``None`` for ids that no backend made.
+        #: The backend's entry for the ref; None for ids that no backend created.
         self._entry = entry
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
@@ -143,26 +144,26 @@ class ObjectRef(BaseID, Generic[T]):
         return JobID(self._id[TASK_SIZE - 4 : TASK_SIZE])
 
     def call_site(self) -> str:
-        """Where the ref was made; not recorded, hence empty."""
+        """Where the ref was created; not recorded, hence empty."""
         return ""
 
     def tensor_transport(self) -> str | None:
-        """The name of the transport of a value whose tensors stay with the actor that made them; None for any other."""
+        """The name of the transport of a value whose tensors stay with the actor that returned them, else None."""
         return _current_backend().tensor_transport_of(self)
 
     def future(self) -> concurrent.futures.Future[T]:
-        """A future of the value. Cancelling it leaves the task alone."""
+        """A future of the value. Cancelling it does not cancel the task."""
         return _current_backend().thread_future_of(self)
 
     def as_future(self, _internal: bool = False) -> asyncio.Future[T]:
-        """An asyncio future of the value, of the running loop. Cancelling it leaves the task alone."""
+        """An asyncio future of the value, of the running loop. Cancelling it does not cancel the task."""
         return _current_backend().future_of(self)
 
     def __await__(self) -> Generator[Any, None, T]:
         return _current_backend().wait_in_loop(self)
 
     def _on_completed(self, callback: Callable[[Any], None]) -> None:
-        """Call back with the value, or the error, once it is there; in any thread. An error of the callback is logged."""
+        """Call back with the value, or the error, once it is ready; in any thread. An error of the callback is logged."""
         backend = _current_backend()
 
         def settle() -> None:
@@ -178,7 +179,7 @@ class ObjectRef(BaseID, Generic[T]):
         backend.then(self, settle)
 
     def _on_ready(self, callback: Callable[[BaseException | None], None]) -> Callable[[], None]:
-        """Call back with None once the value is there, without reading it; in any thread. Returns a function that takes that back."""
+        """Call back with None once the value is ready, without reading it; in any thread. Returns a function that cancels."""
         waits = True
 
         def settle() -> None:
@@ -194,7 +195,7 @@ class ObjectRef(BaseID, Generic[T]):
         return forget
 
     async def _ready(self) -> ObjectRef[T]:
-        """Wait until the value, or its error, is there, without reading it. Returns the ref."""
+        """Wait until the value, or its error, is ready, without reading it. Returns the ref."""
         await called(partial(_current_backend().then, self))
         return self
 

@@ -1,6 +1,6 @@
 """`PlacementGroup`: a reservation of resources as a user holds it.
 
-In every process. It is a name: whoever has it may put tasks and actors into the group, wait for it and remove it. It keeps nothing alive.
+In every process. It is a name: its holders may put tasks and actors into the group, wait for it and remove it. It keeps nothing alive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST = 1 << 63
 
 
 class PlacementGroup:
-    """A reservation, made by `mray.util.placement_group`. Equal to every other one of the same id; hashable; picklable.
+    """A reservation, created by `mray.util.placement_group`. Equal to every other one of the same id; hashable; picklable.
 
     Attributes: `id`, a `PlacementGroupID`.
     """
@@ -49,10 +49,10 @@ class PlacementGroup:
         return len(self.bundle_specs)
 
     def ready(self) -> ObjectRef:
-        """A ref whose value is this group, as soon as all its bundles are reserved. Needs no resources; returns at once.
+        """A ref whose value is this group, as soon as all its bundles are reserved. Needs no resources; returns immediately.
 
-        `get` of it raises TaskPlacementGroupRemoved when the group is removed, and PlacementGroupUnschedulableError, at once, when this
-        machine can never give what it asks for: a GetTimeoutError too, as which Ray says so when the time is up. Any thread.
+        `get` of it raises TaskPlacementGroupRemoved when the group is removed, and PlacementGroupUnschedulableError, immediately, when
+        this machine can never satisfy it: a GetTimeoutError too, which Ray raises when the time is up. Any thread.
         """
         backend = current_backend()
         if self.is_empty:
@@ -62,9 +62,9 @@ class PlacementGroup:
     def wait(self, timeout_seconds: float = 30) -> bool:
         """Wait until all bundles are reserved: True, or False after `timeout_seconds`.
 
-        False at once, with a warning, when this machine can never give what it asks for; an exception when the group is removed. A task
-        that waits here gives its CPUs back meanwhile. Any thread. Ray's errors for what is no number of seconds in 64 bits: TypeError,
-        ValueError for nan, OverflowError.
+        False immediately, with a warning, when this machine can never satisfy it; raises when the group is removed. A task that waits
+        here returns its CPUs meanwhile. Any thread. Raises Ray's errors for invalid seconds: TypeError, ValueError for nan,
+        OverflowError.
         """
         if not -_LONGEST <= math.trunc(timeout_seconds) < _LONGEST:
             raise OverflowError("Python int too large to convert to C long")

@@ -1,7 +1,7 @@
-"""`ObjectRefGenerator`: the refs of what a remote generator yields, one after the other while it runs.
+"""`ObjectRefGenerator`: the refs of the items of a remote generator, one after the other while it runs.
 
-In every process. The generator holds a stream that belongs to the backend, and is the only one that holds it: when the generator goes, the
-remote function stops at its next ``yield`` and what nobody has read is freed. So it cannot be copied or pickled.
+In every process. The generator is the only holder of a stream that belongs to the backend: when the generator dies, the remote function
+stops at its next ``yield`` and unread items are freed. So it cannot be copied or pickled.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class RefStream(Protocol):
         """The ref that is ready when the generator is over: None, or the error if it could not be run to its end."""
 
     def take_nowait(self) -> ObjectRef | None:
-        """The ref of the next item that is there, None if there is none."""
+        """The ref of the next item if it has arrived, else None."""
 
     def put_back(self, ref: ObjectRef) -> None:
-        """Undo `take_nowait`, the last one."""
+        """Undo the last `take_nowait`."""
 
     def peek(self, count: int) -> list[ObjectRef]:
-        """The refs of the next `count` items, which stay. Those behind the end fail with ObjectRefStreamEndOfStreamError, or with the error
+        """The refs of the next `count` items, which stay. Those after the end fail with ObjectRefStreamEndOfStreamError, or with the error
         that ended it.
         """
 
     def await_next(self, timeout: float | None) -> bool:
-        """Wait until an item is there or the generator is over; False when `timeout` seconds have passed."""
+        """Wait until an item has arrived or the generator is over. Returns False when `timeout` seconds have passed."""
 
     def is_over(self) -> bool:
         """Whether nothing more will arrive, and everything that has arrived was taken."""
@@ -59,7 +59,7 @@ class RefStream(Protocol):
 
 
 class DynamicObjectRefGenerator:
-    """The refs of everything that a generator with ``num_returns="dynamic"`` has yielded. Each can be taken once."""
+    """The refs of all items of a generator with ``num_returns="dynamic"``. Each can be taken once."""
 
     def __init__(self, refs: Iterable[ObjectRef]) -> None:
         self._refs = deque(refs)
@@ -85,8 +85,8 @@ def _give_back(local: dict[str, Any], ref: ObjectRef) -> None:
 class ObjectRefGenerator(Generic[T_co]):
     """The result of a call of a remote generator: an iterator, and asynchronous iterator, of the refs of its items.
 
-    An item can be taken as soon as it is yielded. The error of the generator is the last item; when its process dies, or it is cancelled,
-    the last ref raises that. Then it is exhausted for good. One thread at a time.
+    An item can be taken as soon as it is yielded. The error of the generator is the last item; when its process dies, or it is
+    cancelled, the last ref raises that. Then it is exhausted for good. One thread at a time.
 
     Dropping it ends the remote generator at its next ``yield``.
     """
@@ -106,7 +106,7 @@ class ObjectRefGenerator(Generic[T_co]):
         return self
 
     def put_back(self, ref: ObjectRef) -> None:
-        """Undo ``next``, which has given this ref last."""
+        """Undo ``next``, which has returned this ref last."""
         if ref is self._stream.done:
             self._failure_taken = False
         else:
@@ -114,9 +114,9 @@ class ObjectRefGenerator(Generic[T_co]):
 
     @undone(_give_back)
     def __next__(self) -> ObjectRef[T_co]:
-        """The ref of the next item; waits for ever until it is yielded, or the process that runs the generator dies.
+        """The ref of the next item; waits without limit until it is yielded, or the process that runs the generator dies.
 
-        A task that waits gives its CPUs back meanwhile.
+        A task that waits returns its CPUs meanwhile.
         """
         ref = self._stream.take_nowait()
         if ref is None:
@@ -139,7 +139,7 @@ class ObjectRefGenerator(Generic[T_co]):
         return self._stream.done
 
     def next_ready(self) -> bool:
-        """Whether ``get(next(generator))`` would return, or raise, at once. False when it is exhausted. Does not wait."""
+        """Whether ``get(next(generator))`` would return, or raise, without waiting. False when it is exhausted. Does not wait."""
         if self.is_finished():
             return False
         self._stream.await_next(0)
@@ -175,7 +175,7 @@ class ObjectRefGenerator(Generic[T_co]):
         return self._stream.peek(num_refs)
 
     def _consume_next_ref_n(self, num_refs: int) -> None:
-        """Go on behind the next items; ValueError if the last one is neither there nor behind the end."""
+        """Skip the next items. Raises ValueError if the last one has neither arrived nor is after the end."""
         if num_refs <= 0:
             raise ValueError("num_refs must be positive")
         if not current_backend().wait(self._stream.peek(num_refs)[-1:], 1, 0)[0]:
@@ -185,14 +185,14 @@ class ObjectRefGenerator(Generic[T_co]):
 
     @undone(_give_back)
     def _next_sync(self, timeout_s: float | None = None) -> ObjectRef:
-        """As ``next``, `timeout_s` seconds at most (None or -1: for ever), then ``ObjectRef.nil()``."""
+        """As ``next``, for `timeout_s` seconds at most (None or -1: without limit), then ``ObjectRef.nil()``."""
         while (ref := self._take(StopIteration)) is None:
             if not self._stream.await_next(_limit(timeout_s)):
                 return ObjectRef.nil()
         return ref
 
     def _take(self, end: type[Exception]) -> ObjectRef | None:
-        """The next item, None if it is not there yet. After the last: once the ref that raises, if the generator has failed; then `end`."""
+        """The next item, None if it has not arrived. After the last: once the ref that raises, if the generator has failed; then `end`."""
         stream = self._stream
         ref = stream.take_nowait()
         if ref is not None or not stream.is_over():

@@ -1,7 +1,7 @@
 """The verbs: what a user calls on sessions, objects and actors.
 
-In every process, any thread. Each checks what it was given, in Ray's words, and hands it to the backend of the process; those that need a
-session start one when there is none (`current_backend`).
+In every process, any thread. Each checks its arguments, with Ray's texts, and passes them to the backend of the process; those that need
+a session start one when there is none (`current_backend`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_initialized() -> bool:
 
 
 def shutdown(*, wait_for_processes: bool = True, _exiting_interpreter: bool = False) -> None:
-    """End the session: its processes, its objects, its files. Returns when they are gone; harmless when there is none."""
+    """End the session: its processes, its objects, its files. Returns when they are removed; no-op without a session."""
     stop()
 
 
@@ -77,13 +77,13 @@ def get(object_refs: GraphRef[R], *, timeout: float | None = None, _use_object_s
 def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bool = False) -> Any:
     """The value of a ref, or the values of a list of refs, in order.
 
-    Waits for ever by default; `timeout` in seconds, 0 does not wait: GetTimeoutError, after which the ref is as good as before. Raises what
-    the task raised, as soon as one of the refs has failed even if others are pending; ActorDiedError or WorkerCrashedError at once when
-    the process that worked on it dies. KeyboardInterrupt (Ctrl-C) in a driver cancels the tasks that this call was waiting for, not calls
-    of actors, unless MRAY_CANCEL_ON_INTERRUPT says otherwise.
+    Waits without limit by default; `timeout` in seconds, 0 does not wait: GetTimeoutError, after which the ref is still valid. Raises
+    what the task raised, as soon as one of the refs has failed even if others are pending; ActorDiedError or WorkerCrashedError
+    immediately when the process that worked on it dies. KeyboardInterrupt (Ctrl-C) in a driver cancels the tasks that this call was
+    waiting for, not calls of actors, unless MRAY_CANCEL_ON_INTERRUPT says otherwise.
 
-    Tensors that a method left with its actor (``tensor_transport``) are brought; ValueError for "gloo" and "nccl" unless
-    `_use_object_store` has them come through host memory.
+    Tensors that a method left with its actor (``tensor_transport``) are fetched; ValueError for "gloo" and "nccl" unless
+    `_use_object_store` makes them come through host memory.
     """
     if timeout is not None:
         check_timeout(timeout)
@@ -112,7 +112,7 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     return backend.get(object_refs, timeout) if object_refs else []
 
 
-#: The types in a list of nothing but refs.
+#: The types in a list of only refs.
 _PLAIN = {ObjectRef}
 
 
@@ -137,7 +137,7 @@ def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
 def put(value: R, *, _owner: ActorHandle | None = None, _tensor_transport: str | None = None) -> ObjectRef[R]:
     """Store a value and return its ref. Arrays above about 100 KiB are copied once, into shared memory, and read from there.
 
-    With `_tensor_transport` ("shm", "cuda_ipc") tensors are not copied but kept until somebody needs them; see `mray.method`.
+    With `_tensor_transport` ("shm", "cuda_ipc") tensors are not copied until a reader needs them; see `mray.method`.
     """
     backend = current_backend()
     if isinstance(value, ObjectRef):
@@ -184,8 +184,8 @@ def wait(
     """Wait until `num_returns` refs are ready, or `timeout` seconds have passed: (ready, not ready), each in the order given.
 
     At most `num_returns` are ready, even if more are. A failed ref is ready; a generator of refs is when its next item is, or when it is
-    exhausted. `fetch_local` changes nothing: there is one host. Results of compiled graphs may be among them; waiting for one leaves it to
-    be got.
+    exhausted. `fetch_local` has no effect: there is one host. Results of compiled graphs may be among them; waiting for one does not
+    take it.
     """
     backend = current_backend()
     if isinstance(ray_waitables, (ObjectRef, ObjectRefGenerator)):
@@ -201,7 +201,7 @@ def wait(
             raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     others: list[Any] = []
     if len(ray_waitables) < LONG_LIST or not backend.has_left(ray_waitables):
-        # Lists of thousands may come again and again: this looks at a ref in some tens of nanoseconds. (Equal refs share their entry.)
+        # Long lists may be passed repeatedly, so this is fast for each ref. (Equal refs share their entry.)
         entries = {ref._entry for ref in ray_waitables if ref.__class__ is ObjectRef}
         if len(entries) != len(ray_waitables):
             others = [each for each in ray_waitables if each.__class__ is not ObjectRef]
@@ -222,7 +222,7 @@ def wait(
 
 
 def _check_waitables(waitables: list[Any], others: list[Any], entries: int) -> None:
-    """Errors of Ray for what cannot be waited for, and for what is there twice; `others` are not plain refs, the rest have `entries`."""
+    """Raise Ray's errors for values that cannot be waited for, and for duplicates; `others` are not plain refs, the rest have `entries`."""
     for each in others:
         if not isinstance(each, (ObjectRef, GraphRef, ObjectRefGenerator)):
             raise TypeError(f"wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got list containing {type(each)}")
@@ -253,12 +253,12 @@ def _wait_among(waitables: list[Any], others: list[Any], num_returns: int, timeo
 def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False, recursive: bool = True) -> None:
     """Cancel the task whose result a ref is: it does not start, or is interrupted with KeyboardInterrupt (`force`: its process is killed).
 
-    `get` of the ref raises TaskCancelledError; the task is not retried. `recursive`: the tasks and calls that it has started too. Nothing
-    happens to a task that is over, to a value that was `put`, or when the process that owns the ref has died. A running method of an
-    actor is not interrupted, except a coroutine (asyncio.CancelledError): it may ask `get_runtime_context().is_canceled()`.
+    `get` of the ref raises TaskCancelledError; the task is not retried. `recursive`: the tasks and calls that it has started too. No
+    effect on a task that is over, on a value that was `put`, or when the process that owns the ref has died. A running method of an
+    actor is not interrupted, except a coroutine (asyncio.CancelledError): it may check `get_runtime_context().is_canceled()`.
 
-    Returns without waiting for the end of the task. Any process that holds the ref, any thread. ValueError for `force` with a call of an
-    actor, TypeError for a ref of a session that has ended.
+    Returns without waiting for the end of the task. Any process that holds the ref, any thread. Raises ValueError for `force` with a
+    call of an actor, TypeError for a ref of a session that has ended.
     """
     backend = current_backend()
     if isinstance(ray_waitable, ObjectRefGenerator):
@@ -271,10 +271,10 @@ def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False,
 
 
 def kill(actor: ActorHandle | type[Any], *, no_restart: bool = True) -> None:
-    """End an actor's process at once; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted.
+    """Kill an actor's process immediately; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted.
 
-    When this returns the process runs no more code: whatever is asked of the actor from then on, by anybody, it does not answer.
-    ActorHandleNotFoundError for a handle of a session that has ended.
+    When this returns the process runs no more code, and answers no call of any process. Raises ActorHandleNotFoundError for a handle of
+    a session that has ended.
     """
     backend = current_backend()
     if not isinstance(actor, ActorHandle):
@@ -285,7 +285,7 @@ def kill(actor: ActorHandle | type[Any], *, no_restart: bool = True) -> None:
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle:
     """A handle of the actor that has this name, in this session's namespace or another; it does not keep the actor alive.
 
-    ValueError when there is none.
+    Raises ValueError when there is none.
     """
     backend = current_backend()
     if not name:
@@ -304,7 +304,7 @@ def get_gpu_ids() -> list[int] | list[str]:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The facts of the node: a list of one dict."""
+    """The node: a list of one dict."""
     listing = started_backend(_NO_STATE).query("nodes")
     assert isinstance(listing, list)
     return listing
@@ -318,17 +318,17 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """The resources that nobody holds. Resources that are used up are not listed."""
+    """The free resources. Resources that are used up are not listed."""
     listing = started_backend(_NO_STATE).query("available_resources")
     assert isinstance(listing, dict)
     return {name: amount for name, amount in listing.items() if amount > 0}
 
 
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
-    """Calls with their times: the last 10 000 of each worker that lives, as events of a Chrome trace; or written to a file of that name.
+    """Calls with their times: the last 10 000 of each live worker, as events of a Chrome trace; or written to a file of that name.
 
-    The file opens in https://ui.perfetto.dev and ``chrome://tracing``. Of the time in which a compiled graph was profiled
-    (`CompiledGraph.profile`) it also has what calls consist of, and what the graph did. Times are microseconds of CLOCK_MONOTONIC.
+    The file opens in https://ui.perfetto.dev and ``chrome://tracing``. For the time in which a compiled graph was profiled
+    (`CompiledGraph.profile`) it also has the parts of calls, and the graph's operations. Times are microseconds of CLOCK_MONOTONIC.
     """
     backend = backend_if_started()
     if backend is None:
