@@ -79,28 +79,53 @@ _GROUP = (NoneType, row(bytes, _is_index))
 _AFFINITY = (NoneType, str, [int])
 #: `mray._common.causes.Cause`.
 _CAUSE = row(str, str, int, (int, NoneType), (bytes, NoneType))
-#: `mray._decide.scheduler.records` describes demands and actors, `mray._decide.scheduler.placement` placement groups.
-_DEMAND = keyed({"resources": _RESOURCES}, {"env": _ENV, "label": str, "group": _GROUP, "affinity": _AFFINITY, "hasty": bool})
+#: What a lease or an actor needs.
+_NEEDS: dict[str, Any] = {
+    "env": _ENV,  # variables that the worker must be started with; None: the session's own
+    "label": str,  # its purpose in words ("task f", "actor A"), for messages
+    "group": _GROUP,
+    "affinity": _AFFINITY,  # None, "auto", or a list of CPUs (`mray._decide.scheduler.affinity`)
+    "hasty": bool,  # refused when its resources are not free
+}
+_DEMAND = keyed(
+    {"resources": _RESOURCES},  # held while the lease lives
+    {
+        **_NEEDS,
+        "retriable": bool,  # its tasks are retried when their worker is killed
+        "options": dict,  # for LEASED: the runtime environment, and the placement group of what its tasks create
+    },
+)
 _ACTOR = keyed(
     {},
     {
-        "resources": (NoneType, _RESOURCES),
-        "placement": (NoneType, _RESOURCES),
-        "env": _ENV,
-        "label": str,
-        "group": _GROUP,
-        "affinity": _AFFINITY,
-        "hasty": bool,
-        "name": _OPTIONAL_TEXT,
+        # The scheduler's, beside what the worker gets.
+        **_NEEDS,
+        "resources": (NoneType, _RESOURCES),  # held while the actor lives
+        "placement": (NoneType, _RESOURCES),  # what the machine or bundle must have, free or not; absent: `resources`
+        "name": _OPTIONAL_TEXT,  # None: anonymous
         "namespace": _OPTIONAL_TEXT,
-        "max_restarts": (int, NoneType),
+        "get_if_exists": bool,  # answer with the actor of that name instead of refusing
+        "detached": bool,  # lives until the session ends or it is killed
+        "max_restarts": (int, NoneType),  # -1: unlimited
+        "announced": bool,  # its arguments have not arrived; a second request with the whole spec follows
+        "public": bytes,  # from which NAME_LOOKUP's sender creates a handle
+        "refusal": _OPTIONAL_TEXT,  # the reason why no machine like this one can have it
         "class_name": _OPTIONAL_TEXT,
-        "refusal": _OPTIONAL_TEXT,
+        "parent": bytes,  # the task that creates it, for listings
+        # The worker's (ACTOR_START).
+        "code": bytes,
+        "owner": str,
+        "runtime_env": dict,
+        "current_group": ANY,  # the placement group of what it creates
+        "concurrency": ANY,  # `mray._common.concurrency.Concurrency`
+        "max_task_retries": (int, NoneType),
+        "arguments": row(int, ANY),  # form, payload
+        "values": _ARGUMENTS,
     },
 )
 _PLACEMENT = keyed(
     {"bundles": [_RESOURCES], "strategy": str},
-    {"name": _OPTIONAL_TEXT, "namespace": _OPTIONAL_TEXT, "job": _OPTIONAL_TEXT, "impossible": _OPTIONAL_TEXT},
+    {"name": _OPTIONAL_TEXT, "namespace": _OPTIONAL_TEXT, "detached": bool, "job": _OPTIONAL_TEXT, "impossible": _OPTIONAL_TEXT},
 )
 #: `mray._runtime.node.jobs`.
 _JOB_SPEC = keyed(
@@ -353,7 +378,7 @@ OUTPUT = _message(88, NODE_TO_DRIVER, pid=int, stream=int, name=str, text=str)
 NOTE_STREAM = 3
 #: Free the memory that is kept for reuse.
 TRIM_NOW = _message(89, FROM_NODE)
-#: Become this actor.
+#: Become this actor: the spec of ACTOR_CREATE, with ``gpu_ids`` (list), ``accelerators`` (kind to indices), ``restarted`` (bool).
 ACTOR_START = _message(90, NODE_TO_WORKER, actor_id=bytes, spec=dict, incarnation=int)
 #: Finish what is queued and exit.
 EXIT = _message(91, NODE_TO_WORKER, cause=str, text=str)

@@ -57,10 +57,11 @@ def row(*schemas: Any) -> Check:
 
 
 def keyed(needed: dict[str, Any], others: dict[str, Any]) -> Check:
-    """A dict with all of the needed keys; keys that neither argument names may have any value."""
+    """A dict with all of the needed keys, and no key that neither argument names."""
     checks = {name: check_of(schema) for name, schema in {**needed, **others}.items()}
     return lambda value: (
         value.__class__ is dict
-        and all(name in value for name in needed)
-        and all(check(value[name]) for name, check in checks.items() if name in value)
+        and value.keys() >= needed.keys()
+        and value.keys() <= checks.keys()
+        and all(checks[name](each) for name, each in value.items())
     )

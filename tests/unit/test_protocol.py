@@ -15,6 +15,7 @@ import pytest
 from mray._common import messages as m
 from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read
 from mray._common.messages import ANSWERING, CALLING, FROM_NODE, MESSAGES, NODE_TO_DRIVER, NODE_TO_WORKER, PEERS
+from mray._common.protocol import misfit
 from mray._ipc.connection import ProtocolViolationError
 from mray._ipc.faults import message_name
 from mray._runtime.connections.dispatch import Dispatch
@@ -63,6 +64,21 @@ def test_every_message_is_declared_once_behind_a_sentence_and_has_a_name():
 def test_a_code_has_one_message():
     with pytest.raises(AssertionError, match=f"code {m.CALL} has a message already"):
         m._message(m.CALL, CALLING)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        (m.LEASE_REQUEST, 1, {"resources": {"CPU": 1.0}, "label": "task f"}),
+        (m.ACTOR_CREATE, 1, b"a" * 16, {"resources": {}, "name": None}),
+        (m.GROUP_CREATE, 1, b"g" * 18, {"bundles": [], "strategy": "PACK"}),
+    ],
+    ids=lambda message: message_name(message[0]),
+)
+def test_a_key_that_the_table_does_not_name_is_refused(message):
+    assert misfit(message) == ""
+    *fields, keys = message
+    assert "cannot be" in misfit((*fields, {**keys, "unheard_of": 1}))
 
 
 def test_who_calls_is_answered_the_other_way():

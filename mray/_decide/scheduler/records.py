@@ -1,30 +1,4 @@
-"""The scheduler's records: members, workers, leases, actors; and the wire format of demands.
-
-A *demand* (`mray._common.messages.LEASE_REQUEST`) is a dict:
-
-``resources``  name to float: held while the lease lives
-``env``        dict of variables the worker must be started with, or None for the session's own
-``label``      its purpose in words ("task f"), for messages
-``retriable``  whether its tasks are retried when their worker is killed
-``group``      absent, or (placement group id, index of the bundle or -1)
-``affinity``   absent, "auto", or a list of CPUs (see `mray._decide.scheduler.affinity`)
-``hasty``      absent or true: refused when its resources are not free
-
-An *actor spec* (`ACTOR_CREATE`) is a dict; the scheduler reads these keys and passes everything on to the worker:
-
-``label``          the class's name, for messages
-``resources``      name to float: held while the actor lives
-``placement``      name to float: what the machine or bundle must have, free or not (default: `resources`)
-``env, group, affinity, hasty``  as in a demand
-``name, namespace``  ``name`` is None for an anonymous actor
-``get_if_exists``  answer with the actor of that name instead of refusing
-``detached``       lives until the session ends or it is killed
-``max_restarts``   -1: unlimited
-``announced``      true: its arguments have not arrived; a second request with the whole spec follows
-``public``         builtin values that `NAME_LOOKUP` answers with, from which a handle is created
-
-`ACTOR_START` adds ``gpu_ids`` (list), ``accelerators`` (kind to indices), ``restarted`` (bool).
-"""
+"""The scheduler's records: members, workers, leases, actors."""
 
 from __future__ import annotations
 
