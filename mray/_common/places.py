@@ -103,7 +103,7 @@ def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -
     """
     if innermost is None:  # at the prompt of an interpreter
         return Place(True, False)
-    asleep = counts_as(innermost) == OWN and innermost.f_code in _sleeps and not _is_dispatching(innermost)
+    asleep = _is_asleep(innermost)
     dropping = dropping_frame(innermost, most)
     own = _outermost_own(innermost, is_locked, most) if dropping is None else None
     if dropping is not None:
@@ -124,6 +124,16 @@ def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -
     if users is not outside or own.f_code.co_flags & SUSPENDED or dropping_frame(own, 1) is not None:
         return Place(False, False, users, AFTER)
     return Place(False, False, own, RETURNS)
+
+
+def _is_asleep(innermost: FrameType) -> bool:
+    """Whether mray sleeps, also by a function of a library's."""
+    frame: FrameType | None = innermost
+    while frame is not None and (kind := counts_as(frame)) != USERS:
+        if kind == OWN:
+            return frame.f_code in _sleeps and not _is_dispatching(frame)
+        frame = frame.f_back
+    return False
 
 
 def _is_dispatching(innermost: FrameType) -> bool:

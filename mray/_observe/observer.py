@@ -22,6 +22,7 @@ from typing import Any
 from mray._common import messages as m
 from mray._common.clock import monotonic
 from mray._common.kept import os, socket
+from mray._common.places import sleeps
 from mray._common.protocol import misfit
 from mray._ipc.connection import connect, encode
 from mray._ipc.frames import MESSAGE_STARTS, decode_message
@@ -44,6 +45,7 @@ class SessionGoneError(Exception):
     """The session has ended, or never existed."""
 
 
+@sleeps
 def ask_node(directory: str, what: str, timeout: float) -> Any:
     """The node's answer.
 
@@ -93,6 +95,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
     return value
 
 
+@sleeps
 def ask_processes(directory: str, processes: Iterable[str], sections: list[str], timeout: float) -> dict[str, Answers | str]:
     """Process -> its answers, or a text about why there are none. Waits `timeout` seconds at most."""
     told: dict[str, Answers | str] = {}

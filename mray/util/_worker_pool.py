@@ -23,6 +23,7 @@ same.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import threading
 from collections import deque
@@ -41,6 +42,7 @@ from mray._api.object_ref import ObjectRef
 from mray._api.verbs import kill
 from mray._common.clock import perf_counter
 from mray._common.kept import os
+from mray._common.places import runs_users
 from mray._objects.serializer import PLAIN_TYPES, dumps, is_plain
 from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 
@@ -71,6 +73,7 @@ class PoolMember:
     def call(self, code: bytes, *args: Any) -> Any:
         return self.call_with(code, args, {})
 
+    @runs_users
     def call_with(self, code: bytes, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         function = self._begin(code)
         try:
@@ -78,17 +81,19 @@ class PoolMember:
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
+    @runs_users
     def map(self, code: bytes, items: bytes | list[Any]) -> bytes | list[Any]:
         function = self._begin(code)
         try:
-            return pack([function(item) for item in unpack(items)])
+            return pack([*map(function, unpack(items))])
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 
+    @runs_users
     def starmap(self, code: bytes, items: bytes | list[Any]) -> bytes | list[Any]:
         function = self._begin(code)
         try:
-            return pack([function(*item) for item in unpack(items)])
+            return pack([*itertools.starmap(function, unpack(items))])
         except SystemExit as error:
             raise EscapeError(*error.args) from error
 

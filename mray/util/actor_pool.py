@@ -14,11 +14,28 @@ from typing import Any
 from mray._api.actor_handle import ActorHandle
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import get, wait
+from mray._common.places import undone
 from mray.exceptions import ActorDiedError
 
 __all__ = ["ActorPool"]
 
 Function = Callable[[ActorHandle, Any], Any]
+
+
+def _give_back(local: dict[str, Any], _value: Any) -> None:
+    """Undo the taking of a result; its actor stays free, or at the next call."""
+    self: ActorPool = local["self"]
+    made, number = local["made"], local["number"]
+    self._index_to_future[number] = made
+    self._future_to_actor[_key_of(made)] = number, None
+    if self._next_return_index == number + 1:
+        self._next_return_index = number
+
+
+def _give_idle_back(local: dict[str, Any], actor: ActorHandle | None) -> None:
+    self: ActorPool = local["self"]
+    if actor is not None:
+        self._idle_actors.append(actor)
 
 
 class ActorPool:
@@ -30,8 +47,8 @@ class ActorPool:
 
     def __init__(self, actors: Iterable[ActorHandle]) -> None:
         self._idle_actors: list[ActorHandle] = list(actors)
-        #: ref (or tuple of refs) -> number of the call and its actor, for calls whose result was not taken.
-        self._future_to_actor: dict[Any, tuple[int, ActorHandle]] = {}
+        #: ref (or tuple of refs) -> number of the call and its actor, None if that is free; for calls whose result was not taken.
+        self._future_to_actor: dict[Any, tuple[int, ActorHandle | None]] = {}
         #: number of the call -> what the function returned.
         self._index_to_future: dict[int, Any] = {}
         self._next_task_index = 0
@@ -85,6 +102,7 @@ class ActorPool:
         """Whether there are results that were not taken."""
         return bool(self._future_to_actor)
 
+    @undone(_give_back)
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
         """The next result, in the order of `submit`; raises what its call raised.
 
@@ -96,16 +114,16 @@ class ActorPool:
         if self._next_return_index >= self._next_task_index:
             raise ValueError("It is not allowed to call get_next() after get_next_unordered().")
         made = self._index_to_future[self._next_return_index]
-        late = False
-        if timeout is not None:
-            late = bool(wait(_refs_of(made), num_returns=len(_refs_of(made)), timeout=timeout)[1])
-            if late and not ignore_if_timedout:
-                raise TimeoutError("Timed out waiting for result")
+        # An error that ends the wait, Ctrl-C say, leaves the result where it is.
+        late = bool(wait(_refs_of(made), num_returns=len(_refs_of(made)), timeout=timeout)[1])
+        if late and not ignore_if_timedout:
+            raise TimeoutError("Timed out waiting for result")
         del self._index_to_future[self._next_return_index]
         self._next_return_index += 1
-        _number, actor = self._future_to_actor.pop(_key_of(made))
+        number, actor = self._future_to_actor.pop(_key_of(made))  # noqa: RUF059  (`_give_back` reads it)
         return self._take(made, actor, late)
 
+    @undone(_give_back)
     def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
         """The result of whichever call ends next. `timeout` and errors as in `get_next`."""
         if not self.has_next():
@@ -120,11 +138,12 @@ class ActorPool:
         self._next_return_index = max(self._next_return_index, number + 1)
         return self._take(made, actor, not ready)
 
-    def _take(self, made: Any, actor: ActorHandle, late: bool) -> Any:
+    def _take(self, made: Any, actor: ActorHandle | None, late: bool) -> Any:
         if late:
-            self._return_actor(actor)
+            if actor is not None:
+                self._return_actor(actor)
             raise TimeoutError(f"Timed out waiting for result. The task {made} has been ignored.")
-        return self._get_result(made, actor)
+        return get(made) if actor is None else self._get_result(made, actor)
 
     def _get_result(self, future: Any, actor: ActorHandle) -> Any:
         """The value of a call, whose actor is free again."""
@@ -152,6 +171,7 @@ class ActorPool:
         """Whether an actor is free and no call waits for one."""
         return bool(self._idle_actors) and not self._pending_submits
 
+    @undone(_give_idle_back)
     def pop_idle(self) -> ActorHandle | None:
         """Take a free actor out of the pool; None when there is none."""
         return self._idle_actors.pop() if self.has_free() else None

@@ -5,21 +5,31 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
+import pickle
 import signal
+import socket
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from signal import signal as install_handler
 from typing import Any, ClassVar
 
 import pytest
 
 from mray._common import dropped_errors
+from mray._common import messages as m
 from mray._common.clock import now
-from mray._common.places import frame_of, undone
+from mray._common.places import frame_of, place_of, undone
 from mray._ipc import interrupts
+from mray._ipc.connection import encode
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.reactor import Reactor
+from mray._libraries.core.test_utils import wait_for_condition
+from mray._observe import observer
+from mray._runtime.session.breakpoints import Breakpoints
+from mray.util import _worker_pool
 from tests.faults.interrupts.steps import as_own
 
 
@@ -629,6 +639,64 @@ def test_a_thread_that_leaves_a_generator_while_its_frames_are_looked_at_is_look
     target.join(10)
     assert target.caught == ["Alarm"]
     assert len(looks) >= 3
+
+
+@pytest.fixture
+def patient(handlers: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Handlers wait for ever for mray's code to come to its end."""
+    monkeypatch.setattr(interrupts, "PATIENCE", 1e9)
+    with interrupts.guarded():
+        yield
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Sends messages as the node of a session, which each question finds connected."""
+    ours, node = socket.socketpair()
+    monkeypatch.setattr(observer, "_connect", lambda *_where: ours)
+    yield lambda *messages: node.sendall(b"".join(map(encode, messages)))
+    node.close()
+
+
+def at_alarm(act: Callable[[], object]) -> None:
+    signal.signal(signal.SIGALRM, lambda _number, _frame: act())
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+
+
+def test_a_handler_runs_while_a_session_is_asked(patient: None, answer: Callable[..., None]) -> None:
+    at_alarm(lambda: answer((m.ANSWER, 1, True, "told")))
+    assert observer.ask_node("", "snapshot", 20) == "told"
+
+
+def test_a_handler_runs_while_processes_are_asked(patient: None, answer: Callable[..., None]) -> None:
+    at_alarm(lambda: answer((m.REFUSED, "no such process")))
+    assert observer.ask_processes("", ["w1"], ["calls"], 20).keys() == {"w1"}
+
+
+def test_a_handler_runs_while_a_condition_is_waited_for(patient: None) -> None:
+    came: list[int] = []
+    at_alarm(lambda: came.append(1))
+    wait_for_condition(came.__len__, timeout=5, retry_interval_ms=200)  # type: ignore[arg-type]
+
+
+def test_a_breakpoint_that_nobody_comes_to_is_left_by_an_error(patient: None, tmp_path: Path) -> None:
+    breakpoints = Breakpoints(str(tmp_path), has_terminal=True, name=lambda: "f")
+    signal.signal(signal.SIGALRM, alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    with pytest.raises(Alarm):
+        breakpoints._await_visitor(sys._getframe(), "here", "wait")
+    assert [*tmp_path.glob("debug/*")] == []
+
+
+@pytest.mark.parametrize("verb", ["call_with", "map", "starmap"])
+def test_a_process_of_a_pool_runs_functions_of_c_as_the_users(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setattr(_worker_pool, "current_backend", lambda: types.SimpleNamespace(flush=lambda: None))
+    monkeypatch.setattr(_worker_pool, "pack", lambda values: values[0])
+    arguments = {"call_with": ((), {}), "map": ([0],), "starmap": ([[0]],)}
+    frame = getattr(_worker_pool.PoolMember(), verb)(pickle.dumps(sys._getframe), *arguments[verb])
+    assert frame.f_code.co_name == verb
+    assert place_of(frame).is_open
 
 
 def test_threads_that_raise_in_each_other_do_not_wait_for_each_other(clockwork: Clockwork) -> None:

@@ -98,6 +98,19 @@ def test_a_sleep_is_open_for_the_users_code_alone() -> None:
     assert reader().is_open, "none is yet"
 
 
+def test_a_sleep_by_a_function_of_a_library_is_one() -> None:
+    def sleep(then: Callable[[], Any]) -> Place:
+        with contextlib.ExitStack() as stack:
+            found: list[Place] = []
+            stack.callback(lambda: found.append(then()))
+        return found[0]
+
+    asleep = sleeps(as_own(sleep))
+    beside: list[Place] = []
+    asleep(lambda: beside.append(place_of(sys._getframe(2))))
+    assert beside == [Place(True, True)]
+
+
 def test_a_function_that_calls_the_users_counts_as_the_users() -> None:
     run = as_own(call)
     run.__code__ = run.__code__.replace(co_name="run")

@@ -9,10 +9,12 @@ from typing import Any
 import mray
 from mray._common import clock
 from mray._common.clock import monotonic
+from mray._common.places import sleeps
 
 __all__ = ["Semaphore", "SignalActor", "async_wait_for_condition", "wait_for_condition"]
 
 
+@sleeps
 def wait_for_condition(
     condition_predictor: Callable[..., bool],
     timeout: float = 10,

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from mray._common import settings
 from mray._common.clock import time
 from mray._common.kept import io, os, socket
-from mray._common.places import frame_of
+from mray._common.places import frame_of, sleeps
 from mray._common.uncollected import uncollected
 from mray._ipc import process as processes
 from mray._ipc import reactor
@@ -98,6 +98,7 @@ class Breakpoints:
         connection = self._await_visitor(frame, where, mode)
         RemotePdb(connection).set_trace(frame)
 
+    @sleeps
     def _await_visitor(self, frame: FrameType, where: str, mode: str) -> socket.socket:
         folder = os.path.join(self._session_dir, FOLDER)
         os.makedirs(folder, 0o700, exist_ok=True)

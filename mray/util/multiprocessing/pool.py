@@ -22,6 +22,7 @@ from mray._api.init import init
 from mray._api.verbs import cluster_resources, is_initialized
 from mray._common.clock import now
 from mray._common.log import logger
+from mray._common.places import undone
 from mray.exceptions import ActorDiedError
 from mray.util._worker_pool import MemberPool, PoolJob, PoolWorker, SentFunction, call_of, pack, unpack
 from mray.util.debug import log_once
@@ -401,6 +402,11 @@ class _Job(PoolJob):
 
 
 # ---------------------------------------------------------------------------------------------- iterators
+def _give_back(local: dict[str, Any], value: Any) -> None:
+    """Undo `next`."""
+    local["self"].put_back(value)
+
+
 class IMapIterator:
     """Values of a function as they are done. For one thread. `fed` is called when its input has been read to the end."""
 
@@ -464,6 +470,11 @@ class IMapIterator:
         """The chunk whose values come next; None while it is not done."""
         raise NotImplementedError
 
+    def put_back(self, value: Any) -> None:
+        """This value comes next."""
+        self._values.appendleft(value)
+
+    @undone(_give_back)
     def next(self, timeout: float | None = None) -> Any:
         """The next value; TimeoutError after `timeout` seconds, StopIteration at the end."""
         deadline = None if timeout is None else now() + timeout
@@ -488,6 +499,7 @@ class IMapIterator:
     def __iter__(self) -> IMapIterator:
         return self
 
+    @undone(_give_back)
     def __next__(self) -> Any:
         return self.next()
 

@@ -23,7 +23,8 @@ SWEEP = Path(__file__).with_name("sweep.py")
 #: Kind of work -> byte codes from one place to the next in a slice: some dozens of places of each.
 KINDS = {
     "Graph": 5, "GraphOfArrays": 37, "GraphThatGrows": 43, "GraphInSeveral": 31, "GraphInLoop": 41, "Task": 37, "ActorCall": 37, "Put": 41,
-    "Wait": 83, "Stream": 43, "OfQueue": 61, "Proxy": 61, "Kill": 211, "Cancel": 61, "Compile": 701, "Finalize": 211, "Session": 9001,
+    "Wait": 83, "Stream": 43, "OfQueue": 61, "OfActorPool": 61, "OfUnorderedPool": 61, "OfIdleActors": 3,
+    "OfIterator": 3, "Proxy": 61, "Kill": 211, "Cancel": 61, "Compile": 701, "Finalize": 211, "Session": 9001,
 }  # fmt: skip
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 import mray
 from mray.dag import InputNode
 from mray.proxy import RemoteInterpreterFactory
+from mray.util.actor_pool import ActorPool
+from mray.util.multiprocessing import Pool
 from mray.util.queue import Queue
 
 
@@ -295,6 +298,82 @@ class OfQueue(Work):
         assert self.last == self.sent
 
 
+class OfActorPool(Work):
+    """The next result of an actor pool: none is lost, and none comes twice."""
+
+    def setup(self) -> None:
+        self.pool = ActorPool([Echo.remote()])
+        self.sent = self.expected = 0
+        #: Results that no line of Python stands between them and their function's return.
+        self.got: list[Any] = []
+        self.fill()
+
+    def fill(self) -> None:
+        """There are results to take."""
+        while self.sent < self.expected + 3:
+            self.pool.submit(lambda actor, value: actor.echo.remote(value), self.sent)
+            self.sent += 1
+
+    def results(self) -> Iterator[Any]:
+        """An iterator of C's over one result."""
+        return map(self.pool.get_next, (30,))
+
+    def round(self, k: int) -> None:
+        self.got.extend(self.results())
+
+    def check(self, k: int) -> None:
+        self.round(k)
+        assert self.got == [*range(self.expected, self.expected + len(self.got))], f"{self.got} from {self.expected} on"
+        self.expected += len(self.got)
+        self.got.clear()
+        self.fill()
+
+
+class OfUnorderedPool(OfActorPool):
+    """The same in the order in which they come."""
+
+    def results(self) -> Iterator[Any]:
+        return map(self.pool.get_next_unordered, (30,))
+
+
+class OfIdleActors(OfActorPool):
+    """The actors of a pool that are idle."""
+
+    def setup(self) -> None:
+        self.pool = ActorPool([Echo.remote(), Echo.remote()])
+        self.got = []
+
+    def results(self) -> Iterator[Any]:
+        return map(type(self.pool).pop_idle, (self.pool,))
+
+    def check(self, k: int) -> None:
+        for actor in self.got:
+            self.pool.push(actor)
+        self.got.clear()
+        assert len({self.pool.pop_idle(), self.pool.pop_idle()} - {None}) == 2
+        self.setup()
+
+
+class OfIterator(OfActorPool):
+    """The next value of a pool of processes."""
+
+    def setup(self) -> None:
+        self.processes = Pool(1)
+        self.sent = self.expected = 0
+        self.got = []
+        self.fill()
+
+    def fill(self) -> None:
+        if self.sent < self.expected + 9:
+            self.values, self.sent, self.expected = self.processes.imap(abs, range(300), chunksize=3), 300, 0
+
+    def results(self) -> Iterator[Any]:
+        return itertools.islice(self.values, 1)
+
+    def end(self) -> None:
+        self.processes.terminate()
+
+
 class Proxy(Work):
     """A remote variable."""
 
@@ -398,6 +477,6 @@ KINDS: dict[str, Callable[[], Work]] = {
     kind.__name__: kind
     for kind in (
         Graph, GraphOfArrays, GraphThatGrows, GraphInSeveral, GraphInLoop, GraphInOwnLoop, Task, ActorCall, Put, Wait, Stream, OfQueue,
-        Proxy, Kill, Cancel, Compile, Finalize, Session,
+        OfActorPool, OfUnorderedPool, OfIdleActors, OfIterator, Proxy, Kill, Cancel, Compile, Finalize, Session,
     )
 }  # fmt: skip
