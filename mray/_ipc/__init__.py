@@ -30,7 +30,6 @@ relay                 the thread that waits for a process's semaphore and rings 
 ring pair             a page shared by two connected processes, with a ring per direction; offered after many blocking calls
 nudge                 an empty message over the socket: a message in the ring arrived as its reader fell asleep
 wake-up descriptor    the eventfd of the own process (`wakeup_fd`), which its reactor watches
-poller                a callback after each iteration of the reactor
 acceptor              accepts connections at a listening socket, or from the node
 spinner               decides whether a wait spins before it sleeps, by its recent success
 slot, loan            memory of one large message, given to readers until they release it; another's memory that is passed on

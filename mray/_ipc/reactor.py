@@ -20,7 +20,7 @@ has one thread and calls `run_once` in a loop. One word says who reads, and one 
     BACKGROUND   no       DOZING                   polls once, while the process is active
     BACKGROUND   yes      DOZING                   sleeps; a thread that begins to wait rings the doorbell
 
-With pollers the table says PARKED, and DOZING in the place of AWAKE while event loops sleep in selectors of their own.
+While a callback waits (`then`) the table says PARKED, and DOZING in the place of AWAKE while event loops sleep in selectors of their own.
 
 A few connections that talk often have rings in shared memory beside their sockets (`mray._ipc.ring_pair`). A thread that spins looks into
 those first, and asks the kernel now and then; one that is about to sleep has said so, and looks once more.
@@ -41,6 +41,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mray._common.bridge import Cancel
 from mray._common.clock import monotonic
 from mray._common.kept import os, socket
 from mray._common.log import logger
@@ -131,7 +132,8 @@ class Reactor:
         self._epoll.register(self.wakeup_fd, select.EPOLLIN | select.EPOLLET)
         #: That one, and further eventfds that wake this process; another tuple when they change. None where one process is the session.
         self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
-        self._pollers: tuple[Callable[[], None], ...] = ()
+        #: Callbacks of those who wait without a thread, with their conditions.
+        self._polled: dict[Callable[[], object], Predicate] = {}
         #: Connections with rings; and looks into rings since the kernel was asked.
         self._rings: tuple[SocketConnection, ...] = ()
         self._unasked = 0
@@ -335,8 +337,8 @@ class Reactor:
                     callback(mask)
                 except Exception as error:
                     self.failed("A callback of the reactor", error)
-        for poller in self._pollers:
-            self._call_safely(poller)
+        if self._polled:
+            self._poll()
         if self._timers:
             for due in self._timers.take_due():
                 self._call_safely(due)
@@ -564,24 +566,34 @@ class Reactor:
             if waiter.predicate():
                 waiter.wake()
 
-    # ------------------------------------------------------------------------------------ pollers
-    def add_poller(self, poller: Callable[[], None]) -> None:
-        """Wait without a thread: from now on peers ring, and the reader calls `poller` after each iteration.
+    # ------------------------------------------------------------------------------------ waiting without a thread
+    def then(self, ready: Predicate, callback: Callable[[], object]) -> Cancel:
+        """Call back once, in any thread, when a condition may hold that peers change before they ring.
 
-        It must be quick, runs in any thread, and looks itself at its condition: once more after this call, too.
+        Peers ring until then, and the reader asks `ready` after each iteration: it must be quick, and runs in any thread. The caller looks
+        at the condition once more after this call. An equal callback takes the other's place.
         """
-        self._pollers = (*self._pollers, poller)
+        self._polled[callback] = ready
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
         self._words[self._state_index] = PARKED
         fence()
+        return partial(self._cancel, callback)
 
-    def remove_poller(self, poller: Callable[[], None]) -> None:
-        """Undo `add_poller`; safe when it was not added."""
-        self._pollers = tuple(each for each in self._pollers if each != poller)
+    def _cancel(self, callback: Callable[[], object]) -> None:
+        self._polled.pop(callback, None)
         # Only the reader knows that no thread sleeps; otherwise peers ring for nothing until one wakes up.
-        if not self._pollers and self._reading.acquire(False):
+        if not self._polled and self._reading.acquire(False):
             self._set_state(AWAKE)
             self._release_reading()
+
+    def _poll(self) -> None:
+        """Call back those whose condition holds."""
+        for callback, ready in tuple(self._polled.items()):
+            try:
+                if ready() and self._polled.pop(callback, None) is not None:  # another thread may have seen it, too
+                    callback()
+            except Exception:
+                logger.exception("A callback failed")
 
     def sleep_outside(self, sleeps: bool) -> None:
         """An event loop's selector watches `fileno` from now on (or no more) and may sleep: peers may not count on this process to look."""
@@ -601,15 +613,14 @@ class Reactor:
         self._offer_reading()
 
     def _set_state(self, state: int) -> None:
-        """Set the state to AWAKE or DOZING: peers need not ring, unless there are pollers."""
+        """Set the state to AWAKE or DOZING: peers need not ring, unless a callback waits."""
         self._words[self._state_index] = DOZING if self._outside else state
-        # Invariant: the word is PARKED while there are pollers. It was not, for a moment, so they look again. (A poller that is added after
-        # this has the word written after us.)
-        if self._pollers:
+        # Invariant: the word is PARKED while a callback waits. It was not, for a moment, so its condition is read again. (One that comes
+        # after this has the word written after us.)
+        if self._polled:
             self._words[self._state_index] = PARKED
             fence()
-            for poller in self._pollers:
-                self._call_safely(poller)
+            self._poll()
 
     # ------------------------------------------------------------------------------------ reading in the background
     def start_background_reader(self) -> None:
@@ -648,7 +659,7 @@ class Reactor:
         seen = self.activity
         while not self.closed and not self._waiters and self.closed_descriptors.error is None:
             self.asleep = timeout != 0
-            if not self._pollers:
+            if not self._polled:
                 self._set_state(DOZING)
             if self._rings:
                 # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
@@ -687,7 +698,8 @@ class Reactor:
             return
         self.wake()
         self.closed = True
-        self._words, self._pollers = {}, ()
+        self._words = {}
+        self._polled.clear()
         with contextlib.suppress(RuntimeError):
             self._background_alarm.release()
         is_broken = not self.closed_descriptors.ring(self.wakeup_fd) or self.closed_descriptors.error is not None

@@ -142,30 +142,31 @@ def test_no_name_is_left_once_both_have_it_open(sleeper: Sleeper) -> None:
     assert names() == []
 
 
-def test_who_is_attended_is_rung_for_and_called_whoever_reads(sleeper: Sleeper) -> None:
+def test_a_process_is_rung_for_as_long_as_a_callback_waits_and_whoever_reads_calls_back_once(sleeper: Sleeper) -> None:
     reactor = sleeper.reactor
-    calls: list[bool] = []
-
-    def poller() -> None:
-        calls.append(True)
-
-    reactor.add_poller(poller)
+    published: list[int] = []
+    calls: list[str] = []
+    reactor.then(lambda: bool(published), lambda: calls.append("first"))
+    cancel = reactor.then(lambda: len(published) > 1, lambda: calls.append("second"))
     assert sleeper.state == PARKED
+    published.append(1)
     sleeper.doorbell.ring()
     assert reactor.wait_until(lambda: bool(calls), 10)
-    assert sleeper.state == PARKED, "it is rung for as long as there is a poller"
-    reactor.remove_poller(poller)
+    assert calls == ["first"]
+    assert sleeper.state == PARKED, "another one waits"
+    cancel()
     assert sleeper.state == AWAKE
-    calls.clear()
+    published.append(2)
     reactor.run_once(0)
-    assert calls == []
-    reactor.remove_poller(poller)
+    cancel()
+    assert calls == ["first"]
 
 
-def test_the_background_reader_calls_the_pollers(sleeper: Sleeper) -> None:
-    called = threading.Event()
+def test_the_background_reader_calls_back(sleeper: Sleeper) -> None:
+    published, called = threading.Event(), threading.Event()
     sleeper.reactor.start_background_reader()
-    sleeper.reactor.add_poller(called.set)
+    sleeper.reactor.then(published.is_set, called.set)
+    published.set()
     sleeper.doorbell.ring()
     assert called.wait(10)
 

@@ -1,7 +1,7 @@
 """The threads of one process: the background reader, which dozes; a thread that begins to wait; an event loop that attends. And a peer that
 publishes a word and rings.
 
-    peer ── word, then doorbell ──▶ process: reader (`Reactor._read_in_background`)  ⇄  waiter (`wait_until`)  or  loop (`add_poller`)
+    peer ── word, then doorbell ──▶ process: reader (`Reactor._read_in_background`)  ⇄  waiter (`wait_until`)  or  loop (`then`)
 
 The word may also come as an entry of the ring of a connection, whose socket is the doorbell then.
 
@@ -145,22 +145,40 @@ class EntryWriter:
         self._run.access(WRITE, ENTRIES, 1)
 
 
-class Poller:
-    """The poller of the event loop, called by the thread that reads: looks, and wakes the loop."""
+class SharedDict:
+    """A dictionary that all threads see: its location has the items as a tuple."""
+
+    def __init__(self, name: str) -> None:
+        self._location = ("dict", name)
+
+    def items(self) -> tuple[Any, ...]:
+        return _run().access(GET, self._location) or ()
+
+    def __len__(self) -> int:
+        return len(self.items())
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _run().access(CHANGE, self._location, lambda old: (*(item for item in old or () if item[0] != key), (key, value)))
+
+    def pop(self, key: Any, _default: None) -> Any:
+        old = _run().access(CHANGE, self._location, lambda old: tuple(item for item in old or () if item[0] != key))
+        return dict(old or ()).get(key)
+
+
+class WakeLoop:
+    """The callback of the event loop, called by any thread."""
 
     def __call__(self) -> None:
-        if seen():
-            _run().access(SET, ("told", "loop"), 1)
+        _run().access(SET, ("told", "loop"), 1)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Poller)
+        return isinstance(other, WakeLoop)
 
     def __hash__(self) -> int:
         return 2
 
 
 class _Reactor(Reactor):
-    _pollers = Shared("pollers", ())
     asleep = Shared("asleep", False)
     _dormant = Shared("dormant", False)
     _reader = Shared("reader", reactor.NOBODY)
@@ -189,6 +207,8 @@ def _reactor(run: Run, with_rings: bool = False) -> Any:
     own._reading, own._owns_reading = reading, reading.is_owned
     waiters: Any = SharedList("waiters")
     own._waiters = waiters
+    polled: Any = SharedDict("polled")
+    own._polled = polled
     rings: Any = (RingConnection(),) if with_rings else ()
     own._rings = rings
     run.is_early = False
@@ -210,7 +230,7 @@ class Threads:
         if waiter:
             self.actors["waiter"] = self.wait
         if loop:
-            self.actors["loop"] = self.add_poller
+            self.actors["loop"] = self.attend
 
     def publish(self, run: Run) -> None:
         table: Any = Table(run)
@@ -239,13 +259,12 @@ class Threads:
         own = _reactor(run, self._ring)
         own.wait_until(seen, None, spin=False)
 
-    def add_poller(self, run: Run) -> None:
+    def attend(self, run: Run) -> None:
         own = _reactor(run)
-        poller = Poller()
-        own.add_poller(poller)
+        cancel = own.then(seen, WakeLoop())
         if not seen():
             run.access(AWAIT, (("told", "loop"),))
-        own.remove_poller(poller)
+        cancel()
 
     def check(self, outcome: Outcome) -> None:
         """The waiter is woken. The background reader may sleep for ever, once nobody waits."""

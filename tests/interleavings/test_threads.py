@@ -37,9 +37,9 @@ MUTANTS = [
         {"loop": True},
         id="dozes without a second look at the pollers",
     ),
-    pytest.param(Reactor._set_state, "if self._pollers:", "if False:", {"loop": True}, id="takes back what another thread has announced"),
-    pytest.param(Reactor._set_state, "self._call_safely(poller)", "pass", {"loop": True}, id="announces again without a look"),
-    pytest.param(Reactor.add_poller, "self._words[self._state_index] = PARKED", "pass", {"loop": True}, id="attends in secret"),
+    pytest.param(Reactor._set_state, "if self._polled:", "if False:", {"loop": True}, id="takes back what another thread has announced"),
+    pytest.param(Reactor._set_state, "self._poll()", "pass", {"loop": True}, id="announces again without a look"),
+    pytest.param(Reactor.then, "self._words[self._state_index] = PARKED", "pass", {"loop": True}, id="attends in secret"),
     pytest.param(
         Reactor._become_reader,
         "self.closed_descriptors.ring(self.wakeup_fd)",

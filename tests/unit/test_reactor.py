@@ -320,23 +320,34 @@ def test_a_deferred_callback_may_wait(pair):
     assert got == [(1,), (2,)]
 
 
-def test_a_poller_that_fails_does_not_end_the_reader(table, caplog):
+@pytest.mark.parametrize("failing", ["condition", "callback"])
+def test_a_condition_or_a_callback_that_fails_does_not_end_the_reader(table, caplog, failing):
     reactor = Reactor()
     reactor.join_table(table, 1)
     called = []
 
-    def poller():
+    holds = False
+
+    def fail():
         called.append(True)
         raise ValueError("a bug")
 
+    def ready():
+        return holds and (failing != "condition" or fail())
+
     try:
-        reactor.add_poller(poller)
+        cancel = reactor.then(ready, fail)
+        reactor.run_once(0)
+        assert not called
+        holds = True
         reactor.run_once(0)
         reactor.run_once(0)
-        reactor.remove_poller(poller)
+        cancel()
+        cancel()
+        reactor.run_once(0)
     finally:
         reactor.close()
-    assert len(called) == 2
+    assert len(called) == (2 if failing == "condition" else 1)
     assert "A callback failed" in caplog.text
 
 

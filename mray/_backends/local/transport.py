@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from mray._backends.local.run_token import RunToken, here
+from mray._common.bridge import Cancel
 from mray._common.log import logger
 from mray._inside.platform import AdaptiveSpinner, ClosedDescriptors, Connection, InterruptGuard, Message, Spinner
 
@@ -181,6 +182,8 @@ class LocalReactor:
         self.wakeup_fds: tuple[int, ...] = ()
         #: Descriptor -> the poller that looks whether there is something to read.
         self._watched: dict[int, Callable[[], None]] = {}
+        #: By the callbacks of those who wait without a thread.
+        self._cancels: dict[Callable[[], object], Cancel] = {}
 
     def _call(self, callback: Callable[[], None]) -> None:
         """Call as this process."""
@@ -235,12 +238,24 @@ class LocalReactor:
     def is_amidst(self) -> bool:
         return self.run_token.is_in_callbacks or self.guard.owns_lock()
 
-    def add_poller(self, poller: Callable[[], None]) -> None:
-        self.run_token.pollers.append(poller)
+    def then(self, ready: Predicate, callback: Callable[[], object]) -> Cancel:
+        pollers = self.run_token.pollers
 
-    def remove_poller(self, poller: Callable[[], None]) -> None:
-        if poller in self.run_token.pollers:
-            self.run_token.pollers.remove(poller)
+        def poll() -> None:
+            if ready():
+                cancel()
+                callback()
+
+        def cancel() -> None:
+            if poll in pollers:
+                pollers.remove(poll)
+                del self._cancels[callback]
+
+        if callback in self._cancels:
+            self._cancels[callback]()
+        self._cancels[callback] = cancel
+        pollers.append(poll)
+        return cancel
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
         poll = select.poll()
@@ -251,12 +266,12 @@ class LocalReactor:
                 callback(select.POLLIN)
 
         self._watched[fd] = look
-        self.add_poller(look)
+        self.run_token.pollers.append(look)
 
     def forget(self, fd: int) -> None:
         look = self._watched.pop(fd, None)
         if look is not None:
-            self.remove_poller(look)
+            self.run_token.pollers.remove(look)
 
     def look(self) -> bool:
         self.run_token.pause()

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mray._common.bridge import call_in, call_in_loop, call_later, call_of, running_loop, tell
+from mray._common.bridge import Cancel, call_in, call_in_loop, call_later, call_of, nothing, running_loop, tell
 from mray._common.clock import monotonic
 from mray._graph.caller.executions import Completions
 from mray._graph.host import GraphHost
@@ -32,7 +32,7 @@ FAIRNESS = 1e-3
 
 
 class LoopWatcher:
-    """The watch of one event loop of this process. For the loop's thread, except `_polled`."""
+    """The watch of one event loop of this process. For the loop's thread, except `_ready` and `_wake`."""
 
     def __init__(self, host: GraphHost, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
@@ -48,8 +48,8 @@ class LoopWatcher:
         self._spin = LoopSpin(lambda: len(self._awaited), self._look, self._attend)
         #: The futures of coroutines that wait.
         self._waiting: set[Any] = set()
-        #: Whether another thread has asked this one to look.
-        self._asked = False
+        #: Ends the wait of `_wake`.
+        self._cancel: Cancel = nothing
         self._yielded = 0.0
         #: Whether a coroutine looks for a few microseconds before it lets others run.
         self.patience = AdaptiveSpinner(YIELD_AFTER)
@@ -105,7 +105,7 @@ class LoopWatcher:
                 self._awaited.discard(completions)
         if self._attends and not self._awaited:
             self._attends = False
-            self._host.reactor.remove_poller(self._polled)
+            self._cancel()
 
     # ------------------------------------------------------------------------------------ being woken
     def _attend(self) -> None:
@@ -131,8 +131,7 @@ class LoopWatcher:
             loop.add_reader(self._poll.fileno(), self._on_ring)
             self._watches = True
         self._attends = True
-        self._host.reactor.add_poller(self._polled)
-        self._look()
+        self._look_and_wait()
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop | None) -> None:
         if self._poll is not None:
@@ -159,22 +158,22 @@ class LoopWatcher:
         loop = self._loop()
         call_in_loop(loop, lambda: self._unwatch(loop))
 
-    def _polled(self) -> None:
-        """Have the loop look if a callback may be due. The thread that reads."""
-        if self._asked or not (self._is_rung() or any(completions.ready() for completions in tuple(self._awaited))):
-            return
-        self._asked = True
-        loop = self._loop()
-        if loop is None or not call_in(loop, self._on_polled):
-            self._host.reactor.remove_poller(self._polled)
-
-    def _is_rung(self) -> bool:
-        """Whether an actor in this very process, which rings no doorbell, would make progress in the loop's own thread."""
+    def _ready(self) -> bool:
+        """Whether a callback may be due, or an actor in this very process, which rings no doorbell, makes progress in the loop's thread."""
         service = self._host.service
-        return not self._host.reactor.wakeup_fds and service is not None and service.ready()
+        if not self._host.reactor.wakeup_fds and service is not None and service.ready():
+            return True
+        return any(completions.ready() for completions in tuple(self._awaited))
 
-    def _on_polled(self) -> None:
-        self._asked = False
+    def _wake(self) -> None:
+        """Have the loop look. Mostly the thread that reads."""
+        loop = self._loop()
+        if loop is not None:
+            call_in(loop, self._look_and_wait)
+
+    def _look_and_wait(self) -> None:
+        if self._attends:
+            self._cancel = self._host.reactor.then(self._ready, self._wake)
         self._look()
 
 
