@@ -111,7 +111,7 @@ class Host:
         with client.lock:
             caller = client.actors.of(bytes.fromhex(actor))
             caller.subscribe()
-        client.reactor.wait_until(ActorState(caller, m.ALIVE, m.DEAD).ready)
+        client.reactor.wait(ActorState(caller, m.ALIVE, m.DEAD))
         if caller.actor.state == m.DEAD:
             raise caller.error()
         return caller.actor.process
@@ -120,7 +120,7 @@ class Host:
         client = self._client
         try:
             request = self.request(process, REPORT, b"")
-            client.reactor.wait_until(request.ready)
+            client.reactor.wait(request)
             request.result()
             return None
         except (OSError, OwnerDiedError) as lost:

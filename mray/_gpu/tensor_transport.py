@@ -443,7 +443,7 @@ class TensorStore(Part):
             except TimeoutError as error:
                 raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.") from error
         if answer is not None:
-            if not client.reactor.wait_until(answer.ready, timeout):
+            if not client.reactor.wait(answer, timeout):
                 with client.lock:
                     client.requests.forget(answer)
                 raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.")

@@ -11,6 +11,7 @@ import select
 import signal
 from collections.abc import Callable
 
+from mray._common.bridge import Cancel
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
 from mray._ipc.process import start_of
@@ -35,7 +36,7 @@ class PidFd:
         poll.register(self.fd, select.POLLIN)
         return bool(poll.poll(None if seconds is None else seconds * 1000))
 
-    def then(self, reactor: Watching, callback: Callable[[], None]) -> Callable[[], None]:
+    def then(self, reactor: Watching, callback: Callable[[], None]) -> Cancel:
         """Call back once, in the reading thread, when it has ended; returns what ends that, and may be called twice.
 
         Where the reactor cannot watch it, raises its OSError, and the descriptor is closed.

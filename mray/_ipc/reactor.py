@@ -41,7 +41,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mray._common.bridge import Cancel
+from mray._common.bridge import Cancel, Then, Waitable, nothing
 from mray._common.clock import monotonic
 from mray._common.kept import os, socket
 from mray._common.log import logger
@@ -412,7 +412,13 @@ class Reactor:
         return True
 
     def wait_until(
-        self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True, before_sleep: Callable[[], None] | None = None
+        self,
+        predicate: Predicate,
+        timeout: float | None = None,
+        *,
+        spin: bool = True,
+        before_sleep: Callable[[], None] | None = None,
+        then: Then | None = None,
     ) -> bool:
         """Wait until `predicate()` is true, reading meanwhile; from any thread.
 
@@ -437,7 +443,7 @@ class Reactor:
                 if not self._reading.acquire(False):
                     if before_sleep is not None:
                         before_sleep()
-                    if not self._become_reader(predicate, deadline):
+                    if not self._become_reader(predicate, deadline, then):
                         return bool(predicate())
                 self._reader = WAITER
                 if self.closed and predicate():
@@ -460,6 +466,10 @@ class Reactor:
             if not reads and self._owns_reading():
                 self._release_reading()
 
+    def wait(self, waitable: Waitable, timeout: float | None = None) -> bool:
+        """As `wait_until`, until it is ready. A thread that does not read sleeps until it is called back."""
+        return self.wait_until(waitable.ready, timeout, then=waitable.then)
+
     def is_amidst(self) -> bool:
         """Whether the thread that asks reads at the moment, or owns the lock under which messages are dispatched.
 
@@ -467,19 +477,23 @@ class Reactor:
         """
         return self._owns_reading() or self.guard.owns_lock()
 
-    def _become_reader(self, predicate: Predicate, deadline: float | None) -> bool:
+    def _become_reader(self, predicate: Predicate, deadline: float | None, then: Then | None) -> bool:
         """Become the reader (True), or sleep as a waiter until the predicate holds or the deadline has passed (False)."""
         reading = self._reading
         if reading.acquire(False):
             return True
-        waiter = Waiter(predicate)
+        waiter = Waiter(predicate if then is None else _never)
         self._waiters.append(waiter)
+        cancel: Cancel = nothing
         try:
             while True:
                 if reading.acquire(False):
                     return True
                 if predicate():
                     return False
+                if then is not None:  # each time: a callback may come although the predicate does not hold any more
+                    cancel()
+                    cancel = then(waiter.wake)
                 # The background reader leaves as soon as somebody waits, and wakes a waiter.
                 if self._reader == BACKGROUND and self.asleep and not self.closed and not self.closed_descriptors.ring(self.wakeup_fd):
                     raise self.closed_descriptors.found(OSError(errno.EBADF, ""))
@@ -490,6 +504,7 @@ class Reactor:
                 if self.is_over:
                     self.end_thread()
         finally:
+            cancel()
             self._waiters.remove(waiter)
             # The thread that stopped reading meanwhile may have counted on this one.
             if self._reader == NOBODY:
@@ -743,3 +758,8 @@ class Reactor:
         os.close(self.wakeup_fd)
         self.wakeup_fd = -1
         self.wakeup_fds = ()
+
+
+def _never() -> bool:
+    """The predicate of a thread that is called back."""
+    return False

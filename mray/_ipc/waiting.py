@@ -23,7 +23,7 @@ class Waiter:
         self.lock = threading.Lock()
         self.lock.acquire()
 
-    def wake(self) -> None:
+    def wake(self, *_came: object) -> None:
         """Make it poll."""
         with contextlib.suppress(RuntimeError):  # woken twice before it woke
             self.lock.release()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from mray._ipc.waiting import Predicate
 
 if TYPE_CHECKING:
+    from mray._common.bridge import Cancel, Waitable
     from mray._ipc.closed_descriptors import ClosedDescriptors
     from mray._ipc.interrupts import InterruptGuard
     from mray._ipc.spin import Spinner
@@ -60,6 +61,9 @@ class WaitingPlace(Protocol):
     ) -> bool:
         """Wait until `predicate()` is true, or this many seconds; its last value. Any thread."""
 
+    def wait(self, waitable: Waitable, timeout: float | None = None) -> bool:
+        """As `wait_until`, until it is ready."""
+
     def is_amidst(self) -> bool:
         """Whether the calling thread reads, or owns the lock under which messages are dispatched: it must not wait for one."""
 
@@ -85,11 +89,11 @@ class WaitingPlace(Protocol):
     def run_deferred(self) -> None:
         """Call what is deferred, now."""
 
-    def add_poller(self, poller: Callable[[], None]) -> None:
-        """Call `poller` after each iteration. It must be quick, and tests its condition itself."""
+    def then(self, ready: Predicate, callback: Callable[[], object]) -> Cancel:
+        """Call back once, in any thread, after an iteration in which `ready()` holds. An equal callback takes the other's place.
 
-    def remove_poller(self, poller: Callable[[], None]) -> None:
-        """Undo `add_poller`; safe when it was not added."""
+        The caller tests its condition once more after this call.
+        """
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
         """Call `callback(events)` once whenever something new comes at `fd`; undone by `forget`."""

@@ -421,3 +421,43 @@ def test_a_fork_leaves_what_others_watch_to_them():
     finally:
         reactor.close()
         os.close(theirs)
+
+
+def test_a_thread_that_does_not_read_is_called_back_and_no_other_thread_asks_what_it_waits_for():
+    reactor = Reactor()
+    came, over, asked, callbacks, premature = threading.Event(), threading.Event(), set(), [], [True]
+
+    class Thing:
+        def ready(self):
+            asked.add(threading.get_ident())
+            return came.is_set()
+
+        def then(self, callback):
+            callbacks.append(callback)
+            return callbacks.clear
+
+    def wait():
+        assert reactor.wait(Thing(), 60)
+        over.set()
+        reactor.wake()
+
+    def come():
+        if callbacks and premature:
+            premature.pop()
+            callbacks.pop()("not ready any more")
+        if not callbacks:
+            reactor.call_later(0.001, come)
+            return
+        came.set()
+        callbacks[0]()
+
+    other = threading.Thread(target=wait)
+    reactor.call_later(0, other.start)  # the main thread reads by then
+    reactor.call_later(0, come)
+    try:
+        assert reactor.wait_until(over.is_set, 60)
+        other.join()
+    finally:
+        reactor.close()
+    assert asked == {other.ident}
+    assert not callbacks, "it was taken back"

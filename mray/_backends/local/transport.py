@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from mray._backends.local.run_token import RunToken, here
-from mray._common.bridge import Cancel
+from mray._common.bridge import Cancel, Waitable
 from mray._common.log import logger
 from mray._inside.platform import AdaptiveSpinner, ClosedDescriptors, Connection, InterruptGuard, Message, Spinner
 
@@ -235,10 +235,13 @@ class LocalReactor:
         with self.run_token.held():
             return self.run_token.wait_until(predicate, timeout)
 
+    def wait(self, waitable: Waitable, timeout: float | None = None) -> bool:
+        return self.wait_until(waitable.ready, timeout)
+
     def is_amidst(self) -> bool:
         return self.run_token.is_in_callbacks or self.guard.owns_lock()
 
-    def then(self, ready: Predicate, callback: Callable[[], object]) -> Cancel:
+    def then(self, ready: Callable[[], object], callback: Callable[[], object]) -> Cancel:
         pollers = self.run_token.pollers
 
         def poll() -> None:

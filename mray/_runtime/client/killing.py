@@ -26,4 +26,5 @@ def kill_actors(client: Client, actor_ids: Sequence[bytes], no_restart: bool) ->
             return
         answers = [client.requests.send(client.node, m.ACTOR_KILL, actor_id, no_restart) for actor_id in actor_ids]
     if not client.reactor.is_amidst():
-        client.reactor.wait_until(lambda: all(answer.ready() for answer in answers))
+        for answer in answers:
+            client.reactor.wait(answer)

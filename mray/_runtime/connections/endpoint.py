@@ -228,7 +228,7 @@ class Endpoint:
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
         """Wait for an answer and return its value. GetTimeoutError after so many seconds."""
         try:
-            if not self.reactor.wait_until(answer.ready, timeout):
+            if not self.reactor.wait(answer, timeout):
                 raise GetTimeoutError(f"the answer did not come within {timeout:g} s")
             return answer.result()
         finally:

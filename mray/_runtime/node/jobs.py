@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from typing import Any
 
+from mray._common.bridge import Cancel, nothing
 from mray._common.clock import time
 from mray._common.history import History
 from mray._common.ids import JobID
@@ -56,7 +56,7 @@ class Job:
         self.ended = 0.0
         #: To the driver; None before it has joined and after it has left.
         self.connection: Connection | None = None
-        self.unwatch: Callable[[], None] = lambda: None
+        self.unwatch: Cancel = nothing
         #: Whether it has sent SHUTDOWN, and gets LEFT when none of its work runs any more.
         self.leaving = False
         #: Lines of output that it did not read in time.

@@ -27,6 +27,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from mray._common import settings
+from mray._common.bridge import Cancel, nothing
 from mray._common.clock import monotonic
 from mray._common.kept import os
 from mray._ipc import process as processes
@@ -52,7 +53,7 @@ class _Wrapped:
         #: The wrapper's pid; it is a child of the node.
         self.wrapper = wrapper
         #: Cancels the watch of the worker, which begins once its pid is known.
-        self.unwatch: Callable[[], None] = lambda: None
+        self.unwatch: Cancel = nothing
         #: Whether its death has been reported.
         self.announced = False
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._api.ref_generator import StreamingGeneratorStats
 from mray._common import messages as m
-from mray._common.bridge import called
+from mray._common.bridge import Cancel, called
 from mray._common.clock import monotonic, perf_counter
 from mray._common.ids import return_id
 from mray._common.invocations import Result
@@ -187,9 +187,10 @@ class Producer:
             self.flush()
             while not self.may_go_on():
                 # No message comes when the socket has room again, or has hung up.
-                await called(self._when_told, LOOP_SECONDS)
+                await called(self.then, LOOP_SECONDS)
 
-    def _when_told(self, callback: Callable[[], object]) -> Callable[[], object]:
+    def then(self, callback: Callable[[], object]) -> Cancel:
+        """Call back when the caller has told something, or the producer may go on. Of one coroutine at a time."""
         self.on_message = callback
         if self.may_go_on():
             callback()
