@@ -5,8 +5,8 @@ No GPU is initialised in this process; one that has several GPUs try each other 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -14,9 +14,9 @@ import platform as system
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mray._common import clock, settings
 from mray._common.memory_options import monitor_options
@@ -28,7 +28,7 @@ from mray._device.platform import platform
 from mray._device.topology import read_topology
 from mray._ipc import discovery
 from mray._ipc.process import all_pids, start_of
-from mray._ipc.reaper import can_be_seen, events_by_pid, session_of
+from mray._ipc.reaper import can_be_seen, events_by_pid, session_of, sweep
 from mray._ipc.segment import SHM
 from mray._ipc.sessions import all_sessions, session_parents
 from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
@@ -332,63 +332,82 @@ def extras() -> Iterator[Finding]:
             yield Finding(program, OK, path)
 
 
-def leftovers() -> Iterator[Finding]:
-    """Files that dead sessions of this user have left behind. The next `init` beside them removes them too.
+# ---------------------------------------------------------------------------------------------- left-overs
+class LeftOver(NamedTuple):
+    """What processes of this user that are dead have left behind."""
 
-    Files of other users, and of sessions that run, begin or end, do not matter.
-    """
-    dead = dead_sessions()
-    for directory in dead:
-        yield Finding("left over", WARNING, f"{directory}: its processes are dead", "mray doctor --clean")
-    events = orphaned_events()
-    if events:
-        text = f"{counted(len(events), 'name')} in {SHM} of events of GPUs, whose processes are dead"
-        yield Finding("left over", WARNING, text, "mray doctor --clean")
-    names = orphaned_segments()
-    if names:
-        size = sum(_size(os.path.join(SHM, name)) for name in names)
-        text = f"{counted(len(names), 'name')} in {SHM}, {readable_bytes(size)}, of no session that is known"
-        yield Finding("left over", WARNING, text, "mray doctor --clean")
-    if not dead and not names and not events:
+    #: Directories of sessions that nobody holds the lock of.
+    sessions: list[str]
+    #: Names in shared memory: of CUDA's events, whether mray started their process or not, and of memory of no session that is known.
+    events: list[str]
+    segments: list[str]
+
+
+def leftovers() -> Iterator[Finding]:
+    """What dead processes have left behind. The next `init` beside a dead session removes what is the session's, too."""
+    found = left_over()
+    texts = [f"{directory}: its processes are dead" for directory in found.sessions]
+    if found.events:
+        texts.append(f"{counted(len(found.events), 'name')} in {SHM} of events of GPUs, whose processes are dead")
+    if found.segments:
+        size = sum(_size(os.path.join(SHM, name)) for name in found.segments)
+        texts.append(f"{counted(len(found.segments), 'name')} in {SHM}, {readable_bytes(size)}, of no session that is known")
+    yield from (Finding("left over", WARNING, text, "mray doctor --clean") for text in texts)
+    if not texts:
         yield Finding("left over", OK, f"nothing; {counted(sum(alive for _path, alive in all_sessions()), 'session')} running")
 
 
-def _lasting(look: Callable[[], list[str]]) -> Callable[[], list[str]]:
-    """The findings of `look` that are there again a little later: a session that ends right now has let go of its lock, or loses name by
-    name.
+def clean() -> list[str]:
+    """Remove what dead processes have left behind; the paths that were removed."""
+    found = left_over()
+    for parent in {os.path.dirname(directory) for directory in found.sessions}:
+        sweep(parent)
+    paths = [os.path.join(SHM, name) for name in (*found.segments, *found.events)]
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    return [path for path in (*found.sessions, *paths) if not os.path.exists(path)]
+
+
+def left_over() -> LeftOver:
+    """What is there, and still there a little later: a session that is ending has released its lock, or loses name by name."""
+    found = _look()
+    if any(found):
+        clock.sleep(_MOMENT)
+        found = LeftOver(*([each for each in before if each in after] for before, after in zip(found, _look(), strict=True)))
+    return found
+
+
+def _look() -> LeftOver:
+    """What looks like it now, without events that some process has mapped.
+
+    A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. Containers that share /dev/shm
+    see each other's names, and not each other's processes: a name of another one is left alone, and `mray doctor` is to be asked in there.
     """
-
-    @functools.wraps(look)
-    def look_twice() -> list[str]:
-        found = look()
-        if found:
-            clock.sleep(_MOMENT)
-            again = set(look())
-            found = [each for each in found if each in again]
-        return found
-
-    return look_twice
-
-
-@_lasting
-def dead_sessions() -> list[str]:
-    """Directories of this user's sessions that nobody holds the lock of."""
-    return [directory for directory, alive in all_sessions() if not alive]
+    events = {name for pid, names in events_by_pid(SHM).items() if not start_of(pid) for name in names}
+    names = _own_names()
+    # After the names: a session that begins between the two would have names and not be known.
+    sessions = all_sessions()
+    mapped = list(_mappings()) if events or names else []
+    start = f"{SHM}/{_OURS}-"
+    known = {session_of(directory) for directory, _alive in sessions}
+    known |= {line.partition(start)[2].partition("-")[0] for line in mapped if start in line}
+    return LeftOver(
+        [directory for directory, alive in sessions if not alive],
+        sorted(event for event in events if not any(event in line for line in mapped)),
+        sorted(name for name, session in names.items() if session not in known and can_be_seen(session)),
+    )
 
 
-@_lasting
-def orphaned_events() -> list[str]:
-    """Names of events of CUDA that a process of this user has made which is dead, whether mray started it or not.
-
-    Not those that somebody has mapped. For containers see `orphaned_segments`.
-    """
-    names = {name for pid, names in events_by_pid(SHM).items() if not start_of(pid) for name in names}
-    return sorted(names - _mapped(names)) if names else []
-
-
-def _mapped(names: set[str]) -> set[str]:
-    """Those of the names in shared memory that some process has mapped."""
-    return {name for line in _mappings() for name in names if name in line}
+def _own_names() -> dict[str, str]:
+    """Names of this user in shared memory that look like mray's, and the session that each names."""
+    found = {}
+    for name in _names_in(SHM):
+        mark, _dash, rest = name.partition("-")
+        with contextlib.suppress(OSError):  # it has just gone
+            if mark == _OURS and os.stat(os.path.join(SHM, name)).st_uid == os.getuid():
+                found[name] = rest.partition("-")[0]
+    return found
 
 
 def _mappings() -> Iterator[str]:
@@ -399,42 +418,6 @@ def _mappings() -> Iterator[str]:
                 yield from [line for line in file if SHM in line]
         except OSError:
             continue
-
-
-@_lasting
-def orphaned_segments() -> list[str]:
-    """Names of this user in shared memory that look like mray's, of sessions that have no directory and no process here.
-
-    A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. Containers that share /dev/shm
-    see each other's names, and not each other's processes: a name of another one is left alone, and `mray doctor` is to be asked in there.
-    """
-    found: dict[str, list[str]] = {}
-    try:
-        names = os.listdir(SHM)
-    except OSError:
-        return []
-    for name in names:
-        mark, _dash, rest = name.partition("-")
-        if mark == _OURS and _is_ours(os.path.join(SHM, name)):
-            found.setdefault(rest.partition("-")[0], []).append(name)
-    if not found:
-        return []
-    # Not before: a session that begins between the two looks would have names and not be known.
-    known = {session_of(directory) for directory, _alive in all_sessions()} | _living()
-    return sorted(name for session, names in found.items() if session not in known and can_be_seen(session) for name in names)
-
-
-def _is_ours(path: str) -> bool:
-    try:
-        return os.stat(path).st_uid == os.getuid()
-    except OSError:  # it has just gone
-        return False
-
-
-def _living() -> set[str]:
-    """Sessions some process of which has shared memory of theirs mapped."""
-    start = f"{SHM}/{_OURS}-"
-    return {line.partition(start)[2].partition("-")[0] for line in _mappings() if start in line}
 
 
 def _size(path: str) -> int:

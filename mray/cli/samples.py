@@ -62,17 +62,28 @@ class Distribution:
 def metrics(sample: Sample) -> list[MetricFamily]:
     """A sample as families of numbers. Counters begin with their process: one that is gone takes its count along."""
     told, node = sample.view.node, sample.node
-    total, free = node.resources_total, node.resources_available or {}
-    amounts = {name: amount for name, amount in total.items() if not name.startswith("node:")}
-    used = {name: amount - free.get(name, 0.0) for name, amount in amounts.items()}
+    used = {name: taken for name, (taken, _amount) in resources(node).items()}
+    total = {name: amount for name, (_taken, amount) in resources(node).items()}
     states = Counter((short_name(actor.class_name), actor.state) for actor in actors(sample.view))
 
     def family(name: str, kind: str, doc: str, labels: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> MetricFamily:
         return MetricFamily(name, kind, doc, tuple(labels.split()), tuple((values, float(number)) for values, number in samples))
 
     found = [
-        family("mray_resources_total", "gauge", "Resources of the node.", "name", _keyed(amounts)),
-        family("mray_resources_used", "gauge", "Resources of actors, tasks and objects.", "name", _keyed(used)),
+        family(
+            "mray_resources_total",
+            "gauge",
+            "Resources of the node.",
+            "name",
+            _keyed(total),
+        ),
+        family(
+            "mray_resources_used",
+            "gauge",
+            "Resources of actors, tasks and objects.",
+            "name",
+            _keyed(used),
+        ),
         family("mray_actors", "gauge", "Actors by class and state.", "class state", states.items()),
         family("mray_workers", "gauge", "Workers by state.", "state", _keyed(Counter(worker["state"] for worker in told["workers"]))),
         family("mray_demands", "gauge", "Actors and leases that wait for resources.", "", [((), len(told["demands"]))]),
@@ -95,6 +106,12 @@ def metrics(sample: Sample) -> list[MetricFamily]:
                 samples = ((values_of(row), row[each.name]) for row in rows if row[each.name] is not None)
                 found.append(family(name, kind, each.metadata["doc"], names, samples))
     return [*(metric for metric in found if metric.samples), *_of_users(sample)]
+
+
+def resources(node: NodeState) -> dict[str, tuple[float, float]]:
+    """How much of each resource of a node is used, and how much there is."""
+    free = node.resources_available or {}
+    return {name: (amount - free.get(name, 0.0), amount) for name, amount in node.resources_total.items() if not name.startswith("node:")}
 
 
 def _process_labels(row: Any) -> tuple[str, ...]:

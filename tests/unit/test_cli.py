@@ -21,7 +21,6 @@ from mray._device.platform import forget_platform
 from mray._ipc import sessions
 from mray._runtime.node.memory_usage import ProcessMemory
 from mray.cli import checks
-from mray.cli.commands.doctor import clean
 from mray.cli.commands.list import columns_help, split_filter
 from mray.cli.terminal import EXITS, table, yaml_lines
 from mray.util.state import _processes
@@ -224,7 +223,7 @@ def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
 ) -> None:
     memory = tmp_path / "shm"
     memory.mkdir()
-    for module in ("mray.cli.checks.SHM", "mray.cli.commands.doctor.SHM", "mray._ipc.reaper.SHM"):
+    for module in ("mray.cli.checks.SHM", "mray._ipc.reaper.SHM"):
         monkeypatch.setattr(module, str(memory))
     for module in ("mray.cli.checks.all_sessions",):
         monkeypatch.setattr(module, sessions.all_sessions)
@@ -239,13 +238,13 @@ def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
     found = {finding.text for finding in checks.leftovers()}
     assert any(str(dead) in text for text in found)
     assert any(text.startswith("1 name in") for text in found)
-    removed = clean()
+    removed = checks.clean()
     assert removed == [str(dead), str(memory / "mray-cccccccc-p-q0")]
     assert {path.name for path in memory.iterdir()} == {"mray-aaaaaaaa-table", "other-cccccccc-x"}
     assert alive.exists()
     assert not dead.exists()
     assert [finding.verdict for finding in checks.leftovers()] == [checks.OK]
-    assert clean() == []
+    assert checks.clean() == []
 
 
 def test_what_ends_while_the_doctor_looks_is_no_left_over(parent: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -277,23 +276,22 @@ def test_memory_that_some_process_has_mapped_is_no_left_over(monkeypatch: pytest
     for name in ("mray-aaaaaaaa-table", "mray-aaaaaaaa-p-q0", "mray-bbbbbbbb-table"):
         (tmp_path / name).write_bytes(b"x" * 5000)
     with open(tmp_path / "mray-aaaaaaaa-table", "r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert checks.orphaned_segments() == ["mray-bbbbbbbb-table"]
-    assert len(checks.orphaned_segments()) == 3
+        assert checks.left_over().segments == ["mray-bbbbbbbb-table"]
+    assert len(checks.left_over().segments) == 3
 
 
 def test_events_of_gpus_whose_process_is_dead_are_left_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("mray.cli.checks.SHM", str(tmp_path))
-    monkeypatch.setattr("mray.cli.commands.doctor.SHM", str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     names = [f"cuda.shm.{os.getuid():x}.{pid:x}.{number}" for pid, number in ((ended.pid, 1), (ended.pid, 2), (os.getpid(), 1))]
     for name in [*names, "cuda.shm.strange"]:
         (tmp_path / name).write_bytes(b"x" * 4096)
     with open(tmp_path / names[0], "r+b") as file, mmap.mmap(file.fileno(), 0):
-        assert checks.orphaned_events() == [names[1]]
-    assert checks.orphaned_events() == names[:2]
+        assert checks.left_over().events == [names[1]]
+    assert checks.left_over().events == names[:2]
     assert {finding.verdict for finding in checks.leftovers() if "events of GPUs" in finding.text} == {checks.WARNING}
-    assert {str(tmp_path / name) for name in names[:2]} <= set(clean())
+    assert {str(tmp_path / name) for name in names[:2]} <= set(checks.clean())
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([names[2], "cuda.shm.strange"])
 
 

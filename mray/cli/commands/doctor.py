@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import os
 
-from mray._ipc.reaper import LOCAL, clean_after_node, release, remove_local, take_lock
-from mray._ipc.segment import SHM
-from mray.cli.checks import BAD, OK, WARNING, dead_sessions, examine, orphaned_events, orphaned_segments
+from mray.cli.checks import BAD, OK, WARNING, clean, examine
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, parser, run_command, show
 
 SUMMARY = "check this machine: shared memory, limits, GPUs, packages, left-overs"
@@ -39,24 +35,3 @@ def _doctor(given: argparse.Namespace) -> int:
     else:
         show([dataclasses.asdict(finding) for finding in findings], given.format)
     return NOT_FOUND if any(finding.verdict in (WARNING, BAD) for finding in findings) else DONE
-
-
-def clean() -> list[str]:
-    """Remove the left-overs of dead sessions; what was removed."""
-    removed = []
-    for directory in dead_sessions():
-        if os.path.basename(directory).startswith(LOCAL):
-            remove_local(directory)
-            removed.append(directory)
-            continue
-        lock = take_lock(directory)
-        if lock is None:  # somebody else is cleaning, or it has just gone
-            continue
-        clean_after_node(directory)
-        release(lock)
-        removed.append(directory)
-    for name in [*orphaned_segments(), *orphaned_events()]:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(SHM, name))
-            removed.append(os.path.join(SHM, name))
-    return removed

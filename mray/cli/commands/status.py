@@ -11,6 +11,7 @@ from typing import Any
 
 from mray._ipc.sessions import address_of, sessions
 from mray.cli.columns import counted
+from mray.cli.samples import resources
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, parser, run_command, show
 from mray.util.state._gather import SessionView, actors, jobs, nodes
 from mray.util.state.api import look, session_directory
@@ -49,7 +50,6 @@ def status_of(view: SessionView) -> dict[str, Any]:
     """One session, as data."""
     node = view.node
     (record,) = nodes(view)
-    free = record.resources_available or {}
     return {
         "session": os.path.basename(view.directory),
         "session_dir": view.directory,
@@ -62,11 +62,7 @@ def status_of(view: SessionView) -> dict[str, Any]:
             for job in jobs(view)
             if job.status == "RUNNING"
         ],
-        "resources": {
-            name: {"total": amount, "used": round(amount - free.get(name, 0.0), 4)}
-            for name, amount in record.resources_total.items()
-            if not name.startswith("node:")
-        },
+        "resources": {name: {"total": amount, "used": round(used, 4)} for name, (used, amount) in resources(record).items()},
         "object_store_bytes": record.object_store_bytes,
         "pooled_bytes": sum(row["pooled_bytes"] for row in view.processes.values()),
         "spilled_bytes": node["spilled_bytes"],

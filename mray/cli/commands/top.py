@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from mray.cli.columns import Column, counted, cut, lines
 from mray.cli.live import LivePage
-from mray.cli.samples import Sample, is_driver, take
+from mray.cli.samples import Sample, is_driver, resources, take
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, lacks, parser, port, run_command
 from mray.util.state.api import look, session_directory
 from mray.util.state.common import WorkerState, readable_bytes
@@ -258,11 +258,10 @@ def _styled(made: list[str]) -> list[tuple[str, str]]:
 def headline(now: Sample, width: int = _WIDTH) -> list[str]:
     """The first lines: the session and its resources."""
     node, told = now.node, now.view.node
-    total, free = node.resources_total, node.resources_available or {}
     used = [
-        f"{name} {amount - free.get(name, 0.0):g}/{amount:g}"
-        for name, amount in total.items()
-        if not name.startswith("node:") and "memory" not in name and not name.startswith("accelerator_type:")
+        f"{name} {taken:g}/{amount:g}"
+        for name, (taken, amount) in resources(node).items()
+        if "memory" not in name and not name.startswith("accelerator_type:")
     ]
     waiting = [f"{len(told['demands'])} wait for resources"] if told["demands"] else []
     store = f"objects {short_bytes(node.object_store_bytes or 0)} of {short_bytes(told['object_store_memory'])}"

@@ -255,7 +255,7 @@ def test_a_session_whose_processes_cannot_be_seen_is_left_as_it_is(scene: Scene,
     assert stopped.returncode == 1 and "cannot be seen from here" in stopped.stderr, stopped
     assert "persistent" in there("-m", "mray", "status").stdout
     # As where the folder of sessions is not shared, and only names in shared memory are.
-    orphans = there("-c", "from mray.cli.checks import orphaned_segments; print(orphaned_segments())", MRAY_TMPDIR=str(run.folder))
+    orphans = there("-c", "from mray.cli.checks import left_over; print(left_over().segments)", MRAY_TMPDIR=str(run.folder))
     assert orphans.returncode == 0 and token not in orphans.stdout, orphans
     assert sorted(name for name in os.listdir("/dev/shm") if token in name) == names != []
     assert files <= set(os.listdir(session.session_dir))
