@@ -4,7 +4,7 @@
 first: everything announced must be present, nothing may be nested deeply, and only values that messages consist of may occur. This is
 done
 
-* by a process that has accepted a connection, until it knows the peer, and always by the node (`Connection.is_unknown`,
+* by a process that has accepted a connection, until it knows the peer, and always by the node (`SocketConnection.is_unknown`,
   `checks_frames`);
 * for everything else that is read rarely: packets of the zygote, answers to observers, variables of workers, descriptions of arrays.
 

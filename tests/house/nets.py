@@ -60,6 +60,8 @@ class Found(NamedTuple):
     whole: dict[str, int]
     #: The things that figures count, by the figure's name.
     lists: dict[str, list[str]]
+    #: How many names the door of the kernel exports; `tests.house.test_inside` has their bound.
+    door: int
 
 
 @cache
@@ -101,8 +103,8 @@ def found() -> Found:
         "stale names": list(prose.stale(trees, texts, prose.Names(trees))),
     }
     whole = {name: len(lists[name]) for name in ("stale names", "ideas", "retired words", "retired phrases")}
-    whole["names of the door"] = len(doors.exports(tree for path, tree in trees.items() if path.startswith("mray/_inside/")))
-    return Found(dict(sorted(rooms.items())), whole, lists)
+    door = doors.exports(tree for path, tree in trees.items() if path.startswith("mray/_inside/"))
+    return Found(dict(sorted(rooms.items())), whole, lists, len(door))
 
 
 def walks() -> dict[str, int]:
@@ -186,14 +188,14 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write what has become less into the record")
     parser.add_argument("--grown", action="store_true", help="write what has become more, too")
     options = parser.parse_args()
-    rooms, whole, lists = found()
+    rooms, whole, lists, door = found()
     whole = {**whole, **(walks() if options.walks else {})}
     if options.record or options.grown:
         before = recorded()
         least = {name: min(figure, before.whole.get(name, figure)) for name, figure in whole.items()}
         write(Record(rooms if options.grown else lower(rooms, before.rooms), {**before.whole, **(whole if options.grown else least)}))
     print(*table(rooms), sep="\n")
-    print(*(f"{name:<{_NAME}}{figure:>11,}" for name, figure in whole.items()), sep="\n")
+    print(*(f"{name:<{_NAME}}{figure:>11,}" for name, figure in {**whole, "names of the door": door}.items()), sep="\n")
     shown = lists if options.list else {"stale names": lists["stale names"]}
     print(*(f"{name}: {line}" for name, lines in shown.items() for line in lines), sep="\n")
     record = recorded()
