@@ -15,14 +15,15 @@ import logging
 import queue
 import threading
 import weakref
+from collections.abc import Callable
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from mray._common import clock
 from mray._common.kept import os
 from mray._common.process_local import ProcessLocal
 from mray.proxy._errors import Failure, InterpreterDiedError
-from mray.proxy._interpreter import TRANSFER, VALUE, Sent, Want, here
+from mray.proxy._interpreter import TRANSFER, VALUE, Interpreter, Sent, Want, here
 from mray.proxy._tensor_transfer import brought
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,9 @@ _log = logging.getLogger(__name__)
 LINGER = 0.001
 #: Texts of mray and torch about a GPU tensor in a process without a GPU.
 _NO_GPU = ("has no GPU to put it on", "torch.cuda.is_available() is False")
+
+
+Result = TypeVar("Result")
 
 
 class SendingStream(Protocol):
@@ -136,14 +140,15 @@ class InterpreterConnection:
             return self.engine.put(self.local.value(stream, first, steps, *want))
         return self._handle.value.remote(stream, first, steps, *want)
 
-    def do(self, method: str, *arguments: Any) -> Any:
+    def do(self, method: Callable[[Interpreter], Result]) -> Result:
         """Call a method of the interpreter itself and wait for it."""
         if self.destroyed:
             raise self.died("it was destroyed")
         if self.local is not None:
-            return getattr(self.local, method)(*arguments)
+            return method(self.local)
         try:
-            return self.engine.get(getattr(self._handle, method).remote(*arguments))
+            result: Result = self.engine.get(getattr(self._handle, method.__name__).remote())
+            return result
         except self.actor_died as error:
             raise self.died(error) from error
 

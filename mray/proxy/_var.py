@@ -20,7 +20,7 @@ from mray._common.bridge import in_thread
 from mray._common.process_local import ProcessLocal
 from mray.proxy._connection import InterpreterConnection
 from mray.proxy._errors import portable
-from mray.proxy._interpreter import AWAITED, DONE, READY, VALUE
+from mray.proxy._interpreter import AWAITED, DONE, READY, VALUE, Interpreter
 from mray.proxy._lookup import wants_answer
 from mray.proxy._operators import ANSWERED, BINARY, COMPARISONS, IN_PLACE, UNARY, dunder
 from mray.proxy._step import CHUNK, Place
@@ -77,7 +77,7 @@ class RemoteInterpreter:
     def instance_names(self) -> list[str]:
         """The names, in the order of their creation."""
         self.wait()
-        return list(self.connection.do("names"))
+        return self.connection.do(Interpreter.names)
 
     def run(self, func: Any, args: Any = None, kwargs: Any = None) -> Var:
         """Call a function there. Variables among the arguments stand for their values."""
@@ -116,15 +116,15 @@ class RemoteInterpreter:
     def delete_unnamed_vars(self) -> None:
         """Forget all objects without a name. Their variables raise `VarReleasedError` afterwards."""
         self.wait()
-        self.connection.do("delete_unnamed_vars")
+        self.connection.do(Interpreter.delete_unnamed_vars)
 
     def get_host(self) -> str:
         """The name of the machine."""
-        return str(self.connection.do("host"))
+        return self.connection.do(Interpreter.host)
 
     def status(self) -> dict[str, Any]:
         """A summary: id, host, pid, number of variables, names, clients and streams."""
-        return dict(self.connection.do("status"))
+        return self.connection.do(Interpreter.status)
 
     def destroy(self) -> None:
         """End the process and all that it holds."""

@@ -223,7 +223,7 @@ def test_an_interpreter_that_waits_for_one_that_dies_is_told(rif: RemoteInterpre
     pid = b.status()["pid"]
     never = wait_for_ever(started)
     at_a = a.put(1) + never
-    waiter = threading.Thread(target=lambda: eventually(lambda: b.connection.do("status")["streams"] >= 1))
+    waiter = threading.Thread(target=lambda: eventually(lambda: b.status()["streams"] >= 1))
     waiter.start()
     waiter.join()
     os.kill(pid, signal.SIGKILL)
