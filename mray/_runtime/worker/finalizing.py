@@ -24,6 +24,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from mray._common.kept import io, os
+from mray._common.places import SUSPENDED
 from mray._common.uncollected import uncollected
 from mray._common.whose_code import USERS, kind_of
 
@@ -65,10 +66,14 @@ def close_tasks(loop: Any) -> None:
             sys.excepthook(*sys.exc_info())
 
 
-def _runs_user_code(frame: FrameType | None) -> bool:
-    while frame is not None and kind_of(frame) != USERS:
-        frame = frame.f_back
-    return frame is not None
+def _runs_user_code(frame: FrameType) -> bool:
+    """Whether a thread runs code of the user's, or may: one that leaves a generator at this moment hides the frames outside of it."""
+    each: FrameType | None = frame
+    while each is not None:
+        if kind_of(each) == USERS:
+            return True
+        frame, each = each, each.f_back
+    return bool(frame.f_code.co_flags & SUSPENDED)
 
 
 def _is_of_program(module: Any) -> bool:
