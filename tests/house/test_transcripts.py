@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mray._common import messages as m
-from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback
+from mray._ipc.connection import Connection, HangupCallback, Message, MessageCallback, SocketConnection
 from mray._ipc.faults import message_name
 from mray._ipc.reactor import Reactor
 
@@ -82,7 +82,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         return register(reactor, sock, heard, on_hangup)
 
     for name in ("post", "send", "send_with"):
-        monkeypatch.setattr(Connection, name, recording(getattr(Connection, name)))
+        monkeypatch.setattr(SocketConnection, name, recording(getattr(SocketConnection, name)))
     monkeypatch.setattr(Reactor, "register", registering)
     return found
 

@@ -105,7 +105,7 @@ class Objects:
                     if entry.payload is payload and entry.form == m.SEGMENT:
                         raise self._owner.missing_error(owner, payload[0], object_id) from None
             elif form is None:
-                self.wait_as_user(lambda: entry.form is not None, None)  # the task that makes it again may need our CPUs
+                self.wait_as_user(entry.ready, None)  # the task that makes it again may need our CPUs
             else:
                 return deserialize(form, payload)
 
