@@ -33,7 +33,12 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     )
 
     class Hosted(graph_host.Host):
-        service_kind: Any = staticmethod(lambda _host: service)
+        def __init__(self) -> None:
+            """With as much as requests need."""
+            self.service: Any = service
+            self.reactor: Any = SimpleNamespace(defer=lambda callback: callback())
+            self._client: Any = SimpleNamespace(ends=SimpleNamespace(then=lambda _process, _callback: None))
+            self._enqueue: Any = lambda *_request: scene.answers(MAIN)
 
         def in_a_thread(self, callback: Any) -> None:
             scene.thread = OWN
@@ -41,18 +46,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
     for name in ("note_copier", "end_copy"):
         monkeypatch.setattr(graph_host, name, lambda *_fields: scene.answers(scene.thread))
-    monkeypatch.setattr(graph_host, "CallSpans", lambda _worker: None)
-    client: Any = SimpleNamespace(
-        process="me",
-        facts={"session": "s"},
-        reactor=SimpleNamespace(spinner=object(), defer=lambda callback: callback()),
-        from_peers=SimpleNamespace(replace=lambda _code, _handler: None),
-        sections={},
-        ends=SimpleNamespace(then=lambda _process, _callback: None),
-    )
-    main_thread = SimpleNamespace(enqueuing=lambda _code: lambda *_request: scene.answers(MAIN))
-    worker: Any = SimpleNamespace(main_thread=main_thread)
-    scene.host = Hosted(client, worker)
+    scene.host = Hosted()
     return scene
 
 
