@@ -601,6 +601,7 @@ class Reactor:
             self._set_state(AWAKE)
             self._release_reading()
 
+    @dispatches
     def _poll(self) -> None:
         """Call back those whose condition holds."""
         for callback, ready in tuple(self._polled.items()):

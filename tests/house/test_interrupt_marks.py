@@ -109,7 +109,6 @@ EXEMPT = {
         "_ipc.connection:SocketConnection.read_rest": "called where the connection has ended",
         "_ipc.connection:SocketConnection.readable": "called by the reactor through its table of callbacks",
         "_ipc.copying:_Calls.make": "copies",
-        "_ipc.reactor:Reactor._set_state": "pollers check their conditions",
         "_ipc.reactor:Reactor._sleep": "precedes; after an error it reads, and does not sleep",
         "_ipc.reactor:Reactor.start_background_reader": _THREAD,
         "_runtime.client.actor_calls:ActorCaller.announce": "carries out an instruction, for a message or a call",
