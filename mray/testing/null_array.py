@@ -4,11 +4,11 @@
     shapes, dtypes and addresses are computed      the bytes at the addresses are touched
     the result is returned immediately             by numpy, later
 
-The host reads the memory of an array only in `numpy`, `item` and what builds on them, which wait for the device and count. Queued work
-holds addresses and keeps nothing alive, as with CUDA: the memory of a dead array is used again in the order of the stream that was current
-when it was allocated; a user of the array on another stream calls `record_stream`, or has the streams wait for each other.
+The host reads the memory of an array only in `numpy` and what builds on it, which waits for the device and counts. Queued work holds
+addresses and keeps nothing alive, as with CUDA: the memory of a dead array is used again in the order of the stream that was current at its
+allocation; a user on another stream calls `record_stream`, or has the streams wait for each other.
 
-Rejected: a subclass of numpy's array. numpy's C code, and whatever tests for `ndarray`, reads the memory of one on the host without asking.
+Rejected: a subclass of numpy's array, whose memory numpy's C code reads on the host without asking.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from mray._common.process_local import kernel_pid
 from mray._common.tensor_layout import is_dense
 from mray._device.device import Facts
 from mray._device.platform import platform
-from mray._ipc.segment import PAGE, round_up
+from mray._ipc.segment import round_up
 from mray.testing import null_memory
 from mray.testing.null_memory import NullRegion
 from mray.testing.null_stream import NullStream, Streams
 
-#: Memory of former arrays that is kept: blocks of at most so many bytes, so many bytes of a device.
+#: Bytes of the largest block, and of all memory of a device, that stay after their array.
 _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
-#: Bytes of memory that is not in use any more, which work that comes too late finds there.
+#: What late work finds in memory that is no longer in use.
 _STALE = 0xA5
 
 
@@ -53,13 +53,13 @@ class NullHeap:
         self.total = total
         self.streams = streams
         self.process = kernel_pid()
-        #: Memory that can be used again: bytes -> regions; and how many bytes of it are kept.
+        #: Memory that can be used again: bytes -> regions.
         self._idle: dict[int, deque[NullRegion]] = {}
         self._most_kept = _MOST_KEPT
 
     def take(self, size: int) -> Storage:
         """Memory for an array. Raises MemoryError when the device is full."""
-        room = max(PAGE, 1 << (size - 1).bit_length() if size <= _LARGEST_KEPT else round_up(size))
+        room = round_up(1 << (size - 1).bit_length() if size <= _LARGEST_KEPT else size)
         try:
             region = self._idle[room].pop()
             region.is_live = True
@@ -76,7 +76,7 @@ class NullHeap:
             return null_memory.allocate(self.scope, self.device, self.total, size)
 
     def give_back(self, region: NullRegion) -> None:
-        """On the thread of a stream: no work on it follows."""
+        """On the thread of a stream."""
         region.is_live = False
         kept = sum(size * len(regions) for size, regions in list(self._idle.items()))
         if region.size <= _LARGEST_KEPT and kept + region.size <= self._most_kept:
@@ -88,7 +88,7 @@ class NullHeap:
             null_memory.drop(region)
 
     def trim(self) -> None:
-        """Give memory that is not in use back to the device."""
+        """Return unused memory to the device."""
         for regions in list(self._idle.values()):
             while regions:
                 with contextlib.suppress(IndexError):
@@ -101,7 +101,7 @@ class NullHeap:
 
 
 class Storage:
-    """The memory that views of an array share: of the heap, or kept by somebody else."""
+    """The memory that views of an array share: of the heap, or of another owner."""
 
     __slots__ = ("__weakref__", "heap", "keep", "region", "stream", "used_on")
 
@@ -110,7 +110,7 @@ class Storage:
         self.region = region
         self.keep = keep
         self.stream = heap.streams.current
-        #: Other streams that the memory must not be used again before.
+        #: Other streams that use the memory.
         self.used_on: list[NullStream] = []
 
     def use_on(self, stream: NullStream) -> None:
@@ -167,7 +167,7 @@ class NullArray(NDArrayOperatorsMixin):
 
     @classmethod
     def new(cls, heap: NullHeap, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None) -> NullArray:
-        """Contents undefined. `strides`: in elements, of a dense array; None: C order."""
+        """Contents undefined. `strides`: in elements; None: C order."""
         storage = heap.take(math.prod(shape) * dtype.itemsize)
         assert storage.region is not None
         return cls.over(storage, storage.region.base, dtype, shape, strides)

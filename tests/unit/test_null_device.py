@@ -540,7 +540,7 @@ def test_copies_to_host_memory_that_is_not_registered_are_refused(machine: Machi
     with pytest.raises(RuntimeError, match="registered"):
         device.copy(address, array.address, 16, 0)
     device.register_host(address, 16)
-    with pytest.raises(RuntimeError, match="already"):
+    with pytest.raises(RuntimeError, match="is registered already"):
         device.register_host(address, 16)
     with pytest.raises(RuntimeError, match="registered"):
         device.copy(address + 4, array.address, 16, 0)
@@ -548,8 +548,18 @@ def test_copies_to_host_memory_that_is_not_registered_are_refused(machine: Machi
     device.streams.get(0).synchronize()
     assert list(host) == [1] * 4 + [0] * 4
     device.unregister_host(address)
-    with pytest.raises(RuntimeError, match="not registered"):
+    with pytest.raises(RuntimeError, match="is not registered"):
         device.unregister_host(address)
+
+
+def test_streams_that_do_not_exist_are_refused(machine: Machine) -> None:
+    device = machine(1).devices[0]
+    stream = device.create_stream()
+    device.destroy_stream(stream)
+    with pytest.raises(ValueError, match=f"no stream {stream} on this device"):
+        device.destroy_stream(stream)
+    with pytest.raises(ValueError, match="stream 0 cannot be destroyed"):
+        device.destroy_stream(0)
 
 
 def test_work_of_user_code_that_raises_is_told_too(machine: Machine) -> None:
@@ -615,12 +625,16 @@ def test_work_in_place_changes_what_others_see(machine: Machine) -> None:
 def test_what_does_not_fit_is_told_at_once(machine: Machine) -> None:
     machine(2)
     whole = null.arange(3)
-    with pytest.raises(TypeError, match="dtype"):
+    with pytest.raises(TypeError, match="elements of dtype float64 do not fit"):
         whole += 1.5
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match=r"elements of shape \(2, 3\) do not fit"):
         whole += null.arange(6).reshape(2, 3)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="elements of shape"):
+        whole[...] = np.zeros((2, 3), "int64")
+    with pytest.raises(ValueError, match="broadcast"):
         whole + null.arange(4)
+    with pytest.raises(ValueError, match="cannot be multiplied"):
+        whole @ whole
     with pytest.raises(TypeError):
         whole + "x"
     with pytest.raises(TypeError, match="indexed"):
