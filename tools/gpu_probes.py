@@ -121,19 +121,16 @@ def hello() -> None:
     import torch  # noqa: PLC0415
 
     library = ctypes.CDLL(LIBRARY)
-    version = ctypes.c_int()
-    library.cuDriverGetVersion(ctypes.byref(version))
     tell("python", sys.version.split()[0])
     tell("torch", f"{torch.__version__}, CUDA {torch.version.cuda}, allocator {torch.cuda.get_allocator_backend()}")
-    tell("driver", f"CUDA {version.value // 1000}.{version.value % 1000 // 10}")
     attempt("NCCL of torch", torch.cuda.nccl.version)
 
     def ours() -> str:
         from mray._device import libcuda, nccl_library  # noqa: PLC0415
 
-        return f"{nccl_library.nccl_version()}, functions of {LIBRARY} that it lacks: {libcuda.missing_functions(library) or 'none'}"
+        return f"{nccl_library.nccl_version()}, {libcuda.installed_driver()}"
 
-    attempt("mray: NCCL", ours)
+    attempt("mray: NCCL, driver", ours)
     tell("functions of the probes that are missing", [name for name in SIGNATURES if not hasattr(library, name)] or "none")
     driver = Driver()
     for name, number in ATTRIBUTES.items():

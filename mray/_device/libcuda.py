@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 from mray._device.device import DeviceFaultError
 
@@ -168,6 +168,27 @@ class LibCuda:
 def missing_functions(library: Any) -> list[str]:
     """The functions that a library is too old (or too new) to have, of those that mray calls."""
     return [name for name in (*GIVES_LOCK_AWAY, *KEEPS_LOCK) if not hasattr(library, name)]
+
+
+class Driver(NamedTuple):
+    """The installed driver."""
+
+    #: The version of CUDA that it is made for; "" where it does not answer.
+    version: str
+    #: The functions that mray calls and that it does not have.
+    missing: list[str]
+
+
+def installed_driver() -> Driver | None:
+    """The driver of this machine, without a context; None where there is none."""
+    number = ctypes.c_int()
+    try:
+        library = ctypes.CDLL(LIBRARY)
+        answered = library.cuDriverGetVersion(ctypes.byref(number)) == SUCCESS
+    except OSError:
+        return None
+    version = f"{number.value // 1000}.{number.value % 1000 // 10}" if answered else ""
+    return Driver(version, missing_functions(library))
 
 
 def load() -> LibCuda | None:

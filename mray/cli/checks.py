@@ -6,7 +6,6 @@ No GPU is initialised in this process; one that has several GPUs try each other 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -16,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mray._common import clock, settings
 from mray._common.memory_options import monitor_options
@@ -189,13 +188,14 @@ def devices() -> Iterator[Finding]:
         yield Finding(f"gpu {gpu.index}", OK, f"{gpu.model or 'unknown model'} {gpu.uuid}".rstrip())
     if visible is not None:
         yield Finding("visible gpus", OK if visible else WARNING, f"CUDA_VISIBLE_DEVICES={','.join(map(str, visible))}")
-    cuda, version = platform(), _cuda_version()
-    if cuda is None or not cuda.devices:
-        lacks = _lacks()
-        text = f"driver {version or 'not found'}; {f'it has no {lacks}' if lacks else 'mray sees no device'}"
-        yield Finding("cuda", BAD, text, "update the driver" if lacks else "is the driver's libcuda.so.1 here, and torch?")
+    cuda, driver = platform(), libcuda.installed_driver()
+    version = "no driver" if driver is None else f"driver for CUDA {driver.version or '?'}"
+    if cuda is not None and cuda.devices:
+        yield Finding("cuda", OK, f"{version}; {len(cuda.devices)} devices seen")
+    elif driver is not None and driver.missing:
+        yield Finding("cuda", BAD, f"{version}; it has no {', '.join(driver.missing)}", "update the driver")
     else:
-        yield Finding("cuda", OK, f"driver for CUDA {version or '?'}; {len(cuda.devices)} devices seen")
+        yield Finding("cuda", BAD, f"{version}; mray sees no device", f"is the driver's {libcuda.LIBRARY} here, and torch?")
     number = nccl_library.nccl_version()
     if number:
         yield Finding("nccl", OK, libnccl.version_name(number))
@@ -286,25 +286,6 @@ def _names_in(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def _cuda_version() -> str:
-    """Of CUDA that the driver was made for; empty without a driver."""
-    try:
-        library: Any = ctypes.CDLL("libcuda.so.1")
-        number = ctypes.c_int()
-        status = library.cuDriverGetVersion(ctypes.byref(number))
-    except (OSError, AttributeError):
-        return ""
-    return "" if status else f"{number.value // 1000}.{number.value % 1000 // 10}"
-
-
-def _lacks() -> str:
-    """The functions that the driver's library is too old to have; empty where there is none at all."""
-    try:
-        return ", ".join(libcuda.missing_functions(ctypes.CDLL(libcuda.LIBRARY)))
-    except OSError:
-        return ""
 
 
 def imported() -> list[str]:

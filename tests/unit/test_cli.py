@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from mray import cli
+from mray._device import libcuda
 from mray._device.peer_check import check_peers
 from mray._device.platform import forget_platform
-from mray._ipc import sessions
+from mray._ipc import discovery, sessions
 from mray._runtime.node.memory_usage import ProcessMemory
 from mray.cli import checks
 from mray.cli.commands.list import columns_help, split_filter
@@ -344,6 +345,30 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 
     yield pretend
     forget_platform()
+
+
+@pytest.mark.parametrize(
+    ("pretended", "driver", "verdict", "text"),
+    [
+        ("2", libcuda.Driver("12.8", []), checks.OK, "driver for CUDA 12.8; 2 devices seen"),
+        ("", libcuda.Driver("11.4", ["cuDeviceGetUuid_v2"]), checks.BAD, "driver for CUDA 11.4; it has no cuDeviceGetUuid_v2"),
+        ("", None, checks.BAD, "no driver; mray sees no device"),
+    ],
+    ids=["fit", "too old", "none"],
+)
+def test_the_doctor_says_whether_the_driver_is_fit(
+    pretend: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    pretended: str,
+    driver: libcuda.Driver | None,
+    verdict: str,
+    text: str,
+) -> None:
+    pretend(pretended)
+    monkeypatch.setattr("mray._ipc.discovery.machine_gpus", lambda: [discovery.Gpu(0, "GPU-0", "H200")])
+    monkeypatch.setattr(libcuda, "installed_driver", lambda: driver)
+    (found,) = (finding for finding in checks.devices() if finding.subject == "cuda")
+    assert (found.verdict, found.text) == (verdict, text)
 
 
 def test_the_doctor_draws_the_topology(pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,7 @@ def test_an_error_that_the_driver_has_no_name_for_is_told_by_its_number(pair: Pa
 def test_without_a_driver_there_is_no_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libcuda, "LIBRARY", "libcuda-that-is-not-there.so.1")
     assert find_platform() is None
+    assert libcuda.installed_driver() is None
 
 
 def test_a_driver_without_a_function_says_which_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +87,7 @@ def test_a_driver_without_a_function_says_which_it_lacks(monkeypatch: pytest.Mon
     monkeypatch.setattr(libcuda.ctypes, "CDLL", lambda _name: Old())
     with pytest.warns(RuntimeWarning, match=r"mray uses no GPU: libcuda\.so\.1 has no cuDeviceGetUuid_v2\. .* CUDA 12\.0"):
         assert libcuda.load() is None
-    assert libcuda.missing_functions(Old()) == ["cuDeviceGetUuid_v2"]
+    assert libcuda.installed_driver() == ("0.0", ["cuDeviceGetUuid_v2"])
 
 
 @pytest.mark.parametrize("cuda", [FakeCuda(FakeMachine(), visible=[]), FakeCuda(FakeMachine(), forked=True)], ids=["no device", "forked"])
