@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import FIRST
-from mray._trace.span import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT, Buffer, clock, span_buffers
+from mray._trace.kinds import ARGUMENTS, CALL, EXECUTE, GET, REPLY, SUBMIT
+from mray._trace.span import Buffer, clock, span_buffers
 
 if TYPE_CHECKING:
     from mray._runtime.worker.running import RunningCall

@@ -101,6 +101,7 @@ def programs_of(programs: Iterable[Program]) -> list[dict[str, Any]]:
                 "executions": found.executions,
                 "running": found.running,
                 "kind": kind,
+                "awaits_room": kind == WRITE,
                 "method": method,
                 "waits_for": waits_for,
                 "waits_on": waits_on,

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: The module that every process in a graph needs.
 GRAPH_MODULE = "mray._backends.graph_host"
-#: The section by which processes say their part of a session's trace (`mray._backends.session_trace`).
-TRACE = "trace"
 
 
 def _make_host(client: Client, worker: Worker | None) -> Host:
@@ -44,7 +42,7 @@ class Graphs:
         #: The host, once there is one.
         self.made: Host | None = None
         client.from_peers.on({m.GRAPH: self._on_first_request})
-        client.sections[TRACE] = lambda: loaded(SESSION_TRACE).trace_of(client, worker)
+        client.sections["trace"] = lambda: loaded(SESSION_TRACE).trace_of(client.role, worker)
 
     def host(self) -> Host:
         """The host of this process's graphs; made once. Any thread."""

@@ -10,42 +10,40 @@ along.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from mray._backends.lazy_graphs import TRACE
 from mray._common import messages as m
-from mray._common.clock import time_ns
+from mray._common.clock import monotonic_ns, time_ns
 from mray._common.kept import os
-from mray._common.places import frame_of
-from mray._common.uncollected import uncollected
+from mray._inside.spans import RUNNING, Recording, Span, Trace, kinds, span_buffers, spans_of
 from mray._observe.observer import ask_node, ask_processes
-from mray._trace.chrome import Recording, Trace
-from mray._trace.digest import spans_of
-from mray._trace.span import CALL, RUNNING, Span, clock, span_buffers
-
-if TYPE_CHECKING:
-    from mray._runtime.client.client import Client
-    from mray._runtime.worker.worker import Worker
 
 #: Seconds that they have to answer.
 PATIENCE = 10.0
 
 
-def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
+class Working(Protocol):
+    """A worker, with its calls."""
+
+    name: str
+
+    def last_calls(self) -> list[tuple[bytes, str | None, float, float, Any]]:
+        """Task, name, begin, end and resources of the last calls."""
+
+    def running_calls(self) -> list[tuple[bytes, str, float]]:
+        """Task, name and begin of the calls that run."""
+
+
+def trace_of(role: str, worker: Working | None) -> dict[str, Any]:
     """The calls that this process remembers, as builtin values. Any thread."""
-    calls: list[tuple[str, str, int, int]] = []
-    name = client.role
-    if worker is not None:
-        calls = [_told(*call) for call in worker.main_thread.recent.copy()]
-        name = worker.name
     detail = span_buffers.get().calls
+    running = [] if worker is None else worker.running_calls()
     return {
         "pid": os.getpid(),
-        "name": name,
-        "calls": calls,
-        "running": [] if worker is None else _running(worker),
+        "name": role if worker is None else worker.name,
+        "calls": [] if worker is None else [_told(*call) for call in worker.last_calls()],
+        "running": [(task.hex(), name, int(began * 1e9)) for task, name, began in running],
         "detail": None if detail is None else detail.sheet(),
         "graphs": span_buffers.get().sheets(),
     }
@@ -53,27 +51,6 @@ def trace_of(client: Client, worker: Worker | None) -> dict[str, Any]:
 
 def _told(task: bytes, label: str | None, begin: float, end: float, _resources: Any) -> tuple[str, str, int, int]:
     return task.hex(), label or "", int(begin * 1e9), int(end * 1e9)
-
-
-def _running(worker: Worker) -> list[tuple[str, str, int]]:
-    """The calls that this worker runs now: task, name, begin. Any thread."""
-    found = [(call.task_id.hex(), call.name, int(call.began * 1e9)) for call in list(worker.groups.running.values())]
-    running, began = worker.context.running, _begun_on_main(worker)
-    if running is not None and began is not None:
-        found.append((running.task_id.hex(), running.name, int(began * 1e9)))
-    return found
-
-
-def _begun_on_main(worker: Worker) -> float | None:
-    """When the call on the main thread began. It stands in a variable of the loop that serves calls: a call costs nothing for it."""
-    code = type(worker).serve_all.__code__
-    with uncollected:
-        for frame in sys._current_frames().values():
-            place = frame_of(code, frame)
-            if place is not None:
-                began = place.f_locals.get("began")
-                return float(began) if began is not None else None
-    return None
 
 
 def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = False) -> Trace:
@@ -85,18 +62,18 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     roles = {row["process"]: row["role"] for row in snapshot["processes"]}
     lost: dict[str, str] = {}
     recordings: list[Recording] = []
-    answers = ask_processes(directory, roles, [TRACE], timeout)
+    answers = ask_processes(directory, roles, ["trace"], timeout)
     for process in sorted(answers, key=lambda each: roles[each] != m.ROLE_DRIVER):
         told = answers[process]
         if isinstance(told, str):
             lost[f"{roles[process]} {process}"] = told
             continue
-        well, found = told[TRACE]
+        well, found = told["trace"]
         if not well:
             lost[f"{roles[process]} {process}"] = str(found)
         elif found is not None:
             if with_running:
-                now = clock()
+                now = monotonic_ns()
                 found = {**found, "calls": [*found["calls"], *((task, name + RUNNING, at, now) for task, name, at in found["running"])]}
             recordings += _recordings(found)
     left: dict[int, dict[str, Any]] = {}
@@ -109,7 +86,7 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     for dead in snapshot["dead_workers"]:
         if dead["pid"] not in left:
             lost[f"worker {dead['process']}"] = "has ended"
-    facts = {"session": snapshot["session_name"], "lost": lost, "unix_nanoseconds": time_ns() - clock()}
+    facts = {"session": snapshot["session_name"], "lost": lost, "unix_nanoseconds": time_ns() - monotonic_ns()}
     began = {each.pid: min(span.begin for span in each.spans) for each in reversed(recordings) if each.spans}
     drivers = {each.pid for each in recordings if each.name == m.ROLE_DRIVER}
     recordings.sort(key=lambda each: (each.pid not in drivers, began.get(each.pid, 0)))
@@ -120,8 +97,10 @@ def _recordings(told: Mapping[str, Any]) -> list[Recording]:
     pid, name = told["pid"], told["name"]
     detail = told["detail"]
     spans = [] if detail is None else spans_of(detail)
-    known = {span.place for span in spans if span.kind == CALL}
-    spans += [Span(CALL, begin, end, "calls, MainThread", label, task) for task, label, begin, end in told["calls"] if task not in known]
+    known = {span.place for span in spans if span.kind == kinds.CALL}
+    spans += [
+        Span(kinds.CALL, begin, end, "calls, MainThread", label, task) for task, label, begin, end in told["calls"] if task not in known
+    ]
     spans.sort(key=lambda span: (span.begin, -span.end))
     found = [Recording(pid, name, spans, dropped=0 if detail is None else detail["dropped"])]
     return found + [Recording(pid, name, spans_of(sheet), sheet["graph"], sheet["endpoint"], sheet["dropped"]) for sheet in told["graphs"]]

@@ -11,6 +11,8 @@ from mray._common import messages as m
 from mray._common.record import Record
 from mray.exceptions import describe_status
 
+#: The text of an end by `exit_actor` or ``__ray_terminate__``.
+EXIT_ACTOR = "exit_actor() was called."
 #: Kind of a cause -> the sentence that programs match on.
 REASONS = {
     m.CAUSE_CRASH: "The actor is dead because its worker process has died.",

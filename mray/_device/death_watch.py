@@ -18,8 +18,7 @@ from collections.abc import Callable
 from mray._common.bridge import Cancel, nothing
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
-from mray._ipc.pidfd import PidFd
-from mray._ipc.process import start_of
+from mray._inside.processes import PidFd, start_of
 
 #: Seconds between two calls after a death.
 AGAIN = 0.5

@@ -15,8 +15,8 @@ from struct import Struct
 from mray._common.kept import os
 from mray._common.process_local import kernel_pid
 from mray._device.device import Device
+from mray._inside.processes import start_of
 from mray._ipc.mapped import address_of
-from mray._ipc.process import start_of
 
 #: Owner's pid and start time, descriptor, inode, bytes.
 _HANDLE = Struct("@QQQQQ")

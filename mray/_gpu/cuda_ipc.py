@@ -51,9 +51,9 @@ from mray._gpu.outputs import EdgeOutputs
 from mray._gpu.remembered import AGAIN, LentMessage, RememberedLeases
 from mray._inside.memory import Ask, Doorbell, GroupDoorbell, RingLayout, Segment
 from mray._inside.transports import NOTHING, ChannelReader, Failed, ShmReader, ShmWriter
+from mray._inside.values import Serialized
 from mray._ipc.frames import decode_short
 from mray._ipc.ring_loans import sweep_closed
-from mray._objects.serializer import Serialized
 
 
 class WithTrial(NamedTuple):

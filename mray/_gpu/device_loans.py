@@ -30,7 +30,7 @@ from mray._device.exports import ExportedMessage, ExportedTensor, TensorExports
 from mray._device.imports import Awaited, TensorImports
 from mray._device.platform import platform
 from mray._device.timelines import Peers, Where, point_of, retire_later
-from mray._ipc.connection import Connection
+from mray._inside.client import Connection
 
 if TYPE_CHECKING:
     from mray._ipc.waiting_place import WaitingPlace

@@ -21,7 +21,8 @@ from mray._device.device import Device, Mark, Platform
 from mray._graph.gpu_edges import Method, Read, Write
 from mray._graph.plan import Route, Step
 from mray._inside.transports import NOTHING
-from mray._trace.span import DEVICE, Buffer
+from mray._trace.kinds import DEVICE
+from mray._trace.span import Buffer
 
 #: Seconds that the end of a profile waits for streams.
 SETTLING = 1.0

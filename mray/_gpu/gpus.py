@@ -23,14 +23,14 @@ from mray._gpu.placed import PlacedReader
 from mray._gpu.trial import offer, try_offer, withdraw
 from mray._graph.gpu_edges import Carriage
 from mray._graph.graph_messages import OFFER, WITHDRAW
-from mray._graph.plan import Route
+from mray._inside.plans import plan as plans
 from mray._inside.transports import ChannelReader, ChannelWriter, EdgeRules, ShmReader, ShmWriter
 from mray._runtime.connections.part import Part
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
     from mray._api.communicator import Communicator
-    from mray._runtime.client.client import Client
+    from mray._inside.client import Client
     from mray._trace.span import Buffer
 
 #: The cause of death of a process whose devices have failed; the fault follows.
@@ -83,7 +83,7 @@ class Gpus(Part):
 
     # ------------------------------------------------------------------------------------ edges
     def writer(
-        self, route: Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
+        self, route: plans.Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
     ) -> ChannelWriter:
         devices = _devices_for(route)
         rules = EdgeRules(route.transfer.static_shape, route.transfer.direct_return)
@@ -97,7 +97,7 @@ class Gpus(Part):
         return CheckedWriter(writer, rules, devices.tensor_types(), failure) if promised else writer
 
     def reader(
-        self, route: Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
+        self, route: plans.Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
     ) -> ChannelReader:
         if route.transport == NCCL:
             from mray._gpu.nccl_edge import NcclReader  # noqa: PLC0415  (only members need it)
@@ -119,7 +119,7 @@ class Gpus(Part):
             sleep(0.001)
 
 
-def _devices_for(route: Route) -> Platform:
+def _devices_for(route: plans.Route) -> Platform:
     devices = platform()
     if devices is None:
         raise RuntimeError(f"{route.name} needs a GPU at both ends, but this process sees none any more.")

@@ -61,12 +61,12 @@ from mray._gpu.registered_transports import (
     receive,
 )
 from mray._gpu.tensor_calls import check_enabled, keep_tensors, warn_if_sent_back
-from mray._ipc.connection import Connection
+from mray._inside.client import Client, Connection
+from mray._inside.values import serialize
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import pickle_error, unpickle_error
-from mray._objects.serializer import deserialize, serialize
+from mray._objects.serializer import deserialize
 from mray._objects.store import mapped, read
-from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import lost_error, tensors_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.connections.part import Part

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 from mray._api.artist import Artist, artist
 from mray._common.settings import CGRAPH_VISUALIZE_SCHEDULE
+from mray._graph.drawing import channel_details
 from mray._graph.participants import Participants
 from mray._graph.plan import Plan, Route
 
@@ -40,9 +41,6 @@ class PlanArtist(Artist, Protocol):
         self, plan: Plan, names: Mapping[str, str], filename: str, executions: int = 1, statistics: Mapping[str, Any] | None = None
     ) -> str:
         """As `Depicted.visualize_schedule`."""
-
-    def channel_details(self, plan: Plan, channel: Route | None, endpoint: str) -> str:
-        """As `Depicted.get_channel_details`."""
 
     def plan_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
         """The picture as SVG."""
@@ -97,7 +95,7 @@ class Depicted(ABC):
 
     def get_channel_details(self, channel: Route | None, downstream_actor_id: str) -> str:
         """A description of the transport of a channel to an actor, by its id in hexadecimal; ``""`` is the driver."""
-        return plan_artist().channel_details(self._plan, channel, downstream_actor_id)
+        return channel_details(self._plan, channel, downstream_actor_id)
 
     def _repr_svg_(self) -> str:
         return plan_artist().plan_svg(self._plan, self.participants.classes)

@@ -5,15 +5,11 @@ InputNode --> InputAttributeNode --> call --> one of several results --> call --
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+from mray._api.dag_outline import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, in_order
 from mray._graph.plan import INPUT, Argument, Graph, Source, Step
-
-T = TypeVar("T")
-
-#: Kinds of DAG nodes: the graph's input, a part of it, a call, one of several results of a call, the end of the graph.
-INPUT_KIND, ATTRIBUTE, CALL, RESULT, END = "input", "attribute", "call", "result", "end"
 
 
 class Vertex(NamedTuple):
@@ -111,29 +107,3 @@ def _binding_order(graph: Graph) -> Callable[[Vertex], tuple[int, int, int]]:
         return {INPUT_KIND: -1, END: end}.get(node.kind, node.step), 1, 0
 
     return key
-
-
-# ------------------------------------------------------------------------------------------- numbers
-def in_order(upstream: Mapping[T, Sequence[T]], starts: Iterable[T], bound: Callable[[T], Any], ends: Callable[[T], bool]) -> list[T]:
-    """The nodes in the order of their numbers, which are Ray's: a number in a program for Ray means the same node.
-
-    Breadth first from the input, downstream before upstream, in the order of binding.
-
-    `upstream`: each node with the nodes it uses; `starts`: the first nodes, in order; `bound`: its position in binding; `ends`: whether
-    the search ends at a node.
-    """
-    downstream: dict[T, list[T]] = {node: [] for node in upstream}
-    for node in sorted(upstream, key=bound):
-        for source in dict.fromkeys(upstream[node]):
-            downstream[source].append(node)
-    found: dict[T, None] = {}
-    queue: list[T] = []
-    for start in starts:
-        queue.append(start)
-        for node in queue:
-            if node not in found:
-                found[node] = None
-                if not ends(node):
-                    queue += [*downstream[node], *upstream[node]]
-        queue.clear()
-    return list(found)

@@ -4,9 +4,23 @@ One module for each subject, loaded by name. A module's docstring is its table: 
 compares the tables with the modules, their uses and the recorded signatures.
 
 ====================  ====================================================================================================
-memory                shared memory between processes, its fences and doorbells
-platform              the seams of a process's runtime, for engines that hand in their own
-transports            contracts of channels, communicators and groups, and parts to build one from
+addresses             Addresses of this machine.
+bars                  Progress bars of many processes, drawn by the driver.
+client                The runtime of this process, for its answers to observers.
+debugging             Workers that wait at a breakpoint.
+drivers               Starting, joining and leaving a session as its driver.
+graphs                Compiled graphs and the results of their executions.
+machine               The memory of this machine.
+memory                Shared memory between processes, its fences and doorbells.
+messages              Messages to the node and to processes over sockets of one's own.
+plans                 Plans of compiled graphs.
+platform              The seams of the runtime of a process, for engines that hand in their own.
+processes             Processes of this machine.
+sessions              The sessions of this user on this machine, as their directories show.
+spans                 Spans of time, and traces of them.
+startup               The processes that a session of this process starts from.
+transports            The contracts of channels, communicators and groups, and the parts to build one from.
+values                Values and how they travel.
 ====================  ====================================================================================================
 
 Rejected: one flat module. Each room would load all of the kernel for three names.

@@ -1,19 +1,16 @@
-"""The seams on which the runtime of a process stands, for engines that hand in their own, and the parts that they compose.
+"""The seams of the runtime of a process, for engines that hand in their own, and the parts that they compose.
 
 ====================  ====================================================================================================
 AdaptiveSpinner       Decides whether a wait spins.
 Callbacks             The functions that a connection calls.
 Claimable             Memory that code may write to after it has claimed it.
-Client                The runtime of a process that can call, on a platform.
 ClosedDescriptors     Finds descriptors of the runtime that the program has closed.
-Connection            One end of a conversation between two processes.
 Doorbells             The contract of what wakes other processes through graphs.
 Entry                 An object as a process sees it.
 InterruptGuard        Runs handlers of signals where they may raise.
 Message               The type of a message.
 Platform              The platform of a process: its clock, transport, memory and doorbells.
 ProcessEnded          Raised in a thread of a simulated process that has ended.
-Serialized            A serialized value, to be written into memory.
 Spinner               The `AdaptiveSpinner` of a process, which counts the processes that are awake.
 WaitingPlace          The contract of the place where the threads of a process wait.
 Worker                A worker, in a `Process`.
@@ -24,7 +21,7 @@ reading_of            A view of memory that keeps the object which it belongs to
 """
 
 from mray._ipc.closed_descriptors import ClosedDescriptors
-from mray._ipc.connection import Connection, Message
+from mray._ipc.connection import Message
 from mray._ipc.event_loop import main_loop
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.mapped import Claimable
@@ -32,9 +29,7 @@ from mray._ipc.segment import offered
 from mray._ipc.spin import AdaptiveSpinner, Spinner
 from mray._ipc.waiting_place import WaitingPlace
 from mray._objects.ownership import Entry
-from mray._objects.serializer import Serialized
 from mray._objects.store import reading_of
-from mray._runtime.client.client import Client
 from mray._runtime.client.doorbells import Doorbells
 from mray._runtime.client.platform import Platform
 from mray._runtime.connections.transport import Callbacks
@@ -45,16 +40,13 @@ __all__ = [
     "AdaptiveSpinner",
     "Callbacks",
     "Claimable",
-    "Client",
     "ClosedDescriptors",
-    "Connection",
     "Doorbells",
     "Entry",
     "InterruptGuard",
     "Message",
     "Platform",
     "ProcessEnded",
-    "Serialized",
     "Spinner",
     "WaitingPlace",
     "Worker",

@@ -58,6 +58,18 @@ def decode_message(body: bytes) -> tuple[Any, ...]:
     return message
 
 
+def first_message(data: bytes | bytearray) -> tuple[tuple[Any, ...], bytes] | None:
+    """The message of the first frame and the bytes behind it; None while it is incomplete. ValueError if it is none."""
+    if len(data) <= _U32.size:
+        return None
+    if data[_U32.size] not in MESSAGE_STARTS:
+        raise ValueError("that is no message")
+    end = _U32.size + _U32.unpack_from(data)[0]
+    if len(data) < end:
+        return None
+    return decode_message(bytes(data[_U32.size : end])), bytes(data[end:])
+
+
 def decode(body: bytes) -> Any:
     """Check and unmarshal builtin values. Raises ValueError. Takes memory in proportion to the length."""
     end = _check(body)

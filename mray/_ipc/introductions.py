@@ -34,7 +34,7 @@ from collections.abc import Callable
 from mray._common import messages as m
 from mray._common.clock import monotonic, sleep
 from mray._common.kept import os, socket
-from mray._ipc.connection import Message, peer_is_ours, receive_fds
+from mray._ipc.connection import Message, connect, peer_is_ours, receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.limits import exhausted
@@ -50,6 +50,11 @@ _HEADER_BYTES = 4
 #: Seconds between two checks for the thread's answer, which another thread may have taken.
 _LOOK_SECONDS = 0.01
 _MOMENT = 0.001
+
+
+def connect_to_node(directory: str) -> socket.socket:
+    """A stream socket connected to the node of the session in this directory. Errors as `connect`."""
+    return connect(os.path.join(directory, NODE_SOCKET))
 
 
 class Introductions:

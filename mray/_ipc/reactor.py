@@ -39,13 +39,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from mray._common.bridge import Cancel, Then, Waitable, nothing
 from mray._common.clock import monotonic
 from mray._common.kept import os, socket
 from mray._common.log import logger
-from mray._common.places import dispatches, precedes_dispatch
+from mray._common.places import dispatches, frame_of, precedes_dispatch
 from mray._ipc.closed_descriptors import ClosedDescriptors
 from mray._ipc.connection import HangupCallback, MessageCallback, SocketConnection
 from mray._ipc.doorbell import new_wakeup_fd
@@ -764,3 +765,8 @@ class Reactor:
 def _never() -> bool:
     """The predicate of a thread that is called back."""
     return False
+
+
+def reading_frame(innermost: FrameType) -> FrameType:
+    """The frame of a thread in which it reads messages, below the handler that it runs; `innermost` where it reads none."""
+    return frame_of(Reactor.run_once.__code__, innermost) or innermost

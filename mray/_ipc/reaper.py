@@ -417,7 +417,7 @@ def local_name(number: int) -> str:
 
 
 def local_process(name: str) -> int | None:
-    """The pid of such a session's process; 0 if it is dead, None if it is not visible here."""
+    """The pid of such a session's process; 0 if it is dead, None if it is not visible here or the session is another kind."""
     try:
         where, pid, start, _number = name.removeprefix(LOCAL).split("_")
         if int(where, 16) != namespace():

@@ -45,6 +45,39 @@ def is_private(path: str) -> bool:
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077
 
 
+def private_directory(path: str) -> str:
+    """Create a private directory, or check that it is one. Raises PermissionError when another user could have created or could replace
+    it.
+    """
+    parent = os.path.dirname(path)
+    os.makedirs(parent, 0o755, exist_ok=True)
+    _check_way(parent)
+    try:
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # whatever the umask
+    except FileExistsError:
+        if not is_private(path):
+            raise PermissionError(
+                f"{path} must be a directory of this user that nobody else may enter; set MRAY_TMPDIR to use another place"
+            ) from None
+    return path
+
+
+def _check_way(path: str) -> None:
+    """Raise PermissionError when other users may rename a directory above `path`."""
+    path = os.path.realpath(path)
+    while True:
+        mode = os.stat(path).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PermissionError(
+                f"every user may rename what lies in {path}, so sessions are not safe there: make it sticky (chmod +t), as /tmp is, or "
+                "set MRAY_TMPDIR to use another place"
+            )
+        if path == os.path.dirname(path):
+            return
+        path = os.path.dirname(path)
+
+
 def sessions() -> list[str]:
     """Directories of this user's live sessions, the oldest first.
 

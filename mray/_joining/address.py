@@ -14,9 +14,18 @@ from typing import NamedTuple
 
 from mray._common.kept import os
 from mray._common.version import versions
-from mray._ipc import process as processes
-from mray._ipc.reaper import ADDRESS, address_lock, is_of_this_namespace, while_locked, withdraw
-from mray._ipc.sessions import is_alive, is_private, parent_of, session_parents
+from mray._inside.processes import start_of
+from mray._inside.sessions import (
+    ADDRESS,
+    address_lock,
+    is_alive,
+    is_of_this_namespace,
+    is_private,
+    parent_folder,
+    session_parents,
+    while_locked,
+    withdraw,
+)
 
 #: Locked while a session is being started.
 _STARTING = "starting"
@@ -34,7 +43,7 @@ class Address(NamedTuple):
 
     def node_lives(self) -> bool:
         """Whether the node's process lives and can be seen from here."""
-        return self.node_start != 0 and is_of_this_namespace(self.session_dir) and processes.start_of(self.node_pid) == self.node_start
+        return self.node_start != 0 and is_of_this_namespace(self.session_dir) and start_of(self.node_pid) == self.node_start
 
 
 def publish(session_dir: str, node_pid: int) -> None:
@@ -44,7 +53,7 @@ def publish(session_dir: str, node_pid: int) -> None:
     draft = f"{path}.{os.getpid()}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:
-        json.dump(Address(session_dir, node_pid, processes.start_of(node_pid), versions())._asdict(), file)
+        json.dump(Address(session_dir, node_pid, start_of(node_pid), versions())._asdict(), file)
     # POINT address drafted
     with address_lock(parent):
         os.rename(draft, path)
@@ -63,7 +72,7 @@ def running_in(parent: str) -> Address | None:
 
 def running(temp_dir: str | None = None) -> Address | None:
     """The persistent session of this user under a temporary directory, or under those that sessions use by themselves."""
-    parents = session_parents() if temp_dir is None else [parent_of(temp_dir)]
+    parents = session_parents() if temp_dir is None else [parent_folder(temp_dir)]
     return next((found for found in map(running_in, parents) if found is not None), None)
 
 

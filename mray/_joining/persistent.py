@@ -32,29 +32,25 @@ from mray._common.clock import monotonic
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import os
 from mray._common.version import versions
-from mray._ipc import process as processes
-from mray._ipc import reaper
-from mray._ipc.pidfd import PidFd
-from mray._ipc.reaper import SESSION_VARIABLE, withdraw
-from mray._ipc.sessions import directory_at, is_alive, is_private, parent_of, session_parents, sessions
+from mray._inside.client import Client
+from mray._inside.drivers import SessionHold, ended_error, new_job, new_node, node_error
+from mray._inside.processes import PidFd, parent_of, start_of, status_of_dead
+from mray._inside.sessions import (
+    SESSION_VARIABLE,
+    clean_after_node,
+    directory_at,
+    is_alive,
+    is_of_this_namespace,
+    is_private,
+    kill_processes,
+    parent_folder,
+    private_directory,
+    session_parents,
+    sessions,
+    withdraw,
+)
 from mray._joining.address import Address, only_one, publish, running, running_in
 from mray._observe.observer import SessionGoneError, ask_node
-from mray._runtime.client import failed_calls
-from mray._runtime.client.client import Client
-from mray._runtime.connections.deaths import ended_error, node_error
-from mray._runtime.node.jobs import place_of_driver
-from mray._runtime.processes.host_program import check_host
-from mray._runtime.session.session import (
-    SessionHold,
-    allow_descriptors,
-    check_preload,
-    choose_job,
-    choose_options,
-    end_node,
-    launch_node,
-    private_directory,
-    take_files,
-)
 from mray.exceptions import RaySystemError, describe_status
 
 if TYPE_CHECKING:
@@ -101,23 +97,14 @@ def start_persistent(options: SessionOptions) -> Address:
 
     Raises AlreadyRunningError, and RaySystemError when the node cannot start (with the end of its log).
     """
-    check_preload(options)
-    allow_descriptors()
-    parent = private_directory(parent_of(options.temp_dir or settings.TMPDIR.get()))
+    parent = private_directory(parent_folder(options.temp_dir or settings.TMPDIR.get()))
     with only_one(parent):
         there = running_in(parent)
         if there is not None:
             raise AlreadyRunningError(there)
-        directory, lock, pid = launch_node(options.temp_dir, choose_options(options, persistent=True))
-        try:
+        with new_node(options) as (directory, pid):
             ask_node(directory, "snapshot", _FOR_EVER)
             publish(directory, pid)
-        except BaseException as error:
-            log_text = end_node(directory, lock, pid)
-            if isinstance(error, Exception):
-                raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
-            raise
-        reaper.release(lock)
         found = running_in(parent)
     if found is None:
         raise RaySystemError("the session has ended as it started")
@@ -141,10 +128,10 @@ def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: 
                 node.signal(signal.SIGKILL)
                 node.wait()
     if os.path.exists(directory) or not in_order:
-        reaper.kill_processes(directory)
+        kill_processes(directory)
         if is_alive(directory):
             raise OutOfSightError(directory)
-        reaper.remove_session(directory)
+        clean_after_node(directory)
     withdraw(directory)
     return in_order
 
@@ -160,7 +147,7 @@ def find(address: str, temp_dir: str | None = None) -> Address:
         address = settings.named_address() or address
     if address == "auto":
         found = running(temp_dir) or _of_a_process_above()
-        if found is None or (temp_dir is not None and os.path.dirname(found.session_dir) != parent_of(temp_dir)):
+        if found is None or (temp_dir is not None and os.path.dirname(found.session_dir) != parent_folder(temp_dir)):
             raise ConnectionError(_NONE_RUNS)
     else:
         found = _named(directory_at(address, temp_dir) or address.rstrip("/"))
@@ -192,11 +179,11 @@ def _of_a_process_above() -> Address | None:
     """The session that the nearest process has started for itself of which this one descends, by way of a worker or without one."""
     if (around := os.environ.get(SESSION_VARIABLE)) is not None:
         return _private(around)
-    here = filter(reaper.is_of_this_namespace, sessions())
+    here = filter(is_of_this_namespace, sessions())
     drivers = {directory.rpartition("_")[0].rpartition("_")[2]: directory for directory in here}
-    above = processes.parent_of(os.getpid())
+    above = parent_of(os.getpid())
     while above > 1 and str(above) not in drivers:
-        above = processes.parent_of(above)
+        above = parent_of(above)
     return _private(drivers[str(above)]) if above > 1 else None
 
 
@@ -209,7 +196,7 @@ def _private(directory: str) -> Address | None:
     except (OSError, SessionGoneError):
         return None
     pid = node["node_pid"]
-    return Address(directory, pid, processes.start_of(pid), node["facts"]["versions"])
+    return Address(directory, pid, start_of(pid), node["facts"]["versions"])
 
 
 class JoinedSession(SessionHold):
@@ -241,7 +228,7 @@ class JoinedSession(SessionHold):
         while is_alive(self.directory) and monotonic() < deadline:
             clock.sleep(_CLEAN_LOOK)
         if not is_alive(self.directory):
-            reaper.clean_after_node(self.directory)
+            clean_after_node(self.directory)
         if self._ending:
             return node_error(f"the session in {self.directory} has ended: {self._ending}")
         return node_error(f"the node process (pid {pid}) of the session in {self.directory} {describe_status(status)}")
@@ -253,12 +240,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
     address = find(options.address, options.temp_dir)
     if options.conflict is not None:
         raise ValueError(options.conflict)
-    check_host()
-    check_preload(options)
-    allow_descriptors()
-    failed_calls.clear()
-    job_spec = choose_job(options, place_of_driver(options.preload))
-    take_files(job_spec, address.session_dir)
+    job_spec = new_job(options, address.session_dir)
     client = Client(address.session_dir, new_process_id(session_mark(address.session_dir)), m.ROLE_DRIVER)
     client.job_spec = job_spec
     session = JoinedSession(address, client)
@@ -278,6 +260,6 @@ def _await_end(address: Address) -> int | None:
     with contextlib.suppress(OSError), PidFd(address.node_pid) as node:
         if address.node_lives():
             node.wait(_GONE_SECONDS)
-        if reaper.is_of_this_namespace(address.session_dir):
-            return processes.status_of_dead(address.node_pid)
+        if is_of_this_namespace(address.session_dir):
+            return status_of_dead(address.node_pid)
     return None

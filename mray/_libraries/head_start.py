@@ -36,7 +36,7 @@ from types import FrameType
 from mray._api.current import backend_if_started
 from mray._backends import entry
 from mray._common import settings
-from mray._runtime.processes import line_coverage, template
+from mray._inside.startup import line_coverage, template
 
 #: Ray's libraries, whose import takes seconds.
 LIBRARIES = frozenset({"ray.data", "ray.rllib", "ray.serve", "ray.train", "ray.tune"})

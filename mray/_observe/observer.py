@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import selectors
-import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,13 +23,9 @@ from mray._common.clock import monotonic
 from mray._common.kept import os, socket
 from mray._common.places import sleeps
 from mray._common.protocol import misfit
-from mray._ipc.connection import connect, encode
-from mray._ipc.frames import MESSAGE_STARTS, decode_message
-from mray._ipc.introductions import NODE, NODE_SOCKET
-from mray._ipc.limits import advice, exhausted, is_exhausted
+from mray._inside.messages import advice, connect_to_node, encode, first_message, is_exhausted
 from mray._observe.process_snapshot import answer_here, client_here
 
-_HEADER = struct.Struct("<I")
 #: Seconds for a connection that is late already.
 _LEAST_WAIT = 0.001
 #: Section -> (True, rows) or (False, a text), of one process.
@@ -63,7 +58,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
         if is_exhausted(error):
             if error.strerror != os.strerror(error.errno or 0):
                 raise  # the node's own text about descriptors that it lacks
-            raise exhausted(error, f"The node of {directory} could not be asked.") from None
+            raise OSError(error.errno, f"{advice(error)}. The node of {directory} could not be asked.") from None
         raise SessionGoneError(_no_answer(directory, error)) from None
     with sock:
         with contextlib.suppress(OSError):  # it has ended, or refused us before we have asked: that is still to be read
@@ -155,7 +150,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
 def _connect(directory: str, timeout: float) -> socket.socket:
     """A connection to the node of a session. TimeoutError when this process is of the session and waits for longer."""
     client = client_here(directory)
-    return connect(os.path.join(directory, NODE_SOCKET)) if client is None else client.connect(NODE, timeout)
+    return connect_to_node(directory) if client is None else client.connect(timeout=timeout)
 
 
 def _too_late(directory: str, timeout: float) -> TimeoutError:
@@ -179,15 +174,12 @@ class _Reader:
     def feed(self, data: bytes) -> None:
         """Add some bytes; ValueError if it is no such answer."""
         self._bytes += data
-        if len(self._bytes) > 4:
-            if self._bytes[4] not in MESSAGE_STARTS:
-                raise ValueError("that is no message")
-            end = 4 + _HEADER.unpack_from(self._bytes)[0]
-            if len(self._bytes) >= end:
-                message = decode_message(bytes(self._bytes[4:end]))
-                if message[0] == m.FAULT and not misfit(message):
-                    message = (m.REFUSED, errno.EIO, message[1])
-                wrong = misfit(message) or ("" if message[0] in (self._code, m.REFUSED) else f"message {message[0]} is no answer")
-                if wrong:
-                    raise ValueError(wrong)
-                self.message, self.rest = message, bytes(self._bytes[end:])
+        found = first_message(self._bytes)
+        if found is not None:
+            message, rest = found
+            if message[0] == m.FAULT and not misfit(message):
+                message = (m.REFUSED, errno.EIO, message[1])
+            wrong = misfit(message) or ("" if message[0] in (self._code, m.REFUSED) else f"message {message[0]} is no answer")
+            if wrong:
+                raise ValueError(wrong)
+            self.message, self.rest = message, rest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mray._graph.structure import RESULT
+from mray._api.dag_outline import RESULT
 from mray._picture.figure import Box, Figure
 from mray._picture.grid import draw
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from mray._api.collective_node import CollectiveOperation, CollectiveOutputNode
 from mray._api.dag_calls import ClassMethodNode, ClassNode, FunctionNode
 from mray._api.dag_node import InputAttributeNode, InputNode, MultiOutputNode
-from mray._api.dag_outline import Outline, Outlined, outlines
+from mray._api.dag_outline import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, Outline, Outlined, in_order, outlines
 from mray._api.type_hint import ChannelOutputType
-from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT, in_order
 from mray._picture.figure import MAKE, ORDER, PART, VALUE, Box, Edge, Figure, owners_of
 
 

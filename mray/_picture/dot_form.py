@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from itertools import pairwise
 
-from mray._graph.structure import CALL
+from mray._api.dag_outline import CALL
 from mray._picture.figure import MAKE, Box, Figure, collapsed, stroke_of
 from mray._picture.graphviz import attributes
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SHM
-from mray._graph.structure import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT
+from mray._api.dag_outline import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT
+from mray._inside.plans import select
 
 #: A kind of boxes besides those of DAG nodes in a compiled graph: the making of an actor.
 MAKE = "make"
@@ -169,12 +169,12 @@ class Stroke:
 #: By kind of edge. Colours stay apart also for people who see red and green as one.
 STROKES = {
     VALUE: Stroke("#444444", "value"),
-    SHM: Stroke("#444444", "shm: ring in shared memory"),
-    LOCAL: Stroke("#444444", "local: inside one process, no copy", "2 3"),
-    COMMUNICATOR: Stroke("#AA3377", "communicator: tensors by a communicator of the user", width=2.2),
-    NCCL: Stroke("#0050B0", "nccl: tensors from GPU to GPU", width=2.2, accelerated=True),
-    CUDA_IPC: Stroke("#008060", "cuda_ipc: device memory that both map", width=2.2, accelerated=True),
-    PINNED: Stroke("#A06000", "pinned: through pinned host memory", width=2.2, accelerated=True),
+    select.SHM: Stroke("#444444", "shm: ring in shared memory"),
+    select.LOCAL: Stroke("#444444", "local: inside one process, no copy", "2 3"),
+    select.COMMUNICATOR: Stroke("#AA3377", "communicator: tensors by a communicator of the user", width=2.2),
+    select.NCCL: Stroke("#0050B0", "nccl: tensors from GPU to GPU", width=2.2, accelerated=True),
+    select.CUDA_IPC: Stroke("#008060", "cuda_ipc: device memory that both map", width=2.2, accelerated=True),
+    select.PINNED: Stroke("#A06000", "pinned: through pinned host memory", width=2.2, accelerated=True),
     PART: Stroke("#999999", "a value taken apart"),
     ORDER: Stroke("#999999", "the actor it runs on, or the call before it", "6 4"),
 }

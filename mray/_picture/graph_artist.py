@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from mray._api.dag_outline import Outlined
-from mray._graph.plan import Plan
-from mray._graph.structure import call_numbers
+from mray._inside.plans import call_numbers
+from mray._inside.plans import plan as plans
 from mray._picture.dag_figure import dag_figure
 from mray._picture.files import draw, graph_svg
 from mray._picture.picture_measures import measures_of
-from mray._picture.plan_figure import channel_details, plan_figure
+from mray._picture.plan_figure import plan_figure
 from mray._picture.schedule_trace import schedule_trace
 from mray._picture.svg import MOST_NAMED, svg
 
-__all__ = ["channel_details", "dag_svg", "plain_svg", "plan_svg", "visualize", "visualize_dag", "visualize_schedule"]
+__all__ = ["dag_svg", "plain_svg", "plan_svg", "visualize", "visualize_dag", "visualize_schedule"]
 
 
 def visualize(
-    plan: Plan,
+    plan: plans.Plan,
     names: Mapping[str, str],
     filename: str = "compiled_graph",
     picture_format: str = "png",
@@ -49,7 +49,7 @@ def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "
 
 
 def visualize_schedule(
-    plan: Plan, names: Mapping[str, str], filename: str, executions: int = 1, statistics: Mapping[str, Any] | None = None
+    plan: plans.Plan, names: Mapping[str, str], filename: str, executions: int = 1, statistics: Mapping[str, Any] | None = None
 ) -> str:
     """Implements `CompiledGraph.visualize_schedule`."""
     measures = measures_of(statistics or {}, call_numbers(plan.graph))
@@ -59,12 +59,12 @@ def visualize_schedule(
     return str(path)
 
 
-def plan_svg(plan: Plan, names: Mapping[str, str]) -> str:
+def plan_svg(plan: plans.Plan, names: Mapping[str, str]) -> str:
     """A compiled graph as SVG."""
     return graph_svg(plan_figure(plan, names))
 
 
-def plain_svg(plan: Plan, names: Mapping[str, str]) -> str:
+def plain_svg(plan: plans.Plan, names: Mapping[str, str]) -> str:
     """A compiled graph as SVG, made without ``dot``; where its edges are few enough to be named, with an empty line for their counts."""
     figure = plan_figure(plan, names)
     room = (" " * 28,) if len(figure.edges) <= MOST_NAMED else ()

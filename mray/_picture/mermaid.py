@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from mray._graph.structure import CALL
+from mray._api.dag_outline import CALL
 from mray._picture.figure import MAKE, Figure, stroke_of
 
 

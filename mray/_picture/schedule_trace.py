@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mray._channel.select import BLOCKING
-from mray._graph.plan import COMPUTE, DRIVER, INPUT, READ, WRITE, Operation, Plan, Route
-from mray._graph.structure import call_numbers
+from mray._inside.plans import call_numbers, select
+from mray._inside.plans import plan as plans
+from mray._inside.spans import Recording, Span, Trace, kinds
 from mray._picture.picture_measures import NOTHING_MEASURED, Measures
 from mray._picture.plan_figure import endpoint_title
-from mray._trace import span as spans
-from mray._trace.chrome import Recording, Trace
 
 #: The kinds of spans of operations, which have the same colours in a profile.
-_KINDS = {READ: spans.DESERIALIZE, WRITE: spans.SERIALIZE, COMPUTE: spans.COMPUTE}
+_KINDS = {plans.READ: kinds.DESERIALIZE, plans.WRITE: kinds.SERIALIZE, plans.COMPUTE: kinds.COMPUTE}
 _NANOSECONDS = 1e9
 _STEP = 1e3
 
@@ -36,7 +34,7 @@ class Bar(NamedTuple):
     execution: int
 
 
-def schedule_trace(plan: Plan, names: Mapping[str, str], executions: int = 1, measures: Measures = NOTHING_MEASURED) -> Trace:
+def schedule_trace(plan: plans.Plan, names: Mapping[str, str], executions: int = 1, measures: Measures = NOTHING_MEASURED) -> Trace:
     """The schedule of a plan, a row for each endpoint; `names` has the class of each actor, by the actor's id.
 
     Raises ValueError for less than one execution.
@@ -48,9 +46,9 @@ def schedule_trace(plan: Plan, names: Mapping[str, str], executions: int = 1, me
     titles = {step.index: step.method for step in plan.graph.steps}
     numbers = call_numbers(plan.graph)
     sources = {channel.index: channel.source.step for channel in plan.channels}
-    rows: dict[str, list[spans.Span]] = {endpoint: [] for endpoint in (DRIVER, *plan.schedule)}
+    rows: dict[str, list[Span]] = {endpoint: [] for endpoint in (plans.DRIVER, *plan.schedule)}
     for bar in clock.run(executions):
-        if bar.kind == COMPUTE:
+        if bar.kind == plans.COMPUTE:
             name, place, number = f"[{numbers[bar.step]}] {titles[bar.step]}", bar.step, -1
         else:
             source = sources[bar.channel]
@@ -58,7 +56,7 @@ def schedule_trace(plan: Plan, names: Mapping[str, str], executions: int = 1, me
         name += f" #{bar.execution}" if executions > 1 else ""
         track = endpoint_title(bar.endpoint, names)
         begin, end = (round(time * unit) for time in (bar.begin, bar.end))
-        rows[bar.endpoint].append(spans.Span(_KINDS[bar.kind], begin, end, track, name, place, number))
+        rows[bar.endpoint].append(Span(_KINDS[bar.kind], begin, end, track, name, place, number))
     facts = {
         "clock": "from the beginning of the first execution",
         "lengths": "computing as measured (p50)" if clock.is_measured else "not measured: only the order counts",
@@ -70,9 +68,9 @@ def schedule_trace(plan: Plan, names: Mapping[str, str], executions: int = 1, me
 class _Clock:
     """Runs a schedule."""
 
-    def __init__(self, plan: Plan, measures: Measures) -> None:
+    def __init__(self, plan: plans.Plan, measures: Measures) -> None:
         self._plan = plan
-        self._channels: dict[int, Route] = {channel.index: channel for channel in plan.channels}
+        self._channels: dict[int, plans.Route] = {channel.index: channel for channel in plan.channels}
         computed: dict[int, float] = {step: each["compute_p50"] for step, each in measures.steps.items() if each.get("compute_p50")}
         self.is_measured = bool(computed)
         known = sorted(computed.values())
@@ -87,9 +85,9 @@ class _Clock:
 
     def run(self, executions: int) -> list[Bar]:
         """The operations of all endpoints in the order of their beginnings, endpoint by endpoint."""
-        free = dict.fromkeys((DRIVER, *self._plan.schedule), 0.0)
-        inputs = tuple(Operation(WRITE, -1, channel.index) for channel in self._plan.channels_of(INPUT))
-        lists = {DRIVER: [(execution, each) for execution in range(executions) for each in inputs]}
+        free = dict.fromkeys((plans.DRIVER, *self._plan.schedule), 0.0)
+        inputs = tuple(plans.Operation(plans.WRITE, -1, channel.index) for channel in self._plan.channels_of(plans.INPUT))
+        lists = {plans.DRIVER: [(execution, each) for execution in range(executions) for each in inputs]}
         for actor, operations in self._plan.schedule.items():
             lists[actor] = [(execution, each) for execution in range(executions) for each in operations]
         done = dict.fromkeys(lists, 0)
@@ -110,12 +108,14 @@ class _Clock:
         self._collect(executions)
         return self._bars
 
-    def _together(self, lists: Mapping[str, Sequence[tuple[int, Operation]]], done: Mapping[str, int], endpoint: str) -> list[str] | None:
+    def _together(
+        self, lists: Mapping[str, Sequence[tuple[int, plans.Operation]]], done: Mapping[str, int], endpoint: str
+    ) -> list[str] | None:
         """The endpoints that run their next operation at the same time as this one; None while it has to wait."""
         execution, operation = lists[endpoint][done[endpoint]]
-        if operation.kind == READ:
+        if operation.kind == plans.READ:
             return [endpoint] if (execution, operation.channel) in self._written else None
-        group = self._plan.graph.steps[operation.step].group if operation.kind == COMPUTE else -1
+        group = self._plan.graph.steps[operation.step].group if operation.kind == plans.COMPUTE else -1
         if group < 0:
             return [endpoint]
         members = [step.actor for step in self._plan.graph.steps if step.group == group]
@@ -123,35 +123,35 @@ class _Clock:
             if done[member] == len(lists[member]):
                 return None
             at, next_one = lists[member][done[member]]
-            if at != execution or next_one.kind != COMPUTE or self._plan.graph.steps[next_one.step].group != group:
+            if at != execution or next_one.kind != plans.COMPUTE or self._plan.graph.steps[next_one.step].group != group:
                 return None
         return members
 
-    def _arrival(self, execution: int, operation: Operation) -> float:
+    def _arrival(self, execution: int, operation: plans.Operation) -> float:
         """The time at which an operation's value is there to be read. Where the writer waits for its readers, they read while it writes."""
-        if operation.kind != READ:
+        if operation.kind != plans.READ:
             return 0.0
         bar = self._bars[self._written[execution, operation.channel]]
-        return bar.begin if self._channels[operation.channel].transport in BLOCKING else bar.end
+        return bar.begin if self._channels[operation.channel].transport in select.BLOCKING else bar.end
 
-    def _add(self, endpoint: str, begin: float, operation: Operation, execution: int) -> float:
+    def _add(self, endpoint: str, begin: float, operation: plans.Operation, execution: int) -> float:
         length = self._length(operation)
         self._bars.append(Bar(endpoint, begin, begin + length, operation.kind, operation.step, operation.channel, execution))
-        if operation.kind == WRITE:
+        if operation.kind == plans.WRITE:
             self._written[execution, operation.channel] = len(self._bars) - 1
         return begin + length
 
-    def _length(self, operation: Operation) -> float:
-        if operation.kind == COMPUTE:
+    def _length(self, operation: plans.Operation) -> float:
+        if operation.kind == plans.COMPUTE:
             return self._computed.get(operation.step, self._usual)
         edge = self._edges.get(operation.channel, {}) if self.is_measured else {}
-        return float(edge.get("deserialize_p50" if operation.kind == READ else "serialize_p50") or self._short)
+        return float(edge.get("deserialize_p50" if operation.kind == plans.READ else "serialize_p50") or self._short)
 
     def _collect(self, executions: int) -> None:
         """Add the driver's reads of its results."""
-        outputs = [channel for channel in self._plan.channels if DRIVER in channel.readers]
-        free = max((bar.end for bar in self._bars if bar.endpoint == DRIVER), default=0.0)
+        outputs = [channel for channel in self._plan.channels if plans.DRIVER in channel.readers]
+        free = max((bar.end for bar in self._bars if bar.endpoint == plans.DRIVER), default=0.0)
         wanted = [(each, channel) for each in range(executions) for channel in outputs if (each, channel.index) in self._written]
         for execution, channel in sorted(wanted, key=lambda each: (each[0], self._bars[self._written[each[0], each[1].index]].end)):
-            operation = Operation(READ, channel.source.step, channel.index)
-            free = self._add(DRIVER, max(free, self._arrival(execution, operation)), operation, execution)
+            operation = plans.Operation(plans.READ, channel.source.step, channel.index)
+            free = self._add(plans.DRIVER, max(free, self._arrival(execution, operation)), operation, execution)

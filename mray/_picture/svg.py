@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import accumulate, chain, pairwise
 
-from mray._graph.structure import CALL
+from mray._api.dag_outline import CALL
 from mray._picture.figure import MAKE, Box, Edge, Figure, collapsed, stroke_of
 from mray._picture.layers import Layers, depths
 

@@ -8,42 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
+from mray._inside.spans import RUNNING, Message, Recording, Span, kinds, messages, spans_by_track
 from mray._picture.figure import owner_colors
 from mray._picture.page import Slice, page
-from mray._trace.chrome import Message, Recording, messages, spans_by_track
-from mray._trace.span import (
-    ARGUMENTS,
-    CALL,
-    COMPUTE,
-    DESERIALIZE,
-    DEVICE,
-    EXECUTE,
-    GET,
-    READ_WAIT,
-    RECEIVE,
-    REPLY,
-    RUNNING,
-    SERIALIZE,
-    SUBMIT,
-    TRANSFER,
-    WRITE_WAIT,
-    Span,
-)
 
 #: Of slices that are no function's own, by kind; people who see red and green as one can tell them apart, too (after Okabe and Ito).
 COLOURS = {
-    EXECUTE: "#009E73",
-    DEVICE: "#F0E442",
-    READ_WAIT: "#D9D9D9",
-    WRITE_WAIT: "#E69F9F",
-    GET: "#D9D9D9",
-    DESERIALIZE: "#56B4E9",
-    ARGUMENTS: "#56B4E9",
-    RECEIVE: "#0072B2",
-    SERIALIZE: "#E69F00",
-    REPLY: "#E69F00",
-    TRANSFER: "#D55E00",
-    SUBMIT: "#CC79A7",
+    kinds.EXECUTE: "#009E73",
+    kinds.DEVICE: "#F0E442",
+    kinds.READ_WAIT: "#D9D9D9",
+    kinds.WRITE_WAIT: "#E69F9F",
+    kinds.GET: "#D9D9D9",
+    kinds.DESERIALIZE: "#56B4E9",
+    kinds.ARGUMENTS: "#56B4E9",
+    kinds.RECEIVE: "#0072B2",
+    kinds.SERIALIZE: "#E69F00",
+    kinds.REPLY: "#E69F00",
+    kinds.TRANSFER: "#D55E00",
+    kinds.SUBMIT: "#CC79A7",
 }
 #: Arrows above so many hide what is below them.
 MOST_ARROWS = 400
@@ -52,7 +34,7 @@ MOST_COLOURED = 10
 #: Of all other functions.
 OTHERS = "#B8B8B8"
 #: Kinds of slices that are a function of the user.
-_OF_FUNCTIONS = frozenset({CALL, COMPUTE})
+_OF_FUNCTIONS = frozenset({kinds.CALL, kinds.COMPUTE})
 
 
 def function_of(span: Span) -> str:

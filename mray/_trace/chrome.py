@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mray._common.kept import io, os
-from mray._trace.span import (
+from mray._trace.kinds import (
     ARGUMENTS,
     CALL,
     COMPUTE,
@@ -33,8 +33,8 @@ from mray._trace.span import (
     TRANSFER,
     WAITS,
     WRITE_WAIT,
-    Span,
 )
+from mray._trace.span import Span
 
 #: Kind -> the name of a colour that Chrome knows; Perfetto chooses its own, by name.
 COLOURS = {

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT, Span
+from mray._trace.kinds import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT
+from mray._trace.span import Span
 
 #: A process that computes or moves values for less than this share of the time is no bottleneck.
 LEAST_BUSY = 0.05

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, SERIALIZE, WRITE_WAIT
+from mray._trace.kinds import COMPUTE, DESERIALIZE, READ_WAIT, SERIALIZE, WRITE_WAIT
 
 DOMAIN = "mray"
 COLOURS = {COMPUTE: "green", DESERIALIZE: "blue", SERIALIZE: "orange", READ_WAIT: "darkgrey", WRITE_WAIT: "red"}

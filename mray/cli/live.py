@@ -24,15 +24,14 @@ from urllib.parse import parse_qs, urlsplit
 
 from mray._api.current import backend_if_started
 from mray._backends.session_trace import timeline
-from mray._ipc.sessions import is_alive, sessions
+from mray._common.clock import monotonic_ns
+from mray._inside.sessions import is_alive, sessions
 from mray._observe.observer import SessionGoneError
 from mray._picture.timeline_page import timeline_page
-from mray._trace.span import clock
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
 from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer
 from mray.cli.manual import read
-from mray.util.state._gather import SessionView, gather
-from mray.util.state.api import get_log, in_order, list_logs, look, programs_of
+from mray.util.state.api import SessionView, get_log, in_order, list_logs, look, programs_of
 from mray.util.state.common import RECORDS, ObjectState, TaskState
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
@@ -83,18 +82,18 @@ def _look(query: Query) -> Any:
     """The records of every kind that has few, and what the session is short of."""
     view = _view(query)
     view.ask("work", "waits", "programs", "graphs")
-    found = {kind: [record.asdict() for record in in_order(RECORDS[kind], gather(RECORDS[kind], view))] for kind in _KINDS}
+    found = {kind: [record.asdict() for record in in_order(RECORDS[kind], view.records(RECORDS[kind]))] for kind in _KINDS}
     told = {name: view.node[name] for name in ("object_store_memory", "spilled_bytes", "demands")}
     return {**found, **told, "missing": view.missing, "load": os.getloadavg()[0], "cores": len(os.sched_getaffinity(0))}
 
 
 def _tasks(query: Query) -> Any:
-    found = in_order(TaskState, gather(TaskState, _view(query)))
+    found = in_order(TaskState, _view(query).records(TaskState))
     return {"rows": [record.asdict() for record in found[:_MOST_ROWS]], "total": len(found)}
 
 
 def _objects(query: Query) -> Any:
-    found = sorted(gather(ObjectState, _view(query)), key=lambda record: -record.object_size)
+    found = sorted(_view(query).records(ObjectState), key=lambda record: -record.object_size)
     return {"rows": [record.asdict() for record in found[:_MOST_ROWS]], "total": len(found)}
 
 
@@ -124,10 +123,10 @@ def _log(query: Query) -> Any:
 def _timeline(query: Query) -> str:
     """A page of its own: the last seconds."""
     recordings = timeline(_view(query).directory, _PATIENCE, with_running=True).recordings
-    first = min((span.begin for each in recordings for span in each.spans), default=clock())
+    first = min((span.begin for each in recordings for span in each.spans), default=monotonic_ns())
     seconds = float(query.get("seconds", "10"))
     try:
-        return timeline_page(recordings, begin=max(0.0, (clock() - first) * 1e-9 - seconds))[0]
+        return timeline_page(recordings, begin=max(0.0, (monotonic_ns() - first) * 1e-9 - seconds))[0]
     except ValueError:
         return "<!DOCTYPE html><p style='font: 14px sans-serif; color: #777'>Nothing has run in this time."
 

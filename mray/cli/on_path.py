@@ -19,10 +19,10 @@ import shlex
 import zlib
 from pathlib import Path
 
+from mray._common.cache import cache_folder
 from mray._common.kept import io, os
-from mray._ipc.sessions import is_private
-from mray._runtime.environment.packages import cache_folder
-from mray._runtime.processes.host_program import interpreter
+from mray._inside.processes import interpreter
+from mray._inside.sessions import is_private
 from mray.exceptions import RaySystemError
 
 #: The program of the file: it finds the mray that wrote it, and nothing in the folder that it is started in.

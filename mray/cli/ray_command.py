@@ -12,7 +12,7 @@ from itertools import pairwise
 from mray import cli
 from mray._common import settings
 from mray._common.version import __version__
-from mray._ipc.sessions import is_alive
+from mray._inside.sessions import is_alive
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE
 from mray.util.state.api import session_directory
 from mray.util.state.exception import ServerUnavailable

@@ -10,9 +10,10 @@ from itertools import accumulate
 from typing import Any
 
 from mray._common.clock import monotonic
+from mray._common.ids import worker_id_of
 from mray._common.invocations import short_name
-from mray.util.state._gather import SessionView, actors, graphs, nodes, worker_id, workers
-from mray.util.state.common import GraphState, NodeState, WorkerState
+from mray.util.state.api import SessionView
+from mray.util.state.common import ActorState, GraphState, NodeState, WorkerState
 
 
 @dataclass
@@ -33,9 +34,9 @@ class Sample:
 def take(view: SessionView) -> Sample:
     """Look at a session now; every process is asked once."""
     view.ask("work", "waits", "programs", "graphs", "metrics")
-    (node,) = nodes(view)
-    processes = [process for process in workers(view) if process.is_alive]
-    return Sample(monotonic(), view, node, processes, list(graphs(view)))
+    (node,) = view.records(NodeState)
+    processes = [process for process in view.records(WorkerState) if process.is_alive]
+    return Sample(monotonic(), view, node, processes, list(view.records(GraphState)))
 
 
 # ------------------------------------------------------------------------------------------------ metrics
@@ -64,7 +65,7 @@ def metrics(sample: Sample) -> list[MetricFamily]:
     told, node = sample.view.node, sample.node
     used = {name: taken for name, (taken, _amount) in resources(node).items()}
     total = {name: amount for name, (_taken, amount) in resources(node).items()}
-    states = Counter((short_name(actor.class_name), actor.state) for actor in actors(sample.view))
+    states = Counter((short_name(actor.class_name), actor.state) for actor in sample.view.records(ActorState))
 
     def family(name: str, kind: str, doc: str, labels: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> MetricFamily:
         return MetricFamily(name, kind, doc, tuple(labels.split()), tuple((values, float(number)) for values, number in samples))
@@ -127,7 +128,7 @@ def _of_users(sample: Sample) -> Iterator[MetricFamily]:
     families: dict[tuple[str, str], list[tuple[WorkerState, dict[str, Any]]]] = {}
     for process, answers in sample.view.ask("metrics").items():
         for row in answers.get("metrics") or ():
-            families.setdefault((row["name"], row["kind"]), []).append((sample.by_process[worker_id(process)], row))
+            families.setdefault((row["name"], row["kind"]), []).append((sample.by_process[worker_id_of(process).hex()], row))
     for (name, kind), members in families.items():
         tags = sorted({key for _process, row in members for given, _value in row["samples"] for key, _tag in given})
         samples = tuple(

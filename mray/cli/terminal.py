@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._common import settings
-from mray._ipc.limits import is_exhausted
+from mray._inside.messages import is_exhausted
 from mray._observe.observer import SessionGoneError
 from mray.cli.columns import Column, cut, left_out, lines
 from mray.util.state.exception import RayStateApiException, ServerUnavailable

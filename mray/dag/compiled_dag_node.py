@@ -1,5 +1,5 @@
 """Ray's place for `CompiledDAG`."""
 
-from mray._graph.caller.compiled import CompiledDAG
+from mray._inside.graphs import CompiledDAG
 
 __all__ = ["CompiledDAG"]

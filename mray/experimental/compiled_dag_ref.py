@@ -1,6 +1,5 @@
 """Ray's place for `CompiledDAGRef` and `CompiledDAGFuture`."""
 
-from mray._graph.caller.future import CompiledDAGFuture
-from mray._graph.caller.ref import CompiledDAGRef
+from mray._inside.graphs import CompiledDAGFuture, CompiledDAGRef
 
 __all__ = ["CompiledDAGFuture", "CompiledDAGRef"]

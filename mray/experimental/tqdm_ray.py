@@ -6,11 +6,6 @@ when the package ``tqdm`` is there.
 
 from __future__ import annotations
 
-from mray._runtime.session.progress_bars import BarBoard, board, safe_print, tqdm
+from mray._inside.bars import instance, safe_print, tqdm
 
 __all__ = ["instance", "safe_print", "tqdm"]
-
-
-def instance() -> BarBoard:
-    """The bars that this process draws."""
-    return board

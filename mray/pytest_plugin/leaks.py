@@ -25,8 +25,8 @@ import pytest
 
 from mray._common import clock, settings
 from mray._common.clock import monotonic, time_ns
-from mray._ipc.process import all_pids, carrying, command_line, parent_of
-from mray._ipc.reaper import LOCAL, can_be_seen, local_process
+from mray._inside.processes import all_pids, carrying, command_line, parent_of
+from mray._inside.sessions import can_be_seen, local_process
 
 #: Environment variable that marks every process that descends from this one.
 MARK = "MRAY_TEST_MARK"
@@ -106,11 +106,10 @@ def is_foreign(name: str) -> bool:
         return int(match[1]) != os.getpid() and not is_marked(int(match[1]))
     start, _dash, rest = name.removeprefix("sem.").partition("-")
     session = rest.partition("-")[0]
-    if session.startswith(LOCAL):  # a session in one process, which it names
-        pid = local_process(session)
-        return pid is None or (pid not in (0, os.getpid()) and not is_marked(pid))
     if not can_be_seen(session):
         return True
+    if (pid := local_process(session)) is not None:  # a session in one process, which it names
+        return pid not in (0, os.getpid()) and not is_marked(pid)
     target = str(SHARED_MEMORY / f"{start}-{session}-")
     for pid in all_pids():
         if pid == os.getpid() or is_marked(pid):

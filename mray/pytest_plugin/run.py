@@ -19,7 +19,7 @@ import mray
 from mray._api.current import backend_if_started, keep
 from mray._common import settings
 from mray._common.own_frames import hide as hide_frames
-from mray._runtime.processes import line_coverage, template
+from mray._inside.startup import line_coverage, template
 from mray.pytest_plugin.leaks import Belongings, Territory, assert_nothing_left
 from mray.pytest_plugin.stacks import Watch
 from mray.util.testing import reset

@@ -29,7 +29,7 @@ import numpy as np
 
 from mray._common.process_local import kernel_pid
 from mray._inside.memory import PAGE, round_up
-from mray._ipc.process import all_pids
+from mray._inside.processes import all_pids
 
 _PROT_NONE, _PROT_READ_WRITE = 0, 3
 _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS, _MAP_NORESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000

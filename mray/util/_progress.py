@@ -8,7 +8,7 @@ from typing import Any
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import get, wait
 from mray._common.clock import now
-from mray._runtime.session.progress_bars import tqdm
+from mray._inside.bars import tqdm
 from mray.exceptions import GetTimeoutError
 
 #: The bar moves that often at least, in seconds, while values come.

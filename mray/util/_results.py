@@ -9,7 +9,7 @@ from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
 from mray._api.verbs import get, is_initialized, wait
 from mray._common import settings
-from mray._ipc.discovery import node_address
+from mray._inside.addresses import node_address
 
 
 def as_completed(refs: Sequence[ObjectRef], *, chunk_size: int = 10, yield_obj_refs: bool = False, **wait_options: Any) -> Iterator[Any]:

@@ -43,7 +43,7 @@ from mray._api.verbs import kill
 from mray._common.clock import perf_counter
 from mray._common.kept import os
 from mray._common.places import runs_users
-from mray._objects.serializer import PLAIN_TYPES, dumps, is_plain
+from mray._inside.values import PLAIN_TYPES, dumps, is_plain
 from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 
 #: Pickles of functions above this many bytes are put once, for all jobs.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from mray._runtime.session.breakpoints import current
+from mray._inside.debugging import current
 
 __all__ = ["set_trace"]
 

@@ -425,7 +425,7 @@ def test_archives_of_a_job_may_go_once_its_driver_has_joined(session, fresh, tmp
 
 
 def test_a_driver_that_is_not_taken_keeps_nothing_open(session, fresh, monkeypatch):
-    monkeypatch.setattr(persistent, "choose_job", lambda *_args: {"runtime_env": {}})
+    monkeypatch.setattr(persistent, "new_job", lambda *_args: {"runtime_env": {}})
     before = os.listdir("/proc/self/fd")
     with pytest.raises(fresh.exceptions.RaySystemError, match="invalid message"):
         fresh.init(address="auto")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mray._trace.chrome import spans_by_track
-from mray._trace.span import CALL, COMPUTE, DESERIALIZE, EXECUTE, READ_WAIT, SERIALIZE, SUBMIT
+from mray._trace.kinds import CALL, COMPUTE, DESERIALIZE, EXECUTE, READ_WAIT, SERIALIZE, SUBMIT
 
 pytestmark = pytest.mark.only("mray", "local")
 

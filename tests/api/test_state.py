@@ -863,7 +863,7 @@ def test_asking_leaves_no_trace_in_those_who_are_asked(session: ModuleType, stat
 
 @pytest.mark.only("mray")
 def test_what_is_too_much_is_counted(session: ModuleType, state: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mray._observe.process_snapshot.MOST_ROWS", 2)
+    monkeypatch.setattr("mray._runtime.connections.part.MOST_ROWS", 2)
     refs = [session.put(number) for number in range(5)]
     with pytest.warns(UserWarning, match=f"pid {os.getpid()} has 5 objects and tells of 2"):
         assert len(state.list_objects()) == 2
@@ -918,8 +918,8 @@ def test_a_worker_is_shown_with_the_task_that_it_runs_and_not_with_the_first_of_
 ) -> None:
     from mray.cli.commands.stack import processes_of
     from mray.cli.samples import take
-    from mray.util.state._gather import workers
     from mray.util.state.api import look
+    from mray.util.state.common import WorkerState
 
     # The same resources and environment: both run in what was leased for the first.
     @session.remote
@@ -936,7 +936,7 @@ def test_a_worker_is_shown_with_the_task_that_it_runs_and_not_with_the_first_of_
     def shown() -> dict[str, list[str]]:
         view = look(session_directory(None), 30)
         return {
-            "list workers, memory": [row.occupant for row in workers(view) if row.occupant],
+            "list workers, memory": [row.occupant for row in view.records(WorkerState) if row.occupant],
             "top": [process.occupant for process in take(view).processes if process.occupant],
             "stack": [row["occupant"] for row in processes_of(view) if row["occupant"]],
         }

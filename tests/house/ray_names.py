@@ -196,6 +196,7 @@ OWN: dict[str, dict[str, str]] = {
         "list_graphs": "compiled graphs: Ray's state does not know them",
     },
     "mray.util.state.api": {
+        "SessionView": "one look at a session, for several listings",
         "get_graph": "one compiled graph",
         "list_channels": "the edges of compiled graphs",
         "list_graphs": "compiled graphs: Ray's state does not know them",

@@ -9,7 +9,7 @@ from tests.house.source import places, places_in
 #: State of the engines in objects that are the user's, refs and handles (`extend-ignore-names` of ruff's flake8-self).
 ENGINES_STATE = {"_entry", "_id", "_blueprint", "_token"}
 #: The packages that make up the engines, and the one that has the objects.
-ENGINES = ("_api.", "_backends.", "_gpu.", "_objects.", "_observe.", "_runtime.")
+ENGINES = ("_api.", "_backends.", "_gpu.", "_objects.", "_runtime.")
 #: So many places do, on hot paths, where a door would cost a call; others go by `ref.binary()`, `__actor_outline__` ...
 MOST = 60
 

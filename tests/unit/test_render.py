@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from mray._channel.site import Site
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.depicted import draw_schedule_if_asked
+from mray._graph.drawing import channel_details
 from mray._graph.plan import DIRECT, DRIVER, INPUT, MIXED, PART, SIGNAL, SPLIT, Argument, Graph, Plan, Source, Step, Transfer
 from mray._graph.structure import nodes
 from mray._picture import characters
@@ -177,11 +178,11 @@ def test_edges_tell_what_carries_them() -> None:
 def test_channel_details_name_the_side_of_the_channel() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0))
     channel = plan.channel_to(Source(0), B)
-    assert "BufferedSharedMemoryChannel" in render.channel_details(plan, channel, B)
-    assert "IntraProcessChannel" in render.channel_details(plan, channel, A)
-    assert render.channel_details(plan, None, A) == "IntraProcessChannel"
+    assert "BufferedSharedMemoryChannel" in channel_details(plan, channel, B)
+    assert "IntraProcessChannel" in channel_details(plan, channel, A)
+    assert channel_details(plan, None, A) == "IntraProcessChannel"
     with pytest.raises(ValueError, match="the driver neither writes nor reads channel 1, which aaaaaa... writes"):
-        render.channel_details(plan, channel, DRIVER)
+        channel_details(plan, channel, DRIVER)
 
 
 def test_an_edge_through_an_accelerator_has_an_arrow_of_its_own() -> None:
@@ -193,7 +194,7 @@ def test_an_edge_through_an_accelerator_has_an_arrow_of_its_own() -> None:
 
 def test_a_value_that_goes_by_two_transports_has_two_kinds_of_edges() -> None:
     plan = plan_of(step(0, A, -1), step(1, B, 0), outputs=(Source(0), Source(1)), sites=ON_ONE_GPU)
-    assert [render.channel_details(plan, plan.channel_to(Source(0), reader), reader).split("\n")[1] for reader in (B, DRIVER)] == [
+    assert [channel_details(plan, plan.channel_to(Source(0), reader), reader).split("\n")[1] for reader in (B, DRIVER)] == [
         "CudaIpcChannel",
         "BufferedSharedMemoryChannel",
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mray._picture.timeline_page import MOST_COLOURED, OTHERS, function_colours, function_of, legend
-from mray._trace.span import CALL, READ_WAIT, RUNNING, Span
+from mray._trace.kinds import CALL, READ_WAIT
+from mray._trace.span import RUNNING, Span
 
 
 def call(name: str, begin: int, end: int) -> Span:

@@ -21,19 +21,8 @@ from mray._picture.page import Slice, page
 from mray._trace import nvtx
 from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, distribution
-from mray._trace.span import (
-    CALL,
-    COMPUTE,
-    DESERIALIZE,
-    DEVICE,
-    READ_WAIT,
-    SERIALIZE,
-    SUBMIT,
-    WRITE_WAIT,
-    Buffer,
-    Span,
-    SpanBuffers,
-)
+from mray._trace.kinds import CALL, COMPUTE, DESERIALIZE, DEVICE, READ_WAIT, SERIALIZE, SUBMIT, WRITE_WAIT
+from mray._trace.span import Buffer, Span, SpanBuffers
 from mray._trace.torch_profiler import on_our_clock
 from tests.unit.graphs import make_graph
 from tests.unit.test_program import World

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from mray._api.actor_handle import ActorHandle
     from mray._backends.graph_host import Host
     from mray._common.options import SessionOptions
-    from mray._inside.platform import Client, Worker
+    from mray._inside.client import Client
+    from mray._inside.platform import Worker
 
 
 #: A method of `Backend`.

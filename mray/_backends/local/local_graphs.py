@@ -23,7 +23,8 @@ from mray._inside.transports import NOTHING, ChannelReader, ChannelWriter
 
 if TYPE_CHECKING:
     from mray._backends.local.run_token import RunToken
-    from mray._inside.platform import Client, WaitingPlace, Worker
+    from mray._inside.client import Client
+    from mray._inside.platform import WaitingPlace, Worker
 
 
 class PauseProbe:

@@ -13,7 +13,8 @@ import weakref
 from typing import Any, NoReturn
 
 from mray._common import messages as m
-from mray._inside.platform import Claimable, Entry, Serialized, reading_of
+from mray._inside.platform import Claimable, Entry, reading_of
+from mray._inside.values import Serialized
 from mray.exceptions import ObjectStoreFullError
 
 #: Of a PACKED value without buffers (see `mray._objects.serializer`).

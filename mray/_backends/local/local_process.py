@@ -20,7 +20,8 @@ from mray._backends.local.run_token import SimulatedThread, here
 from mray._backends.local.transport import LocalReactor, LocalTransport, NodeOfMembers
 from mray._common.clock import Clock
 from mray._common.log import logger
-from mray._inside.platform import Client, Platform, ProcessEnded
+from mray._inside.client import Client
+from mray._inside.platform import Platform, ProcessEnded
 
 if TYPE_CHECKING:
     from mray._inside.platform import Worker

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 from mray._backends.local.run_token import RunToken, here
 from mray._common.bridge import Cancel, Waitable
 from mray._common.log import logger
-from mray._inside.platform import AdaptiveSpinner, ClosedDescriptors, Connection, InterruptGuard, Message, Spinner
+from mray._inside.client import Connection
+from mray._inside.platform import AdaptiveSpinner, ClosedDescriptors, InterruptGuard, Message, Spinner
 
 if TYPE_CHECKING:
     from mray._inside.platform import Callbacks

@@ -19,8 +19,7 @@ from mray._api.dag_node import GraphRef, Unique
 from mray._backends.ray.errors import translated, translating
 from mray._backends.ray.runtime_facts import pickles_in_band
 from mray._common.clock import monotonic, sleep
-from mray._graph.caller.future import all_of, each_of
-from mray._graph.caller.receive import receive_into
+from mray._inside.graphs import all_of, each_of, receive_into
 
 #: Ray waits so long for ever.
 _FOR_EVER = -1

@@ -18,7 +18,7 @@ import ray.cloudpickle
 from mray._api.blueprint import COMMON_METHODS, ActorBlueprint, ActorMethodSpec
 from mray._api.signature import CallSignature
 from mray._backends.ray.shipped_code import Arrival, Shipped
-from mray._objects.remote_error import UNPICKLABLE, serialization_error
+from mray._inside.values import UNPICKLABLE, serialization_error
 
 
 def shipped(owner: Any, kind: str, value: Any, arrival: Arrival) -> Shipped:

@@ -20,7 +20,8 @@ from mray._channel.select import BLOCKING, ON_DEVICES
 from mray._graph.gpu_edges import DeviceMarks, Method, Read, Write
 from mray._graph.host import GraphHost
 from mray._graph.plan import Route, Step
-from mray._trace.span import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT, Buffer, clock
+from mray._trace.kinds import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT
+from mray._trace.span import Buffer, clock
 
 
 class Probe(Protocol):

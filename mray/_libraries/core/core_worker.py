@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mray import ObjectRef
 from mray._api.current import started_backend
-from mray._observe.process_snapshot import client_here, inline_bytes
+from mray._observe.process_snapshot import own_section
 
 
 class CoreWorker:
@@ -25,5 +25,4 @@ class CoreWorker:
         """Bytes of small values that this process holds; an engine of one process has none in bytes. Walks every object of the
         interpreter.
         """
-        client = client_here(started_backend().facts()["session_dir"])
-        return 0 if client is None else inline_bytes(client)
+        return own_section(started_backend().facts()["session_dir"], "inline bytes") or 0

@@ -8,7 +8,7 @@ from typing import Any
 from mray._api.current import started_backend
 from mray._api.verbs import cluster_resources
 from mray._libraries.core.state import GlobalState, state
-from mray._observe.process_snapshot import client_here, tasks_made_again
+from mray._observe.process_snapshot import own_section
 from mray.util.state import list_objects
 from mray.util.state.common import ObjectState
 
@@ -82,8 +82,7 @@ def get_local_ongoing_lineage_reconstruction_tasks() -> list[tuple[Any, int]]:
     """The tasks of this process that run again because their values were lost, as messages of Ray's, with the number of equal ones."""
     from ray.core.generated.common_pb2 import LineageReconstructionTask, TaskStatus  # noqa: PLC0415  (of the installed Ray)
 
-    client = client_here(started_backend().facts()["session_dir"])
-    tasks = [] if client is None else tasks_made_again(client)
+    tasks = own_section(started_backend().facts()["session_dir"], "reconstructed") or []
     counted = Counter((name, state, tuple(sorted(labels.items()))) for name, state, labels in tasks)
     return [
         (LineageReconstructionTask(name=name, status=TaskStatus.Value(state), labels=dict(labels)), count)

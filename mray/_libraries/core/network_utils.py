@@ -5,8 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from mray._ipc.discovery import LOOPBACK
-from mray._ipc.sessions import join_host
+from mray._inside.addresses import LOOPBACK, join_host
 from mray.util import get_node_ip_address
 
 __all__ = ["build_address", "find_free_port", "get_localhost_ip", "is_ipv6", "is_localhost", "parse_address"]

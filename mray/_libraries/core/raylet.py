@@ -7,7 +7,7 @@ import enum
 from typing import Any
 
 from mray._common.labels import selects
-from mray._ipc.discovery import node_address
+from mray._inside.addresses import node_address
 
 __all__ = [
     "AuthenticationMode",

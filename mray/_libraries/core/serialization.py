@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._common import reducers
-from mray._objects import serializer
-from mray._objects.tables import arrow_reducers
+from mray._inside.values import Serialized, arrow_reducers, serialize
 
 __all__ = ["SerializationContext", "StandaloneSerializationContext"]
 
@@ -17,7 +16,7 @@ Reducer = Callable[[Any], Any]
 class SerializedObject:
     """A pickled value."""
 
-    def __init__(self, packed: serializer.Serialized) -> None:
+    def __init__(self, packed: Serialized) -> None:
         self._packed = packed
 
     @property
@@ -35,7 +34,7 @@ class SerializationContext:
 
     def serialize(self, value: Any) -> SerializedObject:
         """Pickle a value. Raises TypeError when it cannot be pickled."""
-        return SerializedObject(serializer.serialize(value))
+        return SerializedObject(serialize(value))
 
     def _register_cloudpickle_reducer(self, cls: type, reducer: Reducer) -> None:
         if cls not in arrow_reducers():  # Ray's libraries bring one that cuts slices, as mray's does, and refuses some types of columns

@@ -6,7 +6,7 @@ In the caller's process. A process that has sent ACTOR_SUBSCRIBE gets the place 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,14 @@ from mray._common import messages as m
 from mray._common.bridge import Cancel
 from mray._common.causes import Cause
 from mray._common.concurrency import runs_out_of_order
+from mray._common.invocations import short_name
 from mray._common.messages import CALL, DEAD, RESTARTING
 from mray._decide.caller import caller_instructions as do
 from mray._decide.caller.actor_queue import UNKNOWN, ActorQueue
 from mray._ipc.connection import Connection
-from mray._runtime.client.calls import Call
+from mray._runtime.client.calls import WAITS_FOR_ARGUMENTS, WAITS_FOR_WORKER, Call
 from mray._runtime.connections.deaths import actor_error, unavailable_error
-from mray._runtime.connections.part import Part
+from mray._runtime.connections.part import Part, Row
 
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
@@ -173,6 +174,23 @@ class ActorCaller:
         link: Connection | None = self.actor.link
         return link
 
+    def origin(self, call: Call) -> Row:
+        """The origin of the value that a call returns, for observers."""
+        return {
+            "task": f"{short_name(self.class_name)}.{call.method}",
+            "actor_id": self.actor_id,
+            "process": self.actor.process,
+            "object_id": b"",
+        }
+
+    def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
+        """See `Part.calls`: those that were not sent."""
+        process = self.actor.process
+        for call in self.actor.queue:
+            yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, process)
+        for call in self.actor.aside:
+            yield call.task_id, partial(call.row, WAITS_FOR_WORKER, process)
+
 
 class ActorState:
     """The moment at which an actor is in one of some states, among them DEAD: a `mray._common.bridge.Waitable`. Any thread."""
@@ -245,6 +263,10 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         caller = self.get(actor_id)
         if caller is not None and caller.actor.state in (DEAD, UNKNOWN) and not caller.actor.queue and not caller.watchers:
             del self[actor_id]
+
+    def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
+        for caller in self.values():
+            yield from caller.calls()
 
     def is_idle(self) -> bool:
         """Whether no call of this process waits for its answer, or to be sent."""

@@ -18,8 +18,16 @@ from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client import failed_calls
 from mray._runtime.connections.endpoint import Endpoint, fault_error
+from mray._runtime.connections.part import Row
 from mray._runtime.objects.unhandled_errors import mark_handled
 from mray.exceptions import TaskCancelledError
+
+#: States of calls, in Ray's words.
+WAITS_FOR_ARGUMENTS = "PENDING_ARGS_AVAIL"
+WAITS_FOR_WORKER = "PENDING_NODE_ASSIGNMENT"
+SENT = "SUBMITTED_TO_WORKER"
+#: Missing arguments that the row of a call names, at most.
+_MOST_AWAITED = 8
 
 
 class Call:
@@ -123,6 +131,23 @@ class Call:
         else:
             function = str(method[2]).rpartition(".")[2]
         return (self.options or {}).get("name") or self.name or function, function
+
+    def row(self, state: str, process: str) -> Row:
+        """The call, for observers: in this state, and sent to this process or about to be."""
+        demand = getattr(self.source, "demand", None) or {}
+        name, function = self.names()
+        return {
+            "task_id": self.task_id,
+            "name": name,
+            "func_or_class_name": function,
+            "parent": self.parent or b"",
+            "state": state,
+            "creation": self.method == "__init__",
+            "process": process,
+            "retries_left": self.retries,
+            "required_resources": dict(demand.get("resources") or {}),
+            "waits_for": [ref.binary() for ref in (self.arguments or ())[:_MOST_AWAITED] if ref._entry.form is None],
+        }
 
     def send(self, client: Endpoint, connection: Connection, message: Message) -> bool:
         """Send its message; if that has a value that messages cannot carry the call fails, and no other. Client's lock held."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -18,6 +19,7 @@ from mray._common.beside import SNAPSHOT, TENSORS, loaded
 from mray._common.kept import os
 from mray._ipc.connection import Connection
 from mray._ipc.interrupts import after_fork, before_fork
+from mray._runtime.client import failed_calls, held_objects, reconstruction
 from mray._runtime.client.actor_calls import ActorCallers
 from mray._runtime.client.announcements import Announcements
 from mray._runtime.client.arguments import Arguments
@@ -29,9 +31,11 @@ from mray._runtime.client.replies import Replies
 from mray._runtime.client.unschedulable import Unschedulable
 from mray._runtime.connections.deaths import ended_error
 from mray._runtime.connections.endpoint import Endpoint
+from mray._runtime.connections.part import Row, cut
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
 from mray._runtime.objects.unhandled_errors import UnhandledErrors
+from mray._runtime.processes.object_counts import count_objects
 
 if TYPE_CHECKING:
     from mray._runtime.connections.part import Part
@@ -67,8 +71,16 @@ class Client(Endpoint):
         )
         #: Those that were made late, by their names in `late`.
         self.made: dict[str, Part] = {}
-        #: Sections that observers may ask this process for, besides those of `mray._observe.process_snapshot`.
-        self.sections: dict[str, Callable[[], Any]] = {}
+        #: Sections that observers may ask for: functions that return builtin values, called with the client's lock.
+        self.sections: dict[str, Callable[[], Any]] = {
+            "calls": self._calls,
+            "failed": failed_calls.rows,
+            "inline bytes": partial(held_objects.inline_bytes, self),
+            "reconstructed": partial(reconstruction.rows, self),
+            "object counts": count_objects,
+            "objects": partial(held_objects.rows, self),
+            "waits": self.objects.waits,
+        }
         self.from_peers.on({m.ASK: self._on_ask}, {m.ASK: _fail_ask})
         _clients.add(self)
 
@@ -90,6 +102,14 @@ class Client(Endpoint):
         """The tensors that stay with their makers."""
         found: Tensors = self.late(TENSORS)
         return found
+
+    def _calls(self) -> dict[str, Any]:
+        """The calls that this process has made and that are not answered."""
+        found: dict[bytes, Callable[[], Row]] = {}
+        for part in self.parts:
+            for task_id, row in part.calls():
+                found.setdefault(task_id, row)
+        return cut(len(found), (row() for row in found.values()))
 
     def _on_ask(self, connection: Connection, number: int, sections: list[str]) -> None:
         loaded(SNAPSHOT).on_ask(self, connection, number, sections)

@@ -98,9 +98,9 @@ def remember(failed: FailedCall) -> None:
     _failed.append(tuple(failed))
 
 
-def rows() -> list[tuple[Any, ...]]:
-    """Failed calls of this process and session, as `FailedCall`."""
-    return list(_failed)
+def rows() -> list[dict[str, Any]]:
+    """Failed calls of this process and session: the fields of `FailedCall` by their names."""
+    return [dict(zip(FailedCall._fields, each, strict=True)) for each in _failed]
 
 
 def clear() -> None:

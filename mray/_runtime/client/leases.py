@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,10 @@ from mray._common.clock import Clock
 from mray._decide.caller import caller_instructions as do
 from mray._decide.caller.lease_pool import KEEP_SECONDS, MOST_UNREACHABLE, PAUSE_SECONDS, STUCK_SECONDS, Lease, LeasePool
 from mray._ipc.connection import Connection
-from mray._runtime.client.calls import Call, lost_call
+from mray._runtime.client.calls import WAITS_FOR_ARGUMENTS, WAITS_FOR_WORKER, Call, lost_call
 from mray._runtime.client.reconstruction import remember
 from mray._runtime.connections.deaths import refused_error, worker_error
-from mray._runtime.connections.part import Part
+from mray._runtime.connections.part import Part, Row
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
@@ -259,6 +260,11 @@ class TaskPool:
         connection: Connection = call.lease.link
         return connection
 
+    def origin(self, call: Call) -> Row:
+        """The origin of the value that a task returns, for observers."""
+        process = "" if call.lease is None else call.lease.process
+        return {"task": call.name, "actor_id": b"", "process": process, "object_id": b""}
+
 
 #: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[TaskPool, Any], None]] = {
@@ -400,6 +406,12 @@ class LeasePools(Part):
         for pool in self._pools.values():
             yield from pool.tasks.queue
             yield from pool.resting
+
+    def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
+        for call in self.queued():
+            yield call.task_id, partial(call.row, WAITS_FOR_WORKER, "")
+        for call in self.arguments.waiting:
+            yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS, "")
 
     def give_back_idle(self) -> None:
         """Return every idle lease at once (before free resources are listed), and ask for none where no task waits."""

@@ -7,11 +7,12 @@ In every client, in any thread. A value comes with a reply (`mray._runtime.clien
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import compress
-from types import CodeType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mray._api.object_ref import ObjectRef
@@ -19,6 +20,7 @@ from mray._common import messages as m
 from mray._common.bridge import Cancel, nothing
 from mray._common.clock import monotonic
 from mray._common.log import logger
+from mray._common.uncollected import uncollected
 from mray._objects.ownership import MOST_SURVEYED, Completion, Countdown, Entry, Survey, split_ready, why_unknown
 from mray._objects.remote_error import unpickle_error
 from mray._objects.serializer import deserialize
@@ -30,6 +32,7 @@ from mray.exceptions import GetTimeoutError, ObjectLostError
 
 if TYPE_CHECKING:
     from mray._runtime.client.cancelling import Cancelling
+    from mray._runtime.connections.part import Row
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
     from mray._runtime.objects.tensor_contract import Tensors
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 #: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
 #: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
 GRACE_SECONDS = 0.05
+#: Objects that the row of a thread's wait names, at most.
+_MOST_AWAITED = 8
 
 
 class Objects:
@@ -150,11 +155,6 @@ class Objects:
             if entry.form == m.SEGMENT and timeout is None:
                 return self.read_segment(entry, None, ref._id)
         return self.get((ref,), timeout)[0]
-
-    @classmethod
-    def waiting_codes(cls) -> tuple[CodeType, ...]:
-        """The code in which threads wait for values: those of a local variable `entries`."""
-        return (cls.wait_as_user.__code__,)
 
     def _await_all(self, entries: Sequence[Entry], timeout: float | None) -> None:
         if self.warns:
@@ -325,6 +325,23 @@ class Objects:
         callback()
         return nothing
 
+    def waits(self) -> list[Row]:
+        """For observers, each thread that waits for values here: how many are missing, and the origins of some. Client's lock held."""
+        code = type(self).wait_as_user.__code__
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        found = []
+        with uncollected:
+            for ident, innermost in sys._current_frames().items():
+                frame: FrameType | None = innermost
+                while frame is not None and (frame.f_code is not code or frame.f_locals.get("self") is not self):
+                    frame = frame.f_back
+                entries = () if frame is None else tuple(frame.f_locals.get("entries") or ())
+                if entries:
+                    pending = [entry for entry in entries if entry.form is None]
+                    on = [_origin(entry) for entry in pending[:_MOST_AWAITED]]
+                    found.append({"thread": names.get(ident, ""), "count": len(pending), "on": on})
+        return found
+
     def _cancel(self, cancel: Cancel) -> None:
         with self._client.lock:
             cancel()
@@ -346,6 +363,14 @@ def _warn_of_blocking_get() -> None:
             "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
             "asyncio.gather if you want to yield execution to the event loop instead."
         )
+
+
+def _origin(entry: Entry) -> Row:
+    """The call or the process that the value of an entry comes from."""
+    if entry.task is None:
+        return {"task": "", "actor_id": b"", "process": entry.owner or "", "object_id": entry.object_id}
+    origin: Row = entry.task.source.origin(entry.task)
+    return origin
 
 
 #: The forms of values that came with messages.

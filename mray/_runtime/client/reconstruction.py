@@ -22,7 +22,7 @@ from mray._common.ids import return_id
 from mray._common.messages import SEGMENT
 from mray._decide.caller.call_records import CANCELLED
 from mray._objects.ownership import Entry
-from mray._runtime.client.calls import Call
+from mray._runtime.client.calls import SENT, WAITS_FOR_ARGUMENTS, WAITS_FOR_WORKER, Call
 from mray._runtime.objects.borrowing import is_lost
 
 #: Recipes that depend on one another.
@@ -131,6 +131,11 @@ def remember(call: Call) -> None:
                 recipe = entry.recipe = recipe or Recipe(call)
 
 
-def calls_under_way(client: object) -> list[Call]:
-    """Calls of this client that make values again and are not answered. Client's lock held."""
-    return [call for call in _calls if call.source.client is client and any(entry.task is call for entry in _entries_of(call))]
+def rows(client: object) -> list[tuple[str, str, dict[str, str]]]:
+    """Name, state and labels of each task of this client that makes values again and is not answered. Client's lock held."""
+    calls = [call for call in _calls if call.source.client is client and any(entry.task is call for entry in _entries_of(call))]
+    return [(call.names()[0], _state(call), (call.options or {}).get("labels", {})) for call in calls]
+
+
+def _state(call: Call) -> str:
+    return WAITS_FOR_ARGUMENTS if call.waiting else SENT if call.lease is not None else WAITS_FOR_WORKER

@@ -6,14 +6,15 @@ connection has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
 from mray._objects.remote_error import unpickle_error
-from mray._runtime.client.calls import fail_call, lost_call
-from mray._runtime.connections.part import Part
+from mray._runtime.client.calls import SENT, fail_call, lost_call
+from mray._runtime.connections.part import Part, Row
 
 if TYPE_CHECKING:
     from mray._common.invocations import Result
@@ -38,6 +39,11 @@ class Replies(Part):
             {m.REPLY: self._on_reply, m.REPLIES: self._on_replies, m.ATTEMPT: self._on_attempt, m.GRAPHED: self._on_graphed},
             {m.CALL: fail_call, m.TASK: fail_call, m.GRAPH: self._fail_graph_request, m.GRAPHED: client.fail_answer},
         )
+
+    def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
+        for connection in self._client.peers.values():
+            for task_id, call in connection.calls.items():
+                yield task_id, partial(call.row, SENT, connection.process)
 
     def _on_reply(self, connection: Connection, task_id: bytes, form: int, payload: Any, refs: Any) -> None:
         call = connection.calls.pop(task_id, None)

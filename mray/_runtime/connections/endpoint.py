@@ -37,6 +37,7 @@ from mray._common.protocol import misfit
 from mray._ipc.connection import Connection, Message, ProtocolViolationError
 from mray._ipc.faults import fault_text, message_name
 from mray._ipc.interrupts import end_program
+from mray._ipc.introductions import NODE
 from mray._ipc.quiet_lock import QuietLock
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
@@ -140,8 +141,8 @@ class Endpoint:
         if self.fatal is not None:
             raise self.fatal
 
-    def connect(self, process: str, timeout: float | None = None) -> socket.socket:
-        """A socket of one's own to a process (`NODE`: to the node). Errors as `Transport.open_socket`. Any thread."""
+    def connect(self, process: str = NODE, timeout: float | None = None) -> socket.socket:
+        """A socket of one's own to a process, by default to the node. Errors as `Transport.open_socket`. Any thread."""
         return self.transport.open_socket(process, timeout)
 
     def peer(self, process: str) -> Connection:

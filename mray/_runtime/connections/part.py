@@ -6,12 +6,24 @@ ends everything is told in the reverse order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mray._ipc.connection import Connection
     from mray._runtime.connections.ends import Ended
+
+
+#: A row about one call, object or wait: builtin values.
+Row = dict[str, Any]
+#: Rows of a section at most; the rest is counted.
+MOST_ROWS = 10_000
+
+
+def cut(count: int, rows: Iterator[Row]) -> dict[str, Any]:
+    """A section that may be long: the number of its rows, and the first of them."""
+    return {"total": count, "rows": list(islice(rows, MOST_ROWS))}
 
 
 class Part:
@@ -33,6 +45,10 @@ class Part:
 
     def all_lost(self, error: BaseException) -> None:
         """Fail all waiters: no message will come any more."""
+
+    def calls(self) -> Iterable[tuple[bytes, Callable[[], Row]]]:
+        """The unanswered calls of this part, for observers: the id of each, and a function that returns its row."""
+        return ()
 
     def close(self) -> None:
         """This process leaves the session; its connections are there still. Only parts that were made late are told."""

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
-from mray._common.kept import os, socket
-from mray._ipc.connection import Message, SocketConnection, connect, encode, peer_pid
-from mray._ipc.introductions import NODE_SOCKET, Introductions, receive_welcome
+from mray._common.kept import socket
+from mray._ipc.connection import Message, SocketConnection, encode, peer_pid
+from mray._ipc.introductions import Introductions, connect_to_node, receive_welcome
 from mray._ipc.own_row import keep_to
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import segment_prefix
@@ -40,7 +40,7 @@ class Sockets:
         self._introductions: Introductions | None = None
 
     def open_node(self, sock: socket.socket | None, callbacks: Callbacks) -> SocketConnection:
-        sock = sock or connect(os.path.join(self._session_dir, NODE_SOCKET))
+        sock = sock or connect_to_node(self._session_dir)
         node = self.reactor.register(sock, *callbacks)
         node.pid = peer_pid(sock)  # of the process that made the other end: the node, or the one that started it
         return node

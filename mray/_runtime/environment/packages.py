@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mray._common import settings
+from mray._common.cache import cache_folder
 from mray._common.environment_rules import packages_of
 from mray._common.kept import os
 from mray._ipc.frames import from_text
@@ -108,9 +108,3 @@ def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequen
         "folder": os.path.join(cache_folder("environments"), name),
         "timeout": config.get("setup_timeout_seconds", SETUP_SECONDS),
     }
-
-
-def cache_folder(name: str) -> str:
-    """A folder of this name in the user's cache."""
-    cache = settings.CACHE_DIR.get() or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "mray")
-    return os.path.join(os.path.abspath(os.path.expanduser(cache)), name)

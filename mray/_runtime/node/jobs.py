@@ -33,7 +33,6 @@ from mray._common.ids import JobID
 from mray._common.kept import os
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS
 from mray._ipc.connection import Connection
-from mray._runtime.processes.launch import parts_of_path
 
 #: Fields of a job specification that every process of the job gets.
 _FACTS = ("namespace", "runtime_env", "log_to_driver", "terminal", "logging_config", "place")
@@ -107,16 +106,6 @@ class Jobs:
 
     def listing(self) -> list[dict[str, Any]]:
         return [*self._ended, *(job.describe() for job in self.by_id.values())]
-
-
-def place_of_driver(preload: tuple[str, ...]) -> dict[str, Any]:
-    """How the workers of this driver's job find its modules and files."""
-    try:
-        cwd = os.getcwd()
-    except FileNotFoundError:
-        cwd = ""
-    path = [path or cwd for path in sys.path]
-    return {"path": path, "parts": parts_of_path(path), "cwd": cwd, "preload": list(preload)}
 
 
 def take_place(place: dict[str, Any], prefix: str) -> None:

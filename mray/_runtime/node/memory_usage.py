@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from mray._common import settings
 from mray._common.kept import io, os
 from mray._ipc.discovery import memory_groups, memory_limit
 from mray._ipc.process import all_pids, command_line, stat_of
@@ -35,6 +36,11 @@ class Usage(NamedTuple):
     @property
     def share(self) -> float:
         return self.used / self.total if self.total else 0.0
+
+
+def usage_here() -> Usage:
+    """As `read_usage`, for this process."""
+    return read_usage(settings.MEMINFO.get(), memory_groups())
 
 
 def read_usage(meminfo: str, groups: Iterable[Group]) -> Usage:

@@ -187,6 +187,11 @@ def for_a_person(stream: TextIO | None) -> bool:
 board = BarBoard()
 
 
+def instance() -> BarBoard:
+    """The bars that this process draws."""
+    return board
+
+
 def safe_print(*values: Any, **options: Any) -> None:
     """Print without breaking bars; while there are bars, this replaces `print` (see MRAY_TQDM_PATCH_PRINT)."""
     if options.get("file") not in (sys.stdout, sys.stderr, None):

@@ -15,16 +15,16 @@ import contextlib
 import errno
 import importlib.util
 import resource
-import stat
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.beside import MPS_CONTROL, loaded
+from mray._common.cache import cache_folder
 from mray._common.dropped_errors import import_whole
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import os
@@ -38,18 +38,17 @@ from mray._ipc.output import end_of_file
 from mray._ipc.pidfd import PidFd
 from mray._ipc.process import kill
 from mray._ipc.segment import PAGE, check_place, shared_memory_left
-from mray._ipc.sessions import is_private, parent_of, session_parents, take_port
+from mray._ipc.sessions import parent_of, private_directory, session_parents, take_port
 from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import RESET, ended_error, node_error, reset_error
 from mray._runtime.connections.endpoint import Resident
 from mray._runtime.environment.environments import reduce_environment, take_over, variables_of, variables_of_zygote
-from mray._runtime.environment.packages import cache_folder
 from mray._runtime.processes import line_coverage, template
 from mray._runtime.processes.foresight import note_of_program
 from mray._runtime.processes.host_program import check_host, interpreter
-from mray._runtime.processes.launch import launch, write_options
+from mray._runtime.processes.launch import launch, parts_of_path, write_options
 from mray._runtime.session.breakpoints import has_terminal
 from mray.exceptions import ObjectStoreFullError, RaySystemError, describe_status
 
@@ -255,10 +254,7 @@ def start_session(options: SessionOptions) -> Session:
         # POINT session joined
     except BaseException as error:
         session.give_up()
-        log_text = end_node(directory, lock, pid)
-        if isinstance(error, Exception):
-            raise RaySystemError(f"the node could not start: {error}\n{log_text}") from error
-        raise
+        raise _no_start(error, directory, lock, pid) from error
     reaper.release(lock)
     client.reactor.guard.install()
     return session
@@ -269,6 +265,39 @@ def checked_options(options: SessionOptions) -> dict[str, Any]:
     check_host()
     check_preload(options)
     return choose_options(options)
+
+
+@contextlib.contextmanager
+def new_node(options: SessionOptions) -> Iterator[tuple[str, int]]:
+    """Start the node of a persistent session; (directory, pid). The session is ready for drivers when the body is done.
+
+    RaySystemError when the node cannot start or the body fails (with the end of the node's log): then nothing of the session is left.
+    """
+    check_preload(options)
+    allow_descriptors()
+    directory, lock, pid = launch_node(options.temp_dir, choose_options(options, persistent=True))
+    try:
+        yield directory, pid
+    except BaseException as error:
+        raise _no_start(error, directory, lock, pid) from error
+    reaper.release(lock)
+
+
+def _no_start(error: BaseException, directory: str, lock: int, pid: int) -> BaseException:
+    """End a node that could not start; the error to be raised."""
+    log_text = end_node(directory, lock, pid)
+    return RaySystemError(f"the node could not start: {error}\n{log_text}") if isinstance(error, Exception) else error
+
+
+def new_job(options: SessionOptions, directory: str) -> dict[str, Any]:
+    """Prepare this process to join the session in a directory, and return the specification of its job."""
+    check_host()
+    check_preload(options)
+    allow_descriptors()
+    failed_calls.clear()
+    job = choose_job(options, _place_of_driver(options.preload))
+    take_files(job, directory)
+    return job
 
 
 def check_preload(options: SessionOptions) -> None:
@@ -484,6 +513,16 @@ def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> 
     }
 
 
+def _place_of_driver(preload: tuple[str, ...]) -> dict[str, Any]:
+    """How the workers of this driver's job find its modules and files."""
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        cwd = ""
+    path = [path or cwd for path in sys.path]
+    return {"path": path, "parts": parts_of_path(path), "cwd": cwd, "preload": list(preload)}
+
+
 def take_files(job: dict[str, Any], directory: str) -> None:
     """Take the files that the job's environment names over into the session's directory: they may be deleted before a worker starts."""
     if "working_dir" in job["runtime_env"] or "py_modules" in job["runtime_env"]:
@@ -517,39 +556,6 @@ def make_directory(base: str | None) -> tuple[str, int]:
             reaper.release(lock)
         raise
     return directory, lock
-
-
-def private_directory(path: str) -> str:
-    """Create a private directory, or check that it is one. Raises PermissionError when another user could have created or could replace
-    it.
-    """
-    parent = os.path.dirname(path)
-    os.makedirs(parent, 0o755, exist_ok=True)
-    _check_way(parent)
-    try:
-        os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)  # whatever the umask
-    except FileExistsError:
-        if not is_private(path):
-            raise PermissionError(
-                f"{path} must be a directory of this user that nobody else may enter; set MRAY_TMPDIR to use another place"
-            ) from None
-    return path
-
-
-def _check_way(path: str) -> None:
-    """Raise PermissionError when other users may rename a directory above `path`."""
-    path = os.path.realpath(path)
-    while True:
-        mode = os.stat(path).st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise PermissionError(
-                f"every user may rename what lies in {path}, so sessions are not safe there: make it sticky (chmod +t), as /tmp is, or "
-                "set MRAY_TMPDIR to use another place"
-            )
-        if path == os.path.dirname(path):
-            return
-        path = os.path.dirname(path)
 
 
 def reap_node(pid: int, timeout: float) -> int | None:

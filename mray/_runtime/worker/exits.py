@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from mray._common import messages as m
+from mray._common.causes import EXIT_ACTOR
 
 
 class ExitActor(SystemExit):
@@ -25,7 +26,7 @@ class Terminated(SystemExit):
 #: The cause of an end by SIGTERM, in Ray's words.
 TERMINATED = (m.CAUSE_CRASH, "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.")
 #: The cause of an end by `exit_actor` or ``__ray_terminate__``.
-EXITED = (m.CAUSE_EXIT, "exit_actor() was called.")
+EXITED = (m.CAUSE_EXIT, EXIT_ACTOR)
 
 
 def exit_status(error: SystemExit) -> int:

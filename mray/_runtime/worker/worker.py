@@ -25,7 +25,9 @@ from mray._common.clock import perf_counter, time
 from mray._common.ids import TaskID
 from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read, short_name
 from mray._common.kept import os
+from mray._common.places import frame_of
 from mray._common.protocol import misfit
+from mray._common.uncollected import uncollected
 from mray._ipc.connection import Connection
 from mray._ipc.faults import message_name
 from mray._objects.remote_error import pickle_error
@@ -516,6 +518,28 @@ class Worker(Resident):
         client.reactor.wait_until(actors_ended)
 
     # ------------------------------------------------------------------------------------ observers
+    def last_calls(self) -> list[tuple[bytes, str | None, float, float, Any]]:
+        """The last calls of this worker: task, name, begin, end, resources. Any thread."""
+        return list(self.main_thread.recent)
+
+    def running_calls(self) -> list[tuple[bytes, str, float]]:
+        """The calls that this worker runs now: task, name, begin. Any thread."""
+        found = [(call.task_id, call.name, call.began) for call in list(self.groups.running.values())]
+        running, began = self.context.running, self._begun_on_main()
+        if running is not None and began is not None:
+            found.append((running.task_id, running.name, began))
+        return found
+
+    def _begun_on_main(self) -> float | None:
+        """When the call on the main thread began. It stands in a variable of the loop that serves calls: a call costs nothing for it."""
+        with uncollected:
+            for innermost in sys._current_frames().values():
+                frame = frame_of(type(self).serve_all.__code__, innermost)
+                if frame is not None and frame.f_locals.get("self") is self:
+                    began: float | None = frame.f_locals.get("began")
+                    return began
+        return None
+
     def work(self) -> dict[str, Any]:
         """The running and finished calls of a worker, for observers. Any thread."""
         context, executor = self.context, self.executor

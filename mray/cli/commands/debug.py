@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mray._common.clock import time
-from mray._ipc.sessions import sessions
-from mray._runtime.session.breakpoints import BreakpointStop, attach, has_terminal, stops
+from mray._inside.debugging import BreakpointStop, attach, has_terminal, stops
+from mray._inside.sessions import sessions
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
 from mray.util.state.api import session_directory
 

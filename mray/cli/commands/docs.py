@@ -8,7 +8,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
-from mray._runtime.environment.packages import cache_folder
+from mray._common.cache import cache_folder
 from mray.cli import manual, web
 from mray.cli.terminal import DONE, NOT_FOUND, lacks, parser, run_command
 

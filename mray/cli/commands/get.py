@@ -7,7 +7,6 @@ import sys
 
 from mray.cli.columns import CUT, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
-from mray.util.state._gather import gather
 from mray.util.state.api import look
 from mray.util.state.common import RECORDS, StateSchema
 
@@ -26,7 +25,7 @@ def main(words: list[str]) -> int:
 
 def _get(given: argparse.Namespace, record: type[StateSchema]) -> int:
     view = look(given.session, given.timeout)
-    rows = list(gather(record, view))
+    rows = list(view.records(record))
     wanted = given.id.lower().rstrip(CUT)
     found = [row for row in rows if str(row[record.KEY]) == wanted]
     found = found or [row for row in rows if any(is_meant(given.id, str(row.get(name) or "")) for name in ("name", "pid"))]

@@ -7,11 +7,11 @@ import os
 import select
 import sys
 
-from mray._ipc.sessions import is_alive
+from mray._inside.sessions import is_alive
 from mray.cli.columns import begins, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
-from mray.util.state._gather import actors
 from mray.util.state.api import list_logs, look, session_directory
+from mray.util.state.common import ActorState
 
 SUMMARY = "list the log files of a session, or print one"
 
@@ -63,7 +63,7 @@ def _path(given: argparse.Namespace, directory: str, folder: str) -> str | None:
     if given.which in names:
         return os.path.join(folder, given.which)
     meant: dict[str, None] = {}
-    for actor in actors(look(directory, given.timeout, detail=False)):
+    for actor in look(directory, given.timeout, detail=False).records(ActorState):
         if is_meant(given.which, actor.name or "") or begins(given.which, actor.actor_id):
             meant[str(actor.pid)] = None
     if len(meant) > 1:

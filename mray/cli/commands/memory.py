@@ -7,7 +7,6 @@ from typing import Any
 
 from mray.cli.columns import counted
 from mray.cli.terminal import DONE, add_format, add_session, parser, run_command, show
-from mray.util.state._gather import objects, workers
 from mray.util.state.api import look
 from mray.util.state.common import ObjectState, WorkerState, readable_bytes
 
@@ -35,7 +34,7 @@ def main(words: list[str]) -> int:
 
 def _memory(given: argparse.Namespace) -> int:
     view = look(given.session, given.timeout)
-    processes = [{name: row.get(name) for name in _PROCESS} for row in workers(view) if row.is_alive]
+    processes = [{name: row.get(name) for name in _PROCESS} for row in view.records(WorkerState) if row.is_alive]
     store = view.node["object_store_memory"]
     used = sum(row["object_store_bytes"] or 0 for row in processes)
     whole: dict[str, Any] = {
@@ -48,7 +47,7 @@ def _memory(given: argparse.Namespace) -> int:
     }
     if not given.stats_only:
         order = _ORDERS[given.sort_by]
-        found = sorted(objects(view), key=lambda row: row[order], reverse=given.sort_by == "size")
+        found = sorted(view.records(ObjectState), key=lambda row: row[order], reverse=given.sort_by == "size")
         whole["objects"] = [{name: row[name] for name in _OBJECT} for row in found[: given.limit]]
         whole["total_objects"] = len(found)
     if view.missing:

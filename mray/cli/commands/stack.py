@@ -20,14 +20,15 @@ from itertools import pairwise
 from typing import Any
 
 from mray._common import messages as m
+from mray._common.ids import worker_id_of
 from mray._common.own_frames import span_of_user
 from mray._common.whose_code import OWN, kind_of_file
+from mray._inside.processes import stacks_by_signal
 from mray._observe.observer import SessionGoneError, ask_node
-from mray._runtime.processes import stack_signal
 from mray.cli.columns import begins, counted, is_meant
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
-from mray.util.state._gather import SessionView, worker_id, workers
-from mray.util.state.api import look
+from mray.util.state.api import SessionView, look
+from mray.util.state.common import WorkerState
 
 SUMMARY = "print the Python stacks of the driver, the workers, the node"
 
@@ -70,7 +71,7 @@ def _stack(given: argparse.Namespace) -> int:
 def processes_of(view: SessionView) -> list[dict[str, Any]]:
     """Every process of the session: role, pid, the actor that lives there, and the waits of its threads."""
     columns = ("pid", "worker_id", "occupant", "actor_id", "name", "waits_for", "waits_in_graphs")
-    living = [row for row in workers(view) if row.is_alive and row.pid]
+    living = [row for row in view.records(WorkerState) if row.is_alive and row.pid]
     rows = [{"role": row.worker_type.lower(), **{column: row[column] for column in columns}} for row in living]
     nobody = {**dict.fromkeys(columns[1:-2], ""), **{column: [] for column in columns[-2:]}}
     return [*rows, *({"role": role, **nobody, "pid": view.node[f"{role}_pid"]} for role in (m.ROLE_NODE, m.ROLE_ZYGOTE))]
@@ -96,12 +97,12 @@ def stacks_of(view: SessionView, row: dict[str, Any], program: str | None, varia
             return {**result, "through": "py-spy", "stacks": [["", text]]}
         reasons.append(reason)
     if row["worker_id"]:
-        process = next(process for process in view.pids if worker_id(process) == row["worker_id"])
+        process = next(process for process in view.pids if worker_id_of(process).hex() == row["worker_id"])
         answers = view.ask_one(process, "stacks")
         if not isinstance(answers, str):
             return {**result, "through": "itself", "stacks": [list(stack) for stack in answers]}
         reasons.insert(0, answers)
-        if row["role"] == m.ROLE_WORKER and (text := stack_signal.ask(view.directory, row["pid"], view.timeout)):
+        if row["role"] == m.ROLE_WORKER and (text := stacks_by_signal(view.directory, row["pid"], view.timeout)):
             return {**result, "through": "faulthandler", "stacks": [["", text]]}
     elif row["role"] == m.ROLE_NODE:
         try:

@@ -17,9 +17,9 @@ from typing import Any
 
 from mray._api.init import EXPORTER
 from mray._common.options import session_options
-from mray._ipc.sessions import address_of
+from mray._inside.sessions import address_of
 from mray._joining.address import Address
-from mray._joining.persistent import AlreadyRunningError, start_persistent, stop_persistent
+from mray._joining.persistent import start_persistent, stop_persistent
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser, port
 from mray.exceptions import RaySystemError
 
@@ -117,10 +117,7 @@ def main(words: list[str]) -> int:
     try:
         # From here on a Ctrl-C ends what has been started; afterwards it is deaf to the terminal.
         address = start_persistent(options)
-    except AlreadyRunningError as error:
-        print(f"mray start: {error}", file=sys.stderr)
-        return NOT_FOUND
-    except (RaySystemError, OSError, ValueError, ImportError) as error:
+    except (RaySystemError, RuntimeError, OSError, ValueError, ImportError) as error:  # RuntimeError: another one runs already
         print(f"mray start: {error}", file=sys.stderr)
         return NOT_FOUND
     at = given.metrics_export_port

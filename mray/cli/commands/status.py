@@ -9,13 +9,12 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from mray._ipc.sessions import address_of, sessions
+from mray._inside.sessions import address_of, sessions
 from mray.cli.columns import counted
 from mray.cli.samples import resources
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, parser, run_command, show
-from mray.util.state._gather import SessionView, actors, jobs, nodes
-from mray.util.state.api import look, session_directory
-from mray.util.state.common import readable_bytes
+from mray.util.state.api import SessionView, look, session_directory
+from mray.util.state.common import ActorState, JobState, NodeState, readable_bytes
 from mray.util.state.exception import ServerUnavailable
 
 SUMMARY = "show the running sessions: resources, actors, workers, what waits"
@@ -49,7 +48,7 @@ def _status(given: argparse.Namespace) -> int:
 def status_of(view: SessionView) -> dict[str, Any]:
     """One session, as data."""
     node = view.node
-    (record,) = nodes(view)
+    (record,) = view.records(NodeState)
     return {
         "session": os.path.basename(view.directory),
         "session_dir": view.directory,
@@ -59,7 +58,7 @@ def status_of(view: SessionView) -> dict[str, Any]:
         "node_pid": node["node_pid"],
         "drivers": [
             {**{name: job[name] for name in ("job_id", "entrypoint", "start_time", "namespace")}, "pid": int(job["driver_info"]["pid"])}
-            for job in jobs(view)
+            for job in view.records(JobState)
             if job.status == "RUNNING"
         ],
         "resources": {name: {"total": amount, "used": round(used, 4)} for name, (used, amount) in resources(record).items()},
@@ -67,7 +66,7 @@ def status_of(view: SessionView) -> dict[str, Any]:
         "pooled_bytes": sum(row["pooled_bytes"] for row in view.processes.values()),
         "spilled_bytes": node["spilled_bytes"],
         "spilled_objects": node["spilled_objects"],
-        "actors": dict(Counter(row.state for row in actors(view))),
+        "actors": dict(Counter(row.state for row in view.records(ActorState))),
         "workers": dict(Counter(worker["state"] for worker in node["workers"])),
         "dead_workers": len(node["dead_workers"]),
         "placement_groups": dict(Counter(group["state"] for group in node["placement_groups"] if group["state"] != "REMOVED")),

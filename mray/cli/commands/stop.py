@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from mray._common import settings
-from mray._ipc.sessions import parents_elsewhere
+from mray._inside.sessions import parents_elsewhere
 from mray._joining.address import running, running_in
 from mray._joining.persistent import STOP_SECONDS, OutOfSightError, stop_persistent
 from mray.cli.terminal import DONE, NOT_FOUND, parser

@@ -7,9 +7,7 @@ from typing import Any
 
 from mray._api.actor_handle import ids_of
 from mray._api.communicator import ReduceOp, TorchTensorAllocator
-from mray._channel.membership import join
-from mray._channel.rank_communicator import RankCommunicator
-from mray._channel.shared_memory_group import MemberOfGroup
+from mray._inside.transports import MemberOfGroup, RankCommunicator, join
 
 __all__ = ["CPUCommunicator"]
 

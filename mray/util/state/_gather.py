@@ -11,15 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mray._common import messages as m
+from mray._common.causes import EXIT_ACTOR
 from mray._common.clock import perf_counter, time
 from mray._common.ids import JOB_SIZE, NO_ACTOR, is_from, worker_id_of
 from mray._common.invocations import short_name
-from mray._graph.plan import WRITE
-from mray._ipc.process import IDLE_TITLE, shown_title
+from mray._inside.processes import IDLE_TITLE, shown_title
 from mray._observe.observer import ask_node, ask_processes
-from mray._observe.process_snapshot import SENT
-from mray._runtime.client.failed_calls import FailedCall
-from mray._runtime.worker.exits import EXITED
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
 from mray.util.state._processes import facts_of, gpu_memory, gpus
@@ -119,6 +116,10 @@ class SessionView:
             self.notes.append(f"pid {self.pids[process]} has {found['total']} {section} and tells of {len(found['rows'])}")
         return found["rows"]  # type: ignore[no-any-return]
 
+    def records(self, kind: type[_Record]) -> Iterator[_Record]:
+        """All records of one kind."""
+        return _GATHER[kind](self)
+
     def in_order(self) -> list[str]:
         """The processes, the driver first."""
         return sorted(self.processes, key=lambda process: self.processes[process]["role"] != m.ROLE_DRIVER)
@@ -180,19 +181,19 @@ def tasks(view: SessionView) -> Iterator[TaskState]:
                 work, now = works.get(call["process"], {}), {}
                 if call["task_id"] in running:
                     now = {"name": _shown_name(call["name"], call["func_or_class_name"], work), "state": "RUNNING"}
-                elif call["state"] == SENT and work.get("groups"):
+                elif call["state"] == "SUBMITTED_TO_WORKER" and work.get("groups"):
                     now = {"state": "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"}
                 yield _task(view, call, call["process"], process, waits_for=[each.hex() for each in call["waits_for"]], **now)
     for process, answers in told.items():
-        for each in answers.get("failed") or ():
-            failed = FailedCall(*each)
-            if failed.task_id not in seen:
-                seen.add(failed.task_id)
-                times = over.get(failed.task_id)
-                work = works.get(failed.process, {}) if times is not None else {}
-                name = _shown_name(failed.name, failed.func_or_class_name, work)
-                row = {**failed._asdict(), "name": name, **_how_failed(failed, times)}
-                yield _task(view, row, failed.process, failed.owner or process, **_when(times))
+        for failed in answers.get("failed") or ():
+            task_id = failed["task_id"]
+            if task_id not in seen:
+                seen.add(task_id)
+                times = over.get(task_id)
+                work = works.get(failed["process"], {}) if times is not None else {}
+                name = _shown_name(failed["name"], failed["func_or_class_name"], work)
+                row = {**failed, "name": name, **_how_failed(failed, times)}
+                yield _task(view, row, failed["process"], failed["owner"] or process, **_when(times))
     for process, work in works.items():
         failures = {task_id: error for task_id, *error in work.get("failures", ())}
         for task_id, name, *_times, resources in work.get("recent", ()):
@@ -216,9 +217,9 @@ def tasks(view: SessionView) -> Iterator[TaskState]:
         yield _creation(view, actor)
 
 
-def _how_failed(failed: FailedCall, times: tuple[float, float] | None) -> Row:
+def _how_failed(failed: Row, times: tuple[float, float] | None) -> Row:
     """The state of a call that its caller has as failed: one that has ended its own actor has done what it should."""
-    is_exit = times is not None and EXITED[1] in failed.error_message
+    is_exit = times is not None and EXIT_ACTOR in failed["error_message"]
     return {"state": "FINISHED", "error_type": None, "error_message": None} if is_exit else {"state": "FAILED"}
 
 
@@ -394,7 +395,7 @@ def _edges_awaited(view: SessionView, answers: Row) -> Iterator[str]:
     """The others in graphs that the actor of a process waits for: for values of theirs, or for room."""
     for program in answers.get("programs") or ():
         for each in program["waits_for"]:
-            what = "room at" if program["kind"] == WRITE else "a value of"
+            what = "room at" if program["awaits_room"] else "a value of"
             yield f"{what} {_actor_name(each, view.names) if each else 'the driver'} (graph {program['graph_id'][:8]})"
 
 
@@ -531,8 +532,3 @@ _GATHER: dict[type[StateSchema], Callable[[SessionView], Iterator[Any]]] = {
     GraphState: graphs,
     ChannelState: channels,
 }
-
-
-def gather(record: type[_Record], view: SessionView) -> Iterator[_Record]:
-    """All records of one kind."""
-    return _GATHER[record](view)

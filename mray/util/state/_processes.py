@@ -8,7 +8,7 @@ from typing import Any
 
 from mray._common.clock import time
 from mray._common.kept import os, shutil
-from mray._ipc.process import stat_of
+from mray._inside.processes import stat_of
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")

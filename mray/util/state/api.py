@@ -28,9 +28,9 @@ from mray._api.object_ref import ObjectRef
 from mray._common import settings
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import io, os
-from mray._ipc.sessions import directory_at, sessions
+from mray._inside.sessions import directory_at, sessions
 from mray._observe.observer import SessionGoneError, ask_node
-from mray.util.state._gather import SessionView, gather
+from mray.util.state._gather import SessionView
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
 from mray.util.state.common import (
     DEFAULT_LIMIT,
@@ -56,6 +56,7 @@ from mray.util.state.common import (
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 __all__ = [
+    "SessionView",
     "StateApiClient",
     "get_actor",
     "get_graph",
@@ -195,7 +196,7 @@ def counted_records(
         return [], 0
     # A filter may be by a column that only detail gathers.
     view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
-    found = [each for each in gather(record, view) if matches(each, checked)]
+    found = [each for each in view.records(record) if matches(each, checked)]
     _complain(view, raise_on_missing_output)
     found = in_order(record, found)
     total = len(found)
@@ -313,7 +314,7 @@ def get_records(record: type[_Record], key: str, address: str | None = None, tim
         except ValueError as error:
             raise RayStateApiException(f"{key!r} is no id of {record.WORDS[1]}: {error}") from None
     view = look(address, timeout)
-    found = [each for each in gather(record, view) if each[record.KEY] == key]
+    found = [each for each in view.records(record) if each[record.KEY] == key]
     if not found:
         _complain(view, True)
     return found
@@ -434,7 +435,7 @@ def _summarized(
     if said is not None:
         return dict(said)
     view = look(address, timeout, detail=False)
-    rows = list(gather(record, view))
+    rows = list(view.records(record))
     _complain(view, aloud)
     return {"cluster": _plain(summarize(rows))}
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from mray._channel import shared_memory_group
-from mray._inside.transports import join
+from mray._inside.transports import MemberOfGroup, join
 from mray.util.collective import types
 from mray.util.collective.collective_group.base_collective_group import BaseGroup
 
@@ -23,7 +22,7 @@ class SharedMemoryGroup(BaseGroup):
         """Join; waits until all members do, `gloo_timeout` milliseconds at most. `actors`: their ids by rank, where they are known."""
         super().__init__(world_size, rank, group_name)
         timeout = None if gloo_timeout is None else gloo_timeout / 1000
-        kind = shared_memory_group.MemberOfGroup
+        kind = MemberOfGroup
         self._group = join(f"collective {group_name}", world_size, rank, timeout=timeout, actors=actors, kind=kind)
 
     def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:

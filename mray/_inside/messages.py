@@ -1,0 +1,17 @@
+"""Messages to the node and to processes over sockets of one's own.
+
+====================  ====================================================================================================
+advice                Say which resource an error means that is exhausted, and how to get more of it.
+connect_to_node       Connect to the node of the session in a directory.
+encode                Return the frame of a message.
+first_message         Return the first message of some bytes and the bytes behind it.
+is_exhausted          Whether an error means that this process has no descriptor left.
+====================  ====================================================================================================
+"""
+
+from mray._ipc.connection import encode
+from mray._ipc.frames import first_message
+from mray._ipc.introductions import connect_to_node
+from mray._ipc.limits import advice, is_exhausted
+
+__all__ = ["advice", "connect_to_node", "encode", "first_message", "is_exhausted"]

@@ -1,0 +1,100 @@
+"""The objects that this process holds refs of, as rows, when an observer asks. In the reading thread, with the client's lock held.
+
+Refs are found among the objects that the garbage collector knows, so that no ref records anything.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from mray._api.object_ref import ObjectRef
+from mray._common import messages as m
+from mray._common.ids import FIRST
+from mray._objects.store import is_spilled
+from mray._runtime.client.calls import Call
+from mray._runtime.connections.part import Row, cut
+
+if TYPE_CHECKING:
+    from mray._objects.ownership import Entry
+    from mray._runtime.client.client import Client
+
+
+def rows(client: Client) -> dict[str, Any]:
+    """One row for each object that this process holds refs of, and for each actor that it holds handles of."""
+    in_values: set[int] = set()
+    in_calls: set[int] = set()
+    refs: dict[bytes, list[ObjectRef]] = {}
+    entry_class = client.entry
+    living = gc.get_objects()
+    for thing in living:
+        kind = type(thing)
+        if kind is ObjectRef:
+            # Another thread may be about to make it.
+            if type(getattr(thing, "_entry", None)) is entry_class:
+                refs.setdefault(thing.binary(), []).append(thing)
+        elif kind is entry_class:
+            in_values.update(id(ref) for ref in thing.refs or () if type(ref) is ObjectRef)
+        elif kind is Call:
+            in_calls.update(id(ref) for ref in (*(getattr(thing, "arguments", None) or ()), *_refs_in(getattr(thing, "pins", None))))
+    del living
+
+    def objects() -> Iterator[Row]:
+        for object_id, held in refs.items():
+            users = {id(ref) for ref in held}
+            kind = "USED_BY_PENDING_TASK" if users & in_calls else "CAPTURED_IN_OBJECT" if users <= in_values else "LOCAL_REFERENCE"
+            yield _object(object_id, held[0]._entry, kind, client.process)
+
+    handles = client.borrowing.held_actors()
+    return cut(len(refs) + len(handles), chain(objects(), map(partial(_handle, client.process), handles)))
+
+
+def inline_bytes(client: Client) -> int:
+    """The bytes of all small values that this process holds itself. Visits every object of the interpreter."""
+    entries = [thing for thing in gc.get_objects() if type(thing) is client.entry]
+    return sum(len(entry.payload) for entry in entries if entry.form not in (None, m.SEGMENT, m.TENSORS))
+
+
+def _refs_in(pins: Any) -> list[Any]:
+    return [pin for pin in pins if type(pin) is ObjectRef] if isinstance(pins, list) else []
+
+
+def _object(object_id: bytes, entry: Entry, kind: str, process: str) -> Row:
+    form, payload = entry.form, entry.payload
+    size, where = -1, ""
+    if form == m.SEGMENT:
+        size, where = abs(payload[1]), "disk" if is_spilled(payload) else "shared memory"
+    elif form == m.TENSORS:
+        where = "with its maker"
+    elif form is not None:
+        size, where = len(payload), "inline"
+    if kind == "LOCAL_REFERENCE" and entry.mapping is not None and entry.mapping() is not None:
+        kind = "PINNED_IN_MEMORY"
+    task: Call | None = entry.task
+    return {
+        "object_id": object_id,
+        "object_size": size,
+        "storage": where,
+        "pending": form is None,
+        "failed": form == m.FAILED,
+        "reference_type": kind,
+        "owner": entry.owner or process,
+        "task_name": task.name or str(task.method if isinstance(task.method, str) else task.method[2]) if task is not None else "",
+    }
+
+
+def _handle(process: str, actor_id: bytes) -> Row:
+    """An actor handle as the row of an object, the one that the constructor's call would have returned."""
+    return {
+        "object_id": b"\xff" * 8 + actor_id + FIRST,
+        "object_size": -1,
+        "storage": "",
+        "pending": False,
+        "failed": False,
+        "reference_type": "ACTOR_HANDLE",
+        "owner": process,
+        "task_name": "",
+    }
