@@ -95,7 +95,7 @@ class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of diff
         return self._options
 
     def __actor_facts__(self) -> tuple[Any, ...]:
-        """What travels: id, blueprint's uuid and wire form, options, whether it is weak, and the engine's data."""
+        """The parts that travel: id, blueprint's uuid and wire form, options, whether it is weak, and the engine's data."""
         facts = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
         return facts if self._carried is None else (*facts, self._carried)
 

@@ -19,12 +19,12 @@ __all__ = ["CommunicatorMetadata", "FetchRequest", "TensorTransportManager", "Te
 
 @dataclass
 class CommunicatorMetadata:
-    """What both ends must know of each other. Derive from it."""
+    """Data that both ends must have of each other. Derive from it."""
 
 
 @dataclass
 class TensorTransportMetadata:
-    """What a receiver must know of tensors in order to get them. Derive from it; must be picklable."""
+    """Data that a receiver needs in order to get tensors. Derive from it; must be picklable."""
 
     #: Shape and dtype of each.
     tensor_meta: list[Any]

@@ -1,4 +1,4 @@
-"""What one end of an edge offers to a transport: its devices, the devices that they reach, its NCCL. Plain data, for
+"""The offer of one end of an edge to a transport: its devices, the devices that they reach, its NCCL. Plain data, for
 `mray._channel.select`.
 
 Each process reports its own (`mray._graph.sites`); the compiler of a graph adds its name and role in the graph.

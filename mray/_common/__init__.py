@@ -1,4 +1,4 @@
-"""What every layer shares: ids, settings, options, messages, the logger.
+"""Definitions that every layer shares: ids, settings, options, messages, the logger.
 
 ====================  ====================================================================================================
 message               a flat tuple that begins with a code (`messages`)

@@ -42,7 +42,7 @@ _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1"}
 
 
 def wrong_with_quantity(name: str, quantity: float) -> str | None:
-    """What is wrong with a demand for this quantity, or None; also for the names of other resources."""
+    """The error of a demand for this quantity, or None; also for the names of other resources."""
     kind = KINDS.get(name)
     if kind is None or not quantity:
         return None

@@ -22,7 +22,7 @@ _RULE = (
 
 
 def wrong_with_selector(selector: Any) -> str | None:
-    """What is wrong with the form of a selector, or None. Raises TypeError when a key or value is no text."""
+    """The error in the form of a selector, or None. Raises TypeError when a key or value is no text."""
     for key, value in (selector or {}).items():
         if not isinstance(key, str) or not (value is None or isinstance(value, str)):
             raise TypeError(f"a label selector maps text to text, not {key!r} to {value!r}")
@@ -49,7 +49,7 @@ def _wrong_with_key(key: str) -> str | None:
 
 
 def wrong_with_fallbacks(fallbacks: Any) -> str | None:
-    """What is wrong with a list of fallbacks, or None."""
+    """The error in a list of fallbacks, or None."""
     for fallback in fallbacks or ():
         if not isinstance(fallback, Mapping):
             return "Each element in fallback_strategy must be a dictionary."

@@ -79,7 +79,7 @@ _GROUP = (NoneType, row(bytes, _is_index))
 _AFFINITY = (NoneType, str, [int])
 #: `mray._common.causes.Cause`.
 _CAUSE = row(str, str, int, (int, NoneType), (bytes, NoneType))
-#: What a lease or an actor needs.
+#: The needs of a lease or an actor.
 _NEEDS: dict[str, Any] = {
     "env": _ENV,  # variables that the worker must be started with; None: the session's own
     "label": str,  # its purpose in words ("task f", "actor A"), for messages

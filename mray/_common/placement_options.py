@@ -119,7 +119,7 @@ def check_selector_list(selectors: Any) -> None:
 
 # ------------------------------------------------------------------------------------------- options
 def wrong_with_strategy(_name: str, strategy: Any) -> str | None:
-    """What is wrong with the option ``scheduling_strategy``, or None."""
+    """The error in the option ``scheduling_strategy``, or None."""
     if isinstance(strategy, str) and strategy not in ("DEFAULT", "SPREAD"):
         return (
             f"Invalid scheduling_strategy value {strategy}. Valid values are "
@@ -129,7 +129,7 @@ def wrong_with_strategy(_name: str, strategy: Any) -> str | None:
 
 
 def wrong_with_affinity(name: str, cpus: Any) -> str | None:
-    """What is wrong with the option ``cpu_affinity``, or None."""
+    """The error in the option ``cpu_affinity``, or None."""
     if cpus is None or cpus == "auto":
         return None
     if isinstance(cpus, str) or not cpus or any(type(cpu) is not int or cpu < 0 for cpu in cpus) or len(set(cpus)) < len(cpus):

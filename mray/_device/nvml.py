@@ -1,4 +1,4 @@
-"""What NVIDIA's management library knows of GPUs that CUDA does not show this process: peer access, and NVLink.
+"""NVIDIA's management library on GPUs that CUDA does not show this process: peer access, and NVLink.
 
 An actor usually sees one GPU, by CUDA_VISIBLE_DEVICES, which this library ignores. Since CUDA 10.1 a process can open memory of a device
 that it does not see (NCCL relies on that), but cannot ask the driver whether that will work. Asked when a graph is compiled, never for a

@@ -25,7 +25,7 @@ Note = tuple[int, bytes, int]
 
 
 class Lent(Protocol):
-    """What is lent to the readers."""
+    """A loan to the readers."""
 
     def returned(self, notes: list[Note]) -> object:
         """Every reader has released it, and left these. Returns True if it is not over yet, and is to be reported again."""

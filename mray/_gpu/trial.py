@@ -19,7 +19,7 @@ from mray._device.timelines import Where, mark
 
 
 class Offer(NamedTuple):
-    """What is to be opened. Plain data."""
+    """Memory and a timeline to be opened. Plain data."""
 
     #: A point, and the handle of memory; None and empty if they could not be created.
     point: Where | None = None

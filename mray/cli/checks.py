@@ -315,7 +315,7 @@ def extras() -> Iterator[Finding]:
 
 # ---------------------------------------------------------------------------------------------- left-overs
 class LeftOver(NamedTuple):
-    """What processes of this user that are dead have left behind."""
+    """Files and names that dead processes of this user have left."""
 
     #: Directories of sessions that nobody holds the lock of.
     sessions: list[str]
@@ -325,7 +325,7 @@ class LeftOver(NamedTuple):
 
 
 def leftovers() -> Iterator[Finding]:
-    """What dead processes have left behind. The next `init` beside a dead session removes what is the session's, too."""
+    """Files and names that dead processes have left. The next `init` beside a dead session removes what is the session's, too."""
     found = left_over()
     texts = [f"{directory}: its processes are dead" for directory in found.sessions]
     if found.events:
@@ -351,7 +351,7 @@ def clean() -> list[str]:
 
 
 def left_over() -> LeftOver:
-    """What is there, and still there a little later: a session that is ending has released its lock, or loses name by name."""
+    """Left-overs that still exist a little later: a session that is ending has released its lock, or loses name by name."""
     found = _look()
     if any(found):
         clock.sleep(_MOMENT)
@@ -360,7 +360,7 @@ def left_over() -> LeftOver:
 
 
 def _look() -> LeftOver:
-    """What looks like it now, without events that some process has mapped.
+    """Possible left-overs, without events that some process has mapped.
 
     A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. Containers that share /dev/shm
     see each other's names, and not each other's processes: a name of another one is left alone, and `mray doctor` is to be asked in there.

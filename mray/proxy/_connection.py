@@ -45,7 +45,7 @@ class SendingStream(Protocol):
 
 
 class InterpreterConnection:
-    """Any thread may call. Whatever waits raises `InterpreterDiedError`."""
+    """Any thread may call. Calls that wait raise `InterpreterDiedError`."""
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
         self.engine = engine

@@ -38,7 +38,7 @@ from mray.testing.null_stream import NullStream, Streams
 
 #: Bytes of the largest block, and of all memory of a device, that stay after their array.
 _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
-#: What late work finds in memory that is no longer in use.
+#: The contents that late work finds in memory that is no longer in use.
 _STALE = 0xA5
 
 

@@ -1,7 +1,7 @@
 """Private modules of Ray that clients reach into: what they use of them, made of mray's public API.
 
 Nothing here has a state of its own: answers come from the session's verbs, listings and key-value table, by Ray's names and in Ray's
-forms. What Ray answers on one node without a dashboard is answered here; the rest raises.
+forms. Questions that Ray answers on one node without a dashboard are answered here; the rest raises.
 
 ====================  ====================================================================================================
 core                  the compiled part of Ray, and the modules around it that its libraries use (`raylet`, `worker`)

@@ -1,4 +1,4 @@
-"""What programs ask about Ray's client, which mray does not have."""
+"""Questions of programs about Ray's client, which mray does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray's command ``serve`` asks the dashboard's web server; here the running session answers."""
+"""Questions that Ray's command ``serve`` asks the dashboard's web server; here the running session answers."""
 
 from __future__ import annotations
 

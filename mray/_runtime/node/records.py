@@ -1,4 +1,4 @@
-"""What a node records of its session beside the scheduler. On the node's one thread."""
+"""The node's records of its session beside the scheduler's. On the node's one thread."""
 
 from __future__ import annotations
 
