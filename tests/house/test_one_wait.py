@@ -1,4 +1,4 @@
-"""Whatever can be waited for has one interface: `then`, which returns what takes the callback back (`mray._common.bridge`)."""
+"""Everything that can be waited for has one interface: `then`, which returns what takes the callback back (`mray._common.bridge`)."""
 
 from __future__ import annotations
 
