@@ -72,7 +72,7 @@ class FakeMachine:
     def __init__(self, devices: int = 1, *, memory: int = 1 << 30, peers: bool = True, late: bool = False) -> None:
         self.devices = [FakeDevice(number) for number in range(devices)]
         scope = f"fake-cuda-{os.getpid()}-{id(self):x}"
-        self.settings = NullDevices(devices, memory, peers, 0, False, 0.0, scope, True, True, True, False)
+        self.settings = NullDevices(devices, memory=memory, peer=peers, scope=scope)
         self.late = late
         #: Streams that have work and must not begin; the words that they wait for; the streams that set words.
         self.held: dict[NullStream, StreamHold] = {}

@@ -552,6 +552,16 @@ def test_copies_to_host_memory_that_is_not_registered_are_refused(machine: Machi
         device.unregister_host(address)
 
 
+def test_a_stream_is_idle_when_all_that_was_queued_is_done(machine: Machine, eventually: Callable[..., None]) -> None:
+    stream = machine(1).devices[0].streams.get(0)
+    assert stream.is_idle()
+    with null.hold():
+        array = null.ones(3)
+        assert not stream.is_idle()
+    assert array.tolist() == [1] * 3
+    eventually(stream.is_idle)
+
+
 def test_streams_that_do_not_exist_are_refused(machine: Machine) -> None:
     device = machine(1).devices[0]
     stream = device.create_stream()
